@@ -8,12 +8,11 @@
 --
 -- Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
 -- free, the next is served. If it was the first, the next is told that it is.
-local first = redis.call('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
+local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
 local there = redis.call('zrem', KEYS[3], ARGV[1])
 local served = false
-local reserved = redis.pcall('hget', KEYS[1], 'mortise:reserved') == ARGV[1]
+local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1]) == 1
 if reserved then
-  redis.call('hdel', KEYS[1], 'mortise:reserved')
   there = 1
 end
 local left = redis.call('pttl', KEYS[1])

@@ -91,7 +91,7 @@ func joint(lease, owner string, keys ...string) []string {
 type item struct{ key, owner, lease string }
 
 // queueOf is the key of a lock's queue, and channelOf its channel.
-func queueOf(key string) string   { return "mortise:1:queue:{" + key + "}" }
+func queueOf(key string) string   { return "mortise:1:next:{" + key + "}2" }
 func channelOf(key string) string { return "redisson_lock__channel:{" + key + "}" }
 
 func jointOf(items ...item) []string {

@@ -59,9 +59,9 @@ var All = []Script{
 // there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
 // may not write any more does not grant. A record without a time, half made, gets one. A lock that is free and has a
 // queue is reserved for the first there.
-const AcquireSource = `local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+const AcquireSource = `local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 if redis.call('exists', KEYS[1], queue) == 0 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
@@ -85,19 +85,20 @@ channel = 'redisson_lock__channel:' .. KEYS[1]
 end
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -118,7 +119,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', queue, 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, channel, '00')
@@ -142,9 +143,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -171,7 +172,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "9b65ee54ade258ebc208daaa31c790cac207fa4a"
+const AcquireSHA = "02c0f88e1673a522987351ca2587bf86698cc88e"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -189,9 +190,9 @@ for i = 1, #KEYS / 2 do
 local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
 reply[i] = 0
 free[i] = redis.call('exists', lock) == 0
-local queue = 'mortise:1:queue:{' .. lock .. '}'
+local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
-queue = 'mortise:1:queue:' .. lock .. ':'
+queue = 'mortise:1:next:' .. lock .. ':2'
 end
 if free[i] and redis.call('exists', queue) == 1 then
 local served = false
@@ -201,19 +202,20 @@ channel = 'redisson_lock__channel:' .. lock
 end
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -234,7 +236,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', queue, 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, channel, '00')
@@ -258,9 +260,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -323,7 +325,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "5101cf1850e7dd8e5f29db14c151c6c2771b2d96"
+const AcquireAllSHA = "50b4cd8b135ae4fc983be79b0fb2eed4beaa3cdc"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -334,9 +336,9 @@ const AcquireAllSHA = "5101cf1850e7dd8e5f29db14c151c6c2771b2d96"
 // As acquire, and draws a fencing token: larger than every token that this lock
 // gave out before. A missing counter starts at the server's time in ms, so that
 // a flushed store does not start again below tokens that are out.
-const AcquireFencedSource = `local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+const AcquireFencedSource = `local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local free = redis.call('exists', KEYS[1]) == 0
 if free and redis.call('exists', queue) == 1 then
@@ -347,19 +349,20 @@ channel = 'redisson_lock__channel:' .. KEYS[1]
 end
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -380,7 +383,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', queue, 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, channel, '00')
@@ -404,9 +407,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -445,7 +448,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "38e63813fbc4eb77193f55c2f03d813593e09bb3"
+const AcquireFencedSHA = "89cda17786e5c8c7166dcd89912e1095ffe3b807"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -477,9 +480,9 @@ local left = begun + tonumber(ARGV[3]) - now
 if left > 0 then
 return {left, 1}
 end
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = redis.call('exists', KEYS[1]) == 1
 if not served and redis.call('exists', queue) == 1 then
@@ -489,19 +492,20 @@ channel = 'redisson_lock__channel:' .. KEYS[1]
 end
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -522,7 +526,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', queue, 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, channel, '00')
@@ -546,9 +550,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -578,7 +582,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "c05b68511bb1f066da8697de73d0d3dc2bd0b688"
+const AgedAcquireSHA = "761010da62d1b7cd03aeeff5417e6fe45fa7e87e"
 
 // CountSource is count.lua.
 //
@@ -775,27 +779,28 @@ if top then
 redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
 end
 if left == 0 then
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
 if redis.call('exists', queue) == 1 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[3], KEYS[3] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -816,7 +821,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[3], '00')
@@ -840,9 +845,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -867,7 +872,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "5fff4d3be7b75d653d1b151cacb47930f5a05667"
+const DelegateReleaseSHA = "eab3e7f2e50ccd0ac2d3e316959f39d598c0c96a"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -931,19 +936,20 @@ if free and redis.call('exists', KEYS[2]) == 1 then
 local served = false
 local first = redis.pcall('zrange', KEYS[2], 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
+local round = KEYS[2] .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -964,7 +970,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[2]), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', KEYS[2], 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[4], '00')
@@ -988,9 +994,9 @@ if not first or first == ARGV[5] then
 break
 end
 local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -1003,19 +1009,25 @@ end
 end
 free = not served
 end
-local reserved = not mine and not free and redis.call('hget', KEYS[1], 'mortise:reserved')
-local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
-if not mine and not free and reserved ~= ARGV[5] then
+local claim = 'mortise:reserved:' .. ARGV[5]
+local reserved = not mine and not free and redis.call('hexists', KEYS[1], claim) == 1
+local round = KEYS[2] .. ':round'
+if not mine and not free and not reserved then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local left = redis.call('pttl', KEYS[1])
 local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
-if left == -2 then
-left = math.max((tonumber(redis.call('hget', round, 'window') or 0) or 0) - now[1] * 1000 - math.floor(now[2] / 1000), 1)
-left = math.min(left, 200)
-reserved = true
+local last = left == -2
+if last then
+local fields = redis.pcall('hgetall', round)
+for i = 1, #fields, 2 do
+if fields[i] == 'window' then
+left = (tonumber(fields[i + 1]) or 0) - now[1] * 1000 - math.floor(now[2] / 1000)
+end
+end
+left = math.min(math.max(left, 1), 200)
 end
 if type(placed) == 'table' then
 return {2, math.max(left, -1), 0}
@@ -1028,16 +1040,18 @@ end
 if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
 return {0, left, 0}
 end
-if not reserved then
-for _, field in ipairs(redis.call('hkeys', KEYS[1])) do
-if string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
-reserved = true
+if not last then
+local record = redis.call('hgetall', KEYS[1])
+for i = 1, #record, 2 do
+last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
+if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
+last = true
 redis.pcall('hset', round, 'window', 0, 'length', 20, 'misses', 0, 'foreign', now[1] * 1000 + 10000)
 redis.pcall('pexpire', round, 60000)
 end
 end
 end
-return {0, left, reserved and 1 or 0}
+return {0, left, last and 1 or 0}
 end
 local token = 0
 if ARGV[3] == '1' then
@@ -1057,7 +1071,7 @@ redis.call('pexpire', KEYS[1], left)
 end
 else
 if reserved then
-redis.call('hdel', KEYS[1], 'mortise:reserved')
+redis.call('hdel', KEYS[1], claim)
 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
@@ -1077,7 +1091,7 @@ end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "95aa4c2ac6fe400514b8934f43344ce1faa52803"
+const EnrolSHA = "d7b1d1ef86e2cdda119931104fd7160719015572"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1337,27 +1351,28 @@ end
 end
 end
 if alone then
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
 if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -1378,7 +1393,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[4], '00')
@@ -1402,9 +1417,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -1423,7 +1438,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "2e1076995a32c9d9bb4b7d0dd26ed9f302f3725c"
+const FairLeaveSHA = "0111d9e6f59a7767cc869cd4a1ca886f00a03e6d"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1496,27 +1511,28 @@ end
 end
 end
 if alone then
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
 if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -1537,7 +1553,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[4], '00')
@@ -1561,9 +1577,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -1582,7 +1598,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "a62856ea5314bc4a78caee2d1e10d3ee1a63bd52"
+const FairReleaseSHA = "067ef70624711b42e5aa9a5dfb8f54a7f463ea9d"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1600,9 +1616,9 @@ if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
 redis.call('del', KEYS[1])
@@ -1612,19 +1628,20 @@ end
 if redis.call('exists', queue) == 1 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -1645,7 +1662,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[2], '00')
@@ -1669,9 +1686,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -1693,7 +1710,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "6e45e3fabba6e8b39479a6482852bbd87b22efe4"
+const ForceReleaseSHA = "53441c5d0769a5368265a60b01bdc7c1cac0167d"
 
 // InspectSource is inspect.lua.
 //
@@ -1720,9 +1737,9 @@ const JointSource = `local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do
 local lock = KEYS[2 * i - 1]
-local queue = 'mortise:1:queue:{' .. lock .. '}'
+local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
-queue = 'mortise:1:queue:' .. lock .. ':'
+queue = 'mortise:1:next:' .. lock .. ':2'
 end
 asked[#asked + 1] = queue
 if ARGV[2 * i + 1] ~= '0' then
@@ -1736,9 +1753,9 @@ for i = 1, #KEYS / 2 do
 local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
 local answer, queued = -2, false
 if not free then
-local queue = 'mortise:1:queue:{' .. lock .. '}'
+local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
-queue = 'mortise:1:queue:' .. lock .. ':'
+queue = 'mortise:1:next:' .. lock .. ':2'
 end
 queued = redis.call('exists', queue) == 1
 end
@@ -1773,7 +1790,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "144e71a283b4d5706ddfefcafd64b79b478af50c"
+const JointSHA = "49afd4746abe4c313e40df7a16ff342a3e78a3ec"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -1872,31 +1889,31 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 //
 // Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
 // free, the next is served. If it was the first, the next is told that it is.
-const LeaveQueueSource = `local first = redis.call('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
+const LeaveQueueSource = `local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
 local there = redis.call('zrem', KEYS[3], ARGV[1])
 local served = false
-local reserved = redis.pcall('hget', KEYS[1], 'mortise:reserved') == ARGV[1]
+local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1]) == 1
 if reserved then
-redis.call('hdel', KEYS[1], 'mortise:reserved')
 there = 1
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
 local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local round = KEYS[3] .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -1917,7 +1934,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', KEYS[3], 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[2], '00')
@@ -1941,9 +1958,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -1965,7 +1982,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "b70b052629cae5439a0cec5b3cdbba70aa0258ac"
+const LeaveQueueSHA = "c15eef896ac9a27757e1905bde76e0798f2c2533"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2321,27 +2338,28 @@ const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
 if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -2362,7 +2380,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[2], '00')
@@ -2386,9 +2404,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -2413,7 +2431,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "0c3e161f593faf4c4ef981b11e6a61372664d860"
+const ReleaseSHA = "b85e3b78633553775fa7b1ab5db540f900c74e66"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2441,26 +2459,27 @@ redis.call('exists', lock)
 elseif held[i] == 1 then
 redis.call('hdel', lock, owner)
 local channel, served = KEYS[2 * i], false
-local queue = 'mortise:1:queue:{' .. lock .. '}'
+local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
-queue = 'mortise:1:queue:' .. lock .. ':'
+queue = 'mortise:1:next:' .. lock .. ':2'
 end
 if redis.call('exists', queue) == 1 and redis.call('exists', lock) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -2481,7 +2500,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, channel, '00')
@@ -2505,9 +2524,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -2527,7 +2546,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "ff2ffa2b67a65905a297a3d69f46460b4b7aeed1"
+const ReleaseAllSHA = "14243a20f4d5f13bd45f05d5546e77a1882f3d8d"
 
 // RenewSource is renew.lua.
 //
@@ -2805,19 +2824,20 @@ end
 if redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local round = KEYS[3] .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -2838,7 +2858,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', KEYS[3], 0, 7)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[2], '00')
@@ -2862,9 +2882,9 @@ if not first or first == '' then
 break
 end
 local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -2901,7 +2921,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "6542cd50725cb4885222c1df7de8aa3c689e82ea"
+const ServeSHA = "125be2703a283bf5950d2e9daecb78358204029f"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -14,18 +14,19 @@
 -- what was seen to hold the lock.
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 --! include server_time
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-  kept[i] = tonumber(kept[i] or 0) or 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+  kept[fields[i]] = tonumber(fields[i + 1])
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then -- written by another
   window, pause = 0, 0
 end
-local foreign = kept[7] > now and 1 or 0
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
   local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
   foreign = count[4] and count[2] - count[4] or foreign
@@ -46,7 +47,7 @@ elseif window > 0 or foreign > 0 then
     end
   end
   window, releases = 0, releases + (freed and 1 or 0)
-  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= math.min(redis.call('zcard', queue), 8)) then
+  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= #redis.call('zrange', queue, 0, 7)) then
     due = (due > 0 and due or math.min(foreign, 8)) - 1
     window, releases, served = now + length, 0, true
     redis.call(say, channel, '00') -- 0 to Redisson, which wakes; mortise does not heed it
@@ -70,9 +71,9 @@ for i = 1, served and 0 or 16 do
     break
   end
   local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-  local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+  local polls = told == 0 and kept['polls:' .. first] or 0
   if told > 0 or polls > 0 or not counts or i == 16 then
-    if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
+    if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
       redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
       served = true
     end

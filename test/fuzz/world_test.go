@@ -137,8 +137,8 @@ func decoys(names []string) (keys []string) {
 		}
 		add(n[:len(n)-1], n[1:], "{"+n+"}", strings.ToUpper(n), strings.Trim(n, "{}"), n+"}",
 			tagged(n)+":", tagged(n)+":timeout:", "redisson_lock__channel:"+tagged(n),
-			"redisson_lock_token:"+n+"x", "redisson_lock_token:{"+n+"x}", "mortise:1:queue:{"+n+"}x",
-			"mortise:1:round:{"+n+"}x")
+			"redisson_lock_token:"+n+"x", "redisson_lock_token:{"+n+"x}", "mortise:1:next:{"+n+"}2x",
+			"mortise:1:next:{"+n+"}2:roundx")
 	}
 	return keys
 }
