@@ -80,6 +80,7 @@
 #define HEADT 5      /* ... and what it waits for ends by itself, soon */
 #define DONE  6      /* released */
 #define IN    7      /* released, and the client is in the queue */
+#define SOON  8      /* refused, not first in the queue, and what it waits for ends by itself, soon */
 
 /* The store. */
 byte rec;            /* the owner in the record; 0: absent */
@@ -123,7 +124,7 @@ bool was[N];         /* ... it was when the release was sent */
 bool fore[N];        /* it is the first: a release of Redisson's makes it ask */
 bool heard[N];       /* ... did */
 bool armed[N];       /* it asks when the reservation or the window ends */
-bool silence[N];     /* Redisson has released, and another is the first: it asks after a while */
+bool silence[N];     /* Redisson has released, or a reservation ends, and another is the first: it asks after a while */
 bool listens[N];     /* its subscriptions were confirmed */
 bool gone[N];        /* the caller of the ask left */
 bool heirGone[N];    /* the named successor left */
@@ -333,6 +334,7 @@ inline acquire(x, o, e, h, r) {
 		if
 		:: e != 0 && queue[0] == e && (rec == RESERVED || rec == 0) -> r = HEADT
 		:: e != 0 && queue[0] == e && rec == JAVA -> r = HEAD
+		:: e != 0 && queue[0] != e && (rec == RESERVED || rec == 0) -> r = SOON
 		:: else
 		fi
 #endif
@@ -460,7 +462,8 @@ end:	do
 		fore[c] = false;
 #endif
 		if
-		:: ask[c] > NO -> fore[c] = true; armed[c] = armed[c] || ask[c] == HEADT
+		:: ask[c] == SOON -> silence[c] = true
+		:: ask[c] == HEAD || ask[c] == HEADT -> fore[c] = true; armed[c] = armed[c] || ask[c] == HEADT
 		:: else
 		fi;
 		if
