@@ -101,6 +101,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', KEYS[2], 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -162,7 +166,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "c51f37560d313443f1c442001d783dc162e8e163"
+const AcquireSHA = "6a34fc7e95c9f19925ba81d798af1575ec666a38"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -209,6 +213,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -306,7 +314,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "07e815d92dfd09e49d80ae211284d89988a82dc7"
+const AcquireAllSHA = "67760981d8e578bbe261c59152d72dc32ea02493"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -346,6 +354,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -419,7 +431,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "127069995c1f65f650816fc7035d3d04e147dd4d"
+const AcquireFencedSHA = "0c7c378d01c01b99544a86dd56242628eadb29dc"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -479,6 +491,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -543,7 +559,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "84bf0e90f0355faffeba2d45475c92b110a500a3"
+const AgedAcquireSHA = "2a653dc6c95188e74cc6703ba987a48f4dae3d83"
 
 // CountSource is count.lua.
 //
@@ -764,6 +780,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', KEYS[4], 0, 0)[1]
+if first then
+redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -823,7 +843,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "ddbfbbb78e363bf4d19ddd6ba858ee33c3afe5f0"
+const DelegateReleaseSHA = "e0724993d52846ea8fe1f52c6e3ceccef0fd073d"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -907,6 +927,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', KEYS[2], 0, 0)[1]
+if first then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1021,7 +1045,7 @@ end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "f7485d27f170f070ffb0fec9b50e70adf78ef1cf"
+const EnrolSHA = "89f7f2fc734399efbdad20af66fe004f3d05fe1e"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1305,6 +1329,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', KEYS[5], 0, 0)[1]
+if first then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1358,7 +1386,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "51f0daee2aec8ca657eecaee4a73c24bcc9f0e93"
+const FairLeaveSHA = "436f92cbe2b323c2eee4e42b950d8d3a2117256c"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1455,6 +1483,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', KEYS[5], 0, 0)[1]
+if first then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1508,7 +1540,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "adef67124ab61dc17279911ceaf73ab95fecad64"
+const FairReleaseSHA = "a786b6efe36afbd83a27e22c694790ab318c6797"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1555,6 +1587,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', KEYS[4], 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1611,7 +1647,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "aebee18ba1ffce55de2c607094ae48210a4af0a7"
+const ForceReleaseSHA = "883d71573ce8cd74f7218bfe29f743cf69961a16"
 
 // InspectSource is inspect.lua.
 //
@@ -1812,6 +1848,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1868,7 +1908,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "d2b7d2c823a8f68c7178222d83b0417c07e87d7c"
+const LeaveQueueSHA = "f78e36b2022df6e6c2de5cb2c98c3b6ccc81387d"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2249,6 +2289,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -2308,7 +2352,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "e2b957b07c1262f843b5b55d308e57da8ed725b1"
+const ReleaseSHA = "2ad04a25cd0534f7bc70de474ee9aa164eb10923"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2359,6 +2403,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -2413,7 +2461,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "3578490434082121411ac595695481b65cf1431c"
+const ReleaseAllSHA = "004ffd930a2704321b9a2fb3c9d8cceacd0e6f06"
 
 // RenewSource is renew.lua.
 //
@@ -2710,6 +2758,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -2781,7 +2833,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "c6d6d02245e67eee73c2f87bf6fef5b40c14a620"
+const ServeSHA = "1b324341f9ba75d66bba943d9faf181348879a05"
 
 // WriteAcquireSource is write_acquire.lua.
 //
