@@ -249,14 +249,20 @@ inline tick(x) {
 }
 
 /* include/serve_queue.lua: the record is absent. */
-inline serve(a, h) {
+inline serve(a, h, f) {
 	served = false;
 	if
 	:: h -> window = false
 	:: else
 	fi;
 	if
-	:: window -> served = true
+	:: window -> served = true;
+#ifndef WINDOW_UNTOLD
+		if
+		:: f -> tellNext()
+		:: else
+		fi
+#endif
 	:: !window && javaWaits && windows > 0 ->
 		windows--; window = true; served = true;
 #ifndef WINDOW_SILENT
@@ -274,12 +280,6 @@ inline serve(a, h) {
 			:: k == a -> break
 			:: k != a && COUNTED && !hears[client_of(k)] && j < CAP -> j++
 			:: else ->
-#ifdef CAP_STOPS
-				if
-				:: COUNTED && !hears[client_of(k)] -> break
-				:: else
-				fi;
-#endif
 				rec = RESERVED; resFor = k; served = true;
 #ifndef NOT_TOLD
 				tell(client_of(k), k);
@@ -295,7 +295,7 @@ inline serve(a, h) {
 inline freed() {
 	rec = 0; resFor = 0;
 	if
-	:: places > 0 -> serve(0, false); served = false
+	:: places > 0 -> serve(0, false, true); served = false
 	:: else
 	fi
 }
@@ -318,7 +318,7 @@ inline granted(x, o, e) {
 /* enrol.lua; acquire.lua where e is 0 */
 inline acquire(x, o, e, h, r) {
 	if
-	:: rec == 0 && has_queue -> serve(e, h)
+	:: rec == 0 && has_queue -> serve(e, h, false)
 	:: else
 	fi;
 	if
@@ -371,10 +371,8 @@ inline leave(e) {
 	j = 0; k = 0;
 #endif
 	if
-#ifndef LEAVE_KEEPS
 	:: rec == RESERVED && resFor == e -> freed(); m = 0
-#endif
-	:: rec == 0 && places > 0 -> serve(0, false); served = false
+	:: rec == 0 && places > 0 -> serve(0, false, false); served = false
 	:: else
 	fi;
 #ifndef LEAVE_SILENT
@@ -458,9 +456,6 @@ end:	do
 		compensate(c, askId[c]); settled(c); dirty[c] = waiters[c] > 0 }
 	:: atomic { alive[c] && ask[c] > GOT && !gone[c] && (!late[c] || back[c] == 0) ->
 		refused[c] = true;
-#ifdef FORE_BY_REPLY
-		fore[c] = false;
-#endif
 		if
 		:: ask[c] == SOON -> silence[c] = true
 		:: ask[c] == HEAD || ask[c] == HEADT -> fore[c] = true; armed[c] = armed[c] || ask[c] == HEADT
@@ -616,12 +611,8 @@ end:	do
 		:: m == JAVA && waiters[c] == 0
 		:: m < NEXT && waiters[c] > 0 && m == entry(c) -> dirty[c] = true
 		:: m > NEXT && m < JAVA && waiters[c] > 0 && m - NEXT == entry(c) -> fore[c] = true; armed[c] = true
-#ifdef OLD_ENTRY_KEPT
-		:: else
-#else
 		:: m < NEXT && !(waiters[c] > 0 && m == entry(c)) -> leaving[c] = m
 		:: m > NEXT && m < JAVA && !(waiters[c] > 0 && m - NEXT == entry(c)) -> leaving[c] = m - NEXT
-#endif
 		fi;
 		m = 0 }
 	:: atomic { alive[c] && silent > 0 && nempty(inbox[c]) -> silent--; inbox[c] ? m; m = 0 }
