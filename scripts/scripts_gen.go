@@ -111,6 +111,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -172,7 +176,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "02c0f88e1673a522987351ca2587bf86698cc88e"
+const AcquireSHA = "e0a7305170fee7d42f7ab4f32990c340f60c4db3"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -228,6 +232,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -325,7 +333,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "50b4cd8b135ae4fc983be79b0fb2eed4beaa3cdc"
+const AcquireAllSHA = "d52d32f43cdfc995b3f54b4b80f96bb69625070e"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -375,6 +383,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -448,7 +460,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "89cda17786e5c8c7166dcd89912e1095ffe3b807"
+const AcquireFencedSHA = "4194b4c74599acf08ec8718b4a5cc5e1a6646608"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -518,6 +530,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -582,7 +598,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "761010da62d1b7cd03aeeff5417e6fe45fa7e87e"
+const AgedAcquireSHA = "79fbf635c4e33c4883a9ae48af0281f1a1b6a2c6"
 
 // CountSource is count.lua.
 //
@@ -813,6 +829,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -872,7 +892,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "eab3e7f2e50ccd0ac2d3e316959f39d598c0c96a"
+const DelegateReleaseSHA = "7494c9553a1a354ec82e0ad748f9e2fc18a9aeed"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -962,6 +982,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', KEYS[2], 0, 0)[1]
+if first then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1041,7 +1065,8 @@ if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
 return {0, left, 0}
 end
 if not last then
-local record = redis.call('hgetall', KEYS[1])
+local record = redis.pcall('hgetall', KEYS[1])
+last = record.err ~= nil
 for i = 1, #record, 2 do
 last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
 if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
@@ -1091,7 +1116,7 @@ end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "d7b1d1ef86e2cdda119931104fd7160719015572"
+const EnrolSHA = "e348317dff99224f33dbb194001fa98a2754dda1"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1356,7 +1381,7 @@ if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
-if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -1385,6 +1410,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1438,7 +1467,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "0111d9e6f59a7767cc869cd4a1ca886f00a03e6d"
+const FairLeaveSHA = "ce27246bdb194b18dbfdb9e73a83dfe0665ebf1a"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1516,7 +1545,7 @@ if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
-if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -1545,6 +1574,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1598,7 +1631,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "067ef70624711b42e5aa9a5dfb8f54a7f463ea9d"
+const FairReleaseSHA = "4e4b7f26ff556039a232b07204ecd1dc0bed0114"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1654,6 +1687,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1710,7 +1747,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "53441c5d0769a5368265a60b01bdc7c1cac0167d"
+const ForceReleaseSHA = "ee22c3be5932626b4030533ce50c79ee58c44e39"
 
 // InspectSource is inspect.lua.
 //
@@ -1926,6 +1963,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1982,7 +2023,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "c15eef896ac9a27757e1905bde76e0798f2c2533"
+const LeaveQueueSHA = "f1014fad88447ac624986e2ed00bb1b06c7fec17"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2372,6 +2413,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -2431,7 +2476,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "b85e3b78633553775fa7b1ab5db540f900c74e66"
+const ReleaseSHA = "ac36aeb2bc359df8e30590239f14eccdc4d89ae1"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2492,6 +2537,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -2546,7 +2595,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "14243a20f4d5f13bd45f05d5546e77a1882f3d8d"
+const ReleaseAllSHA = "3841b47b4bd4fcdf8fcfa3be1b8704bb4d1f0fbe"
 
 // RenewSource is renew.lua.
 //
@@ -2850,6 +2899,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -2921,7 +2974,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "125be2703a283bf5950d2e9daecb78358204029f"
+const ServeSHA = "3f12ced1c69e7358fbc1890bb9a20f14e720fbd5"
 
 // WriteAcquireSource is write_acquire.lua.
 //
