@@ -29,6 +29,9 @@ type EnrolRequest struct {
 	Entry uint64
 	// Heard tells that the session has told Released since it told Next: a foreign client has had the lock.
 	Heard bool
+	// Polls, if it is not zero, is how soon the session asks again by itself: it watches nothing, is told nothing, and the
+	// lock is reserved for it for two such times.
+	Polls time.Duration
 }
 
 // EnrolReply answers [QueueStore.Enrol].

@@ -273,16 +273,16 @@ func evalBatch[I any, R redisproto.ItemReply](
 
 // Acquire sends [scripts.AcquireSource].
 func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redisproto.AcquireArgs) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.AcquireSource, "evalsha", scripts.AcquireSHA, "2", k.Lock, k.Queue,
-		a.Owner, millis(a.Lease), a.Publish)
+	return eval(ctx, c, newIntCmd, scripts.AcquireSource, "evalsha", scripts.AcquireSHA, "1", k.Lock, a.Owner,
+		millis(a.Lease))
 }
 
 // AcquireFenced sends [scripts.AcquireFencedSource].
 func (c *commands) AcquireFenced(
 	ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireFencedArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.AcquireFencedSource, "evalsha", scripts.AcquireFencedSHA, "3", k.Lock,
-		k.Token, k.Queue, a.Owner, millis(a.Lease), a.Publish)
+	return eval(ctx, c, newIntsCmd, scripts.AcquireFencedSource, "evalsha", scripts.AcquireFencedSHA, "2", k.Lock,
+		k.Token, a.Owner, millis(a.Lease))
 }
 
 // Reenter sends [scripts.ReenterSource].
@@ -293,8 +293,8 @@ func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redi
 
 // Release sends [scripts.ReleaseSource].
 func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.ReleaseSource, "evalsha", scripts.ReleaseSHA, "3", k.Lock, k.Channel,
-		k.Queue, a.Owner, a.Keep, a.Publish)
+	return eval(ctx, c, newIntCmd, scripts.ReleaseSource, "evalsha", scripts.ReleaseSHA, "2", k.Lock, k.Channel,
+		a.Owner, a.Keep, a.Publish)
 }
 
 // Renew sends [scripts.RenewSource] for all items, on a cluster once for each slot.
@@ -318,8 +318,8 @@ func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]str
 func (c *commands) ForceRelease(
 	ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.ForceReleaseSource, "evalsha", scripts.ForceReleaseSHA, "4", k.Lock,
-		k.Channel, k.Fair, k.Queue, a.Publish, flag(a.Counts))
+	return eval(ctx, c, newIntCmd, scripts.ForceReleaseSource, "evalsha", scripts.ForceReleaseSHA, "3", k.Lock,
+		k.Channel, k.Fair, a.Publish)
 }
 
 // Count sends [scripts.CountSource].
@@ -501,14 +501,14 @@ func (c *commands) RWWithdraw(
 func (c *commands) Enrol(ctx context.Context, k redisproto.EnrolKeys, a redisproto.EnrolArgs) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.EnrolSource, "evalsha", scripts.EnrolSHA, "4", k.Lock, k.Queue, k.Token,
 		k.Channel, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Entry, millis(a.Keep), flag(a.Heard),
-		a.Publish)
+		millis(a.Polls))
 }
 
 // Serve sends [scripts.ServeSource].
 func (c *commands) Serve(ctx context.Context, k redisproto.ServeKeys, a redisproto.ServeArgs) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.ServeSource, "evalsha", scripts.ServeSHA, "4", k.Lock, k.Channel,
 		k.Queue, k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Entry,
-		millis(a.Keep), a.Publish)
+		millis(a.Keep))
 }
 
 // LeaveQueue sends [scripts.LeaveQueueSource].
@@ -532,16 +532,16 @@ func (c *commands) FairAcquire(
 func (c *commands) FairRelease(
 	ctx context.Context, k redisproto.FairReleaseKeys, a redisproto.FairReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.FairReleaseSource, "evalsha", scripts.FairReleaseSHA, "5", k.Lock,
-		k.Queue, k.Timeouts, k.Channel, k.Entries, a.Owner, a.Keep, millis(a.Absence), flag(a.Counts), a.Publish)
+	return eval(ctx, c, newIntCmd, scripts.FairReleaseSource, "evalsha", scripts.FairReleaseSHA, "4", k.Lock,
+		k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), flag(a.Counts), a.Publish)
 }
 
 // FairLeave sends [scripts.FairLeaveSource].
 func (c *commands) FairLeave(
 	ctx context.Context, k redisproto.FairLeaveKeys, a redisproto.FairLeaveArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.FairLeaveSource, "evalsha", scripts.FairLeaveSHA, "5", k.Lock, k.Queue,
-		k.Timeouts, k.Channel, k.Entries, a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish)
+	return eval(ctx, c, newIntCmd, scripts.FairLeaveSource, "evalsha", scripts.FairLeaveSHA, "4", k.Lock, k.Queue,
+		k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish)
 }
 
 // AcquireAll sends [scripts.AcquireAllSource] for all items, on a cluster once for each slot.
@@ -549,13 +549,13 @@ func (c *commands) AcquireAll(
 	ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.AcquireAllItem]{
-		sha: scripts.AcquireAllSHA, source: scripts.AcquireAllSource, nkeys: 3, nargs: 3,
+		sha: scripts.AcquireAllSHA, source: scripts.AcquireAllSource, nkeys: 2, nargs: 3,
 		key:  func(i *redisproto.AcquireAllItem) string { return i.Lock },
-		keys: func(to []any, i *redisproto.AcquireAllItem) []any { return append(to, i.Lock, i.Token, i.Queue) },
+		keys: func(to []any, i *redisproto.AcquireAllItem) []any { return append(to, i.Lock, i.Token) },
 		args: func(to []any, i *redisproto.AcquireAllItem) []any {
 			return append(to, i.Owner, millis(i.Lease), flag(i.Fenced))
 		},
-	}, items, out, flag(a.Track), a.Publish)
+	}, items, out, flag(a.Track))
 }
 
 // ReleaseAll sends [scripts.ReleaseAllSource] for all items, on a cluster once for each slot.
@@ -563,19 +563,19 @@ func (c *commands) ReleaseAll(
 	ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReleaseAllItem]{
-		sha: scripts.ReleaseAllSHA, source: scripts.ReleaseAllSource, nkeys: 3, nargs: 2,
+		sha: scripts.ReleaseAllSHA, source: scripts.ReleaseAllSource, nkeys: 2, nargs: 2,
 		key:  func(i *redisproto.ReleaseAllItem) string { return i.Lock },
-		keys: func(to []any, i *redisproto.ReleaseAllItem) []any { return append(to, i.Lock, i.Channel, i.Queue) },
+		keys: func(to []any, i *redisproto.ReleaseAllItem) []any { return append(to, i.Lock, i.Channel) },
 		args: func(to []any, i *redisproto.ReleaseAllItem) []any { return append(to, i.Owner, i.Keep) },
-	}, items, out, a.Publish, flag(a.Counts))
+	}, items, out, a.Publish)
 }
 
 // AgedAcquire sends [scripts.AgedAcquireSource].
 func (c *commands) AgedAcquire(
 	ctx context.Context, k redisproto.AgedAcquireKeys, a redisproto.AgedAcquireArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.AgedAcquireSource, "evalsha", scripts.AgedAcquireSHA, "3", k.Lock,
-		k.Since, k.Queue, a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track), a.Publish)
+	return eval(ctx, c, newIntsCmd, scripts.AgedAcquireSource, "evalsha", scripts.AgedAcquireSHA, "2", k.Lock,
+		k.Since, a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track))
 }
 
 // DelegateEnter sends [scripts.DelegateEnterSource].
@@ -590,8 +590,8 @@ func (c *commands) DelegateEnter(
 func (c *commands) DelegateRelease(
 	ctx context.Context, k redisproto.DelegateReleaseKeys, a redisproto.DelegateReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.DelegateReleaseSource, "evalsha", scripts.DelegateReleaseSHA, "5", k.Lock,
-		k.Nest, k.Channel, k.Queue, k.Fair, a.Owner, a.Keep, a.Publish, flag(a.Counts))
+	return eval(ctx, c, newIntCmd, scripts.DelegateReleaseSource, "evalsha", scripts.DelegateReleaseSHA, "4", k.Lock,
+		k.Nest, k.Channel, k.Fair, a.Owner, a.Keep, a.Publish)
 }
 
 // DelegateRenew sends [scripts.DelegateRenewSource] for all items, on a cluster once for each slot.
@@ -611,9 +611,9 @@ func (c *commands) Joint(
 	ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.JointItem]{
-		sha: scripts.JointSHA, source: scripts.JointSource, nkeys: 3, nargs: 2,
+		sha: scripts.JointSHA, source: scripts.JointSource, nkeys: 2, nargs: 2,
 		key:  func(i *redisproto.JointItem) string { return i.Lock },
-		keys: func(to []any, i *redisproto.JointItem) []any { return append(to, i.Lock, i.Channel, i.Queue) },
+		keys: func(to []any, i *redisproto.JointItem) []any { return append(to, i.Lock, i.Channel) },
 		args: func(to []any, i *redisproto.JointItem) []any { return append(to, i.Owner, millis(i.Lease)) },
 	}, items, out, a.Publish)
 }

@@ -227,7 +227,7 @@ func evalBatch[I any, R redisproto.ItemReply](
 // Acquire sends [scripts.AcquireSource].
 func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redisproto.AcquireArgs) (int64, error) {
 	return eval(ctx, c, script{scripts.AcquireSHA, scripts.AcquireSource}, rueidis.RedisResult.AsInt64,
-		[]string{k.Lock, k.Queue}, []string{a.Owner, millis(a.Lease), a.Publish})
+		[]string{k.Lock}, []string{a.Owner, millis(a.Lease)})
 }
 
 // AcquireFenced sends [scripts.AcquireFencedSource].
@@ -235,8 +235,7 @@ func (c *commands) AcquireFenced(
 	ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireFencedArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.AcquireFencedSHA, scripts.AcquireFencedSource},
-		rueidis.RedisResult.AsIntSlice, []string{k.Lock, k.Token, k.Queue}, []string{a.Owner, millis(a.Lease),
-			a.Publish})
+		rueidis.RedisResult.AsIntSlice, []string{k.Lock, k.Token}, []string{a.Owner, millis(a.Lease)})
 }
 
 // Reenter sends [scripts.ReenterSource].
@@ -249,7 +248,7 @@ func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redi
 // Release sends [scripts.ReleaseSource].
 func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
 	return eval(ctx, c, script{scripts.ReleaseSHA, scripts.ReleaseSource}, rueidis.RedisResult.AsInt64,
-		[]string{k.Lock, k.Channel, k.Queue}, []string{a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish})
+		[]string{k.Lock, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish})
 }
 
 // Renew sends [scripts.RenewSource] for all items, on a cluster once for each slot.
@@ -275,7 +274,7 @@ func (c *commands) ForceRelease(
 	ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.ForceReleaseSHA, scripts.ForceReleaseSource}, rueidis.RedisResult.AsInt64,
-		[]string{k.Lock, k.Channel, k.Fair, k.Queue}, []string{a.Publish, flag(a.Counts)})
+		[]string{k.Lock, k.Channel, k.Fair}, []string{a.Publish})
 }
 
 // Count sends [scripts.CountSource].
@@ -461,14 +460,14 @@ func (c *commands) RWWithdraw(
 func (c *commands) Enrol(ctx context.Context, k redisproto.EnrolKeys, a redisproto.EnrolArgs) ([]int64, error) {
 	return eval(ctx, c, script{scripts.EnrolSHA, scripts.EnrolSource}, rueidis.RedisResult.AsIntSlice,
 		[]string{k.Lock, k.Queue, k.Token, k.Channel}, []string{a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track),
-			a.Entry, millis(a.Keep), flag(a.Heard), a.Publish})
+			a.Entry, millis(a.Keep), flag(a.Heard), millis(a.Polls)})
 }
 
 // Serve sends [scripts.ServeSource].
 func (c *commands) Serve(ctx context.Context, k redisproto.ServeKeys, a redisproto.ServeArgs) ([]int64, error) {
 	return eval(ctx, c, script{scripts.ServeSHA, scripts.ServeSource}, rueidis.RedisResult.AsIntSlice,
 		[]string{k.Lock, k.Channel, k.Queue, k.Token}, []string{a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced),
-			flag(a.Track), flag(a.Yield), a.Entry, millis(a.Keep), a.Publish})
+			flag(a.Track), flag(a.Yield), a.Entry, millis(a.Keep)})
 }
 
 // LeaveQueue sends [scripts.LeaveQueueSource].
@@ -493,7 +492,7 @@ func (c *commands) FairRelease(
 	ctx context.Context, k redisproto.FairReleaseKeys, a redisproto.FairReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.FairReleaseSHA, scripts.FairReleaseSource}, rueidis.RedisResult.AsInt64,
-		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel, k.Entries}, []string{a.Owner, strconv.FormatInt(a.Keep, 10),
+		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Keep, 10),
 			millis(a.Absence), flag(a.Counts), a.Publish})
 }
 
@@ -502,7 +501,7 @@ func (c *commands) FairLeave(
 	ctx context.Context, k redisproto.FairLeaveKeys, a redisproto.FairLeaveArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.FairLeaveSHA, scripts.FairLeaveSource}, rueidis.RedisResult.AsInt64,
-		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel, k.Entries}, []string{a.Owner, millis(a.Wait), millis(a.Absence),
+		[]string{k.Lock, k.Queue, k.Timeouts, k.Channel}, []string{a.Owner, millis(a.Wait), millis(a.Absence),
 			flag(a.Counts), a.Publish})
 }
 
@@ -511,13 +510,13 @@ func (c *commands) AcquireAll(
 	ctx context.Context, a redisproto.AcquireAllArgs, items []redisproto.AcquireAllItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.AcquireAllItem]{
-		script: script{scripts.AcquireAllSHA, scripts.AcquireAllSource}, nkeys: 3, nargs: 3,
+		script: script{scripts.AcquireAllSHA, scripts.AcquireAllSource}, nkeys: 2, nargs: 3,
 		key:  func(i *redisproto.AcquireAllItem) string { return i.Lock },
-		keys: func(to []string, i *redisproto.AcquireAllItem) []string { return append(to, i.Lock, i.Token, i.Queue) },
+		keys: func(to []string, i *redisproto.AcquireAllItem) []string { return append(to, i.Lock, i.Token) },
 		args: func(to []string, i *redisproto.AcquireAllItem) []string {
 			return append(to, i.Owner, millis(i.Lease), flag(i.Fenced))
 		},
-	}, items, out, flag(a.Track), a.Publish)
+	}, items, out, flag(a.Track))
 }
 
 // ReleaseAll sends [scripts.ReleaseAllSource] for all items, on a cluster once for each slot.
@@ -525,15 +524,13 @@ func (c *commands) ReleaseAll(
 	ctx context.Context, a redisproto.ReleaseAllArgs, items []redisproto.ReleaseAllItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReleaseAllItem]{
-		script: script{scripts.ReleaseAllSHA, scripts.ReleaseAllSource}, nkeys: 3, nargs: 2,
-		key: func(i *redisproto.ReleaseAllItem) string { return i.Lock },
-		keys: func(to []string, i *redisproto.ReleaseAllItem) []string {
-			return append(to, i.Lock, i.Channel, i.Queue)
-		},
+		script: script{scripts.ReleaseAllSHA, scripts.ReleaseAllSource}, nkeys: 2, nargs: 2,
+		key:  func(i *redisproto.ReleaseAllItem) string { return i.Lock },
+		keys: func(to []string, i *redisproto.ReleaseAllItem) []string { return append(to, i.Lock, i.Channel) },
 		args: func(to []string, i *redisproto.ReleaseAllItem) []string {
 			return append(to, i.Owner, strconv.FormatInt(i.Keep, 10))
 		},
-	}, items, out, a.Publish, flag(a.Counts))
+	}, items, out, a.Publish)
 }
 
 // AgedAcquire sends [scripts.AgedAcquireSource].
@@ -541,8 +538,7 @@ func (c *commands) AgedAcquire(
 	ctx context.Context, k redisproto.AgedAcquireKeys, a redisproto.AgedAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.AgedAcquireSHA, scripts.AgedAcquireSource}, rueidis.RedisResult.AsIntSlice,
-		[]string{k.Lock, k.Since, k.Queue}, []string{a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep),
-			flag(a.Track), a.Publish})
+		[]string{k.Lock, k.Since}, []string{a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track)})
 }
 
 // DelegateEnter sends [scripts.DelegateEnterSource].
@@ -559,8 +555,8 @@ func (c *commands) DelegateRelease(
 	ctx context.Context, k redisproto.DelegateReleaseKeys, a redisproto.DelegateReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.DelegateReleaseSHA, scripts.DelegateReleaseSource},
-		rueidis.RedisResult.AsInt64, []string{k.Lock, k.Nest, k.Channel, k.Queue, k.Fair}, []string{a.Owner,
-			strconv.FormatInt(a.Keep, 10), a.Publish, flag(a.Counts)})
+		rueidis.RedisResult.AsInt64, []string{k.Lock, k.Nest, k.Channel, k.Fair}, []string{a.Owner,
+			strconv.FormatInt(a.Keep, 10), a.Publish})
 }
 
 // DelegateRenew sends [scripts.DelegateRenewSource] for all items, on a cluster once for each slot.
@@ -582,9 +578,9 @@ func (c *commands) Joint(
 	ctx context.Context, a redisproto.JointArgs, items []redisproto.JointItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.JointItem]{
-		script: script{scripts.JointSHA, scripts.JointSource}, nkeys: 3, nargs: 2,
+		script: script{scripts.JointSHA, scripts.JointSource}, nkeys: 2, nargs: 2,
 		key:  func(i *redisproto.JointItem) string { return i.Lock },
-		keys: func(to []string, i *redisproto.JointItem) []string { return append(to, i.Lock, i.Channel, i.Queue) },
+		keys: func(to []string, i *redisproto.JointItem) []string { return append(to, i.Lock, i.Channel) },
 		args: func(to []string, i *redisproto.JointItem) []string { return append(to, i.Owner, millis(i.Lease)) },
 	}, items, out, a.Publish)
 }

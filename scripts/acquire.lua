@@ -1,9 +1,7 @@
 --! script acquire
 --! key 1 lock    hash
---! key 2 queue   zset
 --! arg 1 owner   string
 --! arg 2 lease   ms
---! arg 3 publish string
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry
 --
 -- Grants the lock to an owner that holds nothing. The same request a second
@@ -11,7 +9,8 @@
 -- there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
 -- may not write any more does not grant. A record without a time, half made, gets one. A lock that is free and has a
 -- queue is reserved for the first there.
-if redis.call('exists', KEYS[1], KEYS[2]) == 0 then
+--! include queue_of lock=KEYS[1]
+if redis.call('exists', KEYS[1], queue) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   return 0
@@ -25,8 +24,8 @@ end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
   local served = false
-  --! include channel_of lock=KEYS[1] queue=KEYS[2]
-  --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=channel publish=ARGV[3] asker='' heard=false freed=false served=served
+  --! include channel_of lock=KEYS[1]
+  --! include serve_queue lock=KEYS[1] queue=queue channel=channel asker='' heard=false freed=false served=served
   if not served then
     redis.call('hset', KEYS[1], ARGV[1], 1)
     redis.call('pexpire', KEYS[1], ARGV[2])

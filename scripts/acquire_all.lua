@@ -1,9 +1,7 @@
 --! script acquire_all
 --! key * lock    hash
 --! key * token   string
---! key * queue   zset
 --! arg 1 track   bool
---! arg 2 publish string
 --! arg * owner   string
 --! arg * lease   ms
 --! arg * fenced  bool
@@ -14,15 +12,15 @@
 -- same requests a second time, while their owners hold, are granted again and count once.
 -- The names differ.
 local reply, free, granted = {}, {}, true
-for i = 1, #KEYS / 3 do
-  local lock, owner = KEYS[3 * i - 2], ARGV[3 * i]
+for i = 1, #KEYS / 2 do
+  local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
   reply[i] = 0
   free[i] = redis.call('exists', lock) == 0
-  if free[i] and redis.call('exists', KEYS[3 * i]) == 1 then
+  --! include queue_of lock=lock
+  if free[i] and redis.call('exists', queue) == 1 then
     local served = false
-    local queue = KEYS[3 * i]
-    --! include channel_of lock=lock queue=queue
-    --! include serve_queue lock=lock queue=queue channel=channel publish=ARGV[2] asker='' heard=false freed=false served=served
+    --! include channel_of lock=lock
+    --! include serve_queue lock=lock queue=queue channel=channel asker='' heard=false freed=false served=served
     free[i] = not served
   end
   if not free[i] then
@@ -50,17 +48,17 @@ if not granted then
   return reply
 end
 -- The tokens first: where one cannot be drawn, nothing is locked.
-for i = 1, #KEYS / 3 do
-  if ARGV[3 * i + 2] == '1' then
-    local token = KEYS[3 * i - 1]
+for i = 1, #KEYS / 2 do
+  if ARGV[3 * i + 1] == '1' then
+    local token = KEYS[2 * i]
     --! include draw_token counter=token token=reply[i]
   end
 end
-for i = 1, #KEYS / 3 do
-  local lock = KEYS[3 * i - 2]
+for i = 1, #KEYS / 2 do
+  local lock = KEYS[2 * i - 1]
   if free[i] then
-    redis.call('hset', lock, ARGV[3 * i], 1)
-    redis.call('pexpire', lock, ARGV[3 * i + 1])
+    redis.call('hset', lock, ARGV[3 * i - 1], 1)
+    redis.call('pexpire', lock, ARGV[3 * i])
   end
   --! include read_back track=ARGV[1] lock=lock
 end

@@ -1,20 +1,19 @@
 --! script acquire_fenced
 --! key 1 lock    hash
 --! key 2 token   string
---! key 3 queue   zset
 --! arg 1 owner   string
 --! arg 2 lease   ms
---! arg 3 publish string
 --! reply ints    0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
 --
 -- As acquire, and draws a fencing token: larger than every token that this lock
 -- gave out before. A missing counter starts at the server's time in ms, so that
 -- a flushed store does not start again below tokens that are out.
+--! include queue_of lock=KEYS[1]
 local free = redis.call('exists', KEYS[1]) == 0
-if free and redis.call('exists', KEYS[3]) == 1 then
+if free and redis.call('exists', queue) == 1 then
   local served = false
-  --! include channel_of lock=KEYS[1] queue=KEYS[3]
-  --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=channel publish=ARGV[3] asker='' heard=false freed=false served=served
+  --! include channel_of lock=KEYS[1]
+  --! include serve_queue lock=KEYS[1] queue=queue channel=channel asker='' heard=false freed=false served=served
   free = not served
 end
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then

@@ -1,13 +1,11 @@
 --! script aged_acquire
 --! key 1 lock    hash
 --! key 2 since   string
---! key 3 queue   zset
 --! arg 1 owner   string
 --! arg 2 lease   ms
 --! arg 3 age     ms
 --! arg 4 keep    ms
 --! arg 5 track   bool
---! arg 6 publish string
 --! reply ints    0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1: refused, the server is too young for n ms
 --
 -- As acquire, where the server has kept its data for as long as age. since holds the time from which the
@@ -32,10 +30,11 @@ local left = begun + tonumber(ARGV[3]) - now
 if left > 0 then
   return {left, 1}
 end
+--! include queue_of lock=KEYS[1]
 local served = redis.call('exists', KEYS[1]) == 1
-if not served and redis.call('exists', KEYS[3]) == 1 then
-  --! include channel_of lock=KEYS[1] queue=KEYS[3]
-  --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=channel publish=ARGV[6] asker='' heard=false freed=false served=served
+if not served and redis.call('exists', queue) == 1 then
+  --! include channel_of lock=KEYS[1]
+  --! include serve_queue lock=KEYS[1] queue=queue channel=channel asker='' heard=false freed=false served=served
 end
 if not served then
   redis.call('hset', KEYS[1], ARGV[1], 1)

@@ -2,12 +2,10 @@
 --! key 1 lock    hash
 --! key 2 nest    hash
 --! key 3 channel channel
---! key 4 queue   zset
---! key 5 fair    list
+--! key 4 fair    list
 --! arg 1 owner   string
 --! arg 2 keep    int
 --! arg 3 publish string
---! arg 4 counts  bool
 --! reply int     1 done; 0 the owner does not hold the lock
 --
 -- As release, for an owner that others may have entered under, or that entered under another: see delegate_enter. The
@@ -67,14 +65,15 @@ if #gone > 0 then
     redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
   end
   if left == 0 then
-    local publish, served = ARGV[4] == '1' and ARGV[3] or '', false
-    if redis.call('exists', KEYS[4]) == 1 then
-      --! include serve_queue lock=KEYS[1] queue=KEYS[4] channel=KEYS[3] publish=publish asker='' heard=false freed=true served=served
+    --! include queue_of lock=KEYS[1]
+    local served = false
+    if redis.call('exists', queue) == 1 then
+      --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[3] asker='' heard=false freed=true served=served
     end
     if not served then
       redis.call(ARGV[3], KEYS[3], '0')
     end
-    --! include tell_queue_head queue=KEYS[5] publish=ARGV[3] channel=KEYS[3]
+    --! include tell_queue_head queue=KEYS[4] publish=ARGV[3] channel=KEYS[3]
   end
 end
 redis.call('exists', KEYS[1]) -- so that a connection that tracks hears of what it still holds

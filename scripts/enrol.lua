@@ -10,19 +10,19 @@
 --! arg 5 entry   string
 --! arg 6 keep    ms
 --! arg 7 heard   bool
---! arg 8 publish string
+--! arg 8 polls   ms
 --! reply ints    1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0, n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first and no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the queue
 --
 -- As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, its tag and a number,
 -- into the queue, if it is not there. A record that is reserved for the entry is its claim. heard tells that the
--- client has heard of a release of Redisson's. A server that refuses writes (it is full) refuses the entry a place;
+-- client has heard of a release of Redisson's, polls how soon a client asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place;
 -- that is all.
 local heard = ARGV[7] == '1'
 local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local free = not mine and redis.call('exists', KEYS[1]) == 0
 if free and redis.call('exists', KEYS[2]) == 1 then
   local served = false
-  --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] publish=ARGV[8] asker=ARGV[5] heard=heard freed=false served=served
+  --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] asker=ARGV[5] heard=heard freed=false served=served
   free = not served
 end
 local reserved = not mine and not free and redis.call('hget', KEYS[1], 'mortise:reserved')
@@ -41,6 +41,10 @@ if not mine and not free and reserved ~= ARGV[5] then
     return {2, math.max(left, -1), 0}
   end
   redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
+  if ARGV[8] ~= '0' then
+    redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
+    redis.pcall('pexpire', round, 60000)
+  end
   if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
     return {0, left, 0}
   end
@@ -69,11 +73,14 @@ else
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   redis.call('zrem', KEYS[2], ARGV[5])
+  if ARGV[8] ~= '0' then
+    redis.pcall('hdel', round, 'polls:' .. ARGV[5])
+  end
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
 local foreign = 0
-if ARGV[8] ~= '' then
-  local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
+if string.sub(ARGV[5], 1, 1) ~= 'n' then
+  local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
   foreign = count[4] and count[2] > count[4] and 1 or 0
 end
 return {1, token, foreign}

@@ -3,7 +3,6 @@
 --! key 2 queue    list
 --! key 3 timeouts zset
 --! key 4 channel  channel
---! key 5 entries  zset
 --! arg 1 owner    string
 --! arg 2 wait     ms
 --! arg 3 absence  ms

@@ -2,9 +2,7 @@
 --! key 1 lock    hash
 --! key 2 channel channel
 --! key 3 fair    list
---! key 4 queue   zset
 --! arg 1 publish string
---! arg 2 counts  bool
 --! reply int     1 released; 0 there was no lock
 --
 -- Removes the lock, whatever its owner, and serves the queue, or tells all waiters. Where several owners hold it,
@@ -15,14 +13,14 @@ if several == 0 then
 end
 --! include not_read_write
 local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
-local publish = ARGV[2] == '1' and ARGV[1] or ''
+--! include queue_of lock=KEYS[1]
 local served = false
 redis.call('del', KEYS[1])
 for i = 1, math.min(#owners, 128), 2 do
   redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
-if redis.call('exists', KEYS[4]) == 1 then
-  --! include serve_queue lock=KEYS[1] queue=KEYS[4] channel=KEYS[2] publish=publish asker='' heard=false freed=true served=served
+if redis.call('exists', queue) == 1 then
+  --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[2] asker='' heard=false freed=true served=served
 end
 if not served then
   redis.call(ARGV[1], KEYS[2], '0')

@@ -1,7 +1,6 @@
 --! script joint
 --! key * lock    hash
 --! key * channel channel
---! key * queue   zset
 --! arg 1 publish string
 --! arg * owner   string
 --! arg * lease   ms
@@ -12,9 +11,10 @@
 -- and released by itself.
 local answers, asked, named = {}, {}, {}
 local free = true
-for i = 1, #KEYS / 3 do
-  local lock = KEYS[3 * i - 2]
-  asked[#asked + 1] = KEYS[3 * i]
+for i = 1, #KEYS / 2 do
+  local lock = KEYS[2 * i - 1]
+  --! include queue_of lock=lock
+  asked[#asked + 1] = queue
   if ARGV[2 * i + 1] ~= '0' then
     asked[#asked + 1] = lock
     free = free and not named[lock]
@@ -22,10 +22,14 @@ for i = 1, #KEYS / 3 do
   end
 end
 free = redis.call('exists', unpack(asked)) == 0 and free -- one look at all
-for i = 1, #KEYS / 3 do
-  local lock, channel, owner, lease = KEYS[3 * i - 2], KEYS[3 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
-  local answer = -2
-  if not free and redis.call('exists', KEYS[3 * i]) == 1 then
+for i = 1, #KEYS / 2 do
+  local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
+  local answer, queued = -2, false
+  if not free then
+    --! include queue_of lock=lock
+    queued = redis.call('exists', queue) == 1
+  end
+  if queued then
     answer = -2
   elseif lease == '0' then
     -- Told first: where that is not allowed, nothing is released.

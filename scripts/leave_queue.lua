@@ -8,7 +8,6 @@
 --
 -- Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
 -- free, the next is served. If it was the first, the next is told that it is.
-local say = ARGV[2] ~= '' and ARGV[2] or 'publish'
 local first = redis.call('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
 local there = redis.call('zrem', KEYS[3], ARGV[1])
 local served = false
@@ -19,13 +18,13 @@ if reserved then
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
-  --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] publish=ARGV[2] asker='' heard=false freed=false served=served
+  --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] asker='' heard=false freed=false served=served
   if reserved and not served then
-    redis.call(say, KEYS[2], '0')
+    redis.call(ARGV[2], KEYS[2], '0')
   end
 end
 local second = first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-  redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
+  redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
 end
 return there

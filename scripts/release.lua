@@ -1,15 +1,13 @@
 --! script release
 --! key 1 lock    hash
 --! key 2 channel channel
---! key 3 queue   zset
 --! arg 1 owner   string
 --! arg 2 keep    int
 --! arg 3 publish string
 --! reply int     1 done; 0 the owner does not hold the lock
 --
 -- Sets the hold count of an owner to keep; at zero the queue is served, or where it is empty all waiters are told.
--- The lease's time is left alone. publish: publish or spublish; empty for a publish that does not
--- count all subscribers that it reaches.
+-- The lease's time is left alone.
 --
 -- A partial release ends with a read, so that a connection that tracks hears of
 -- changes to what it still holds (its own write dropped the registration).
@@ -18,12 +16,13 @@ if ARGV[2] == '0' then
   if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
     return 0
   end
+  --! include queue_of lock=KEYS[1]
   local served = false
-  if redis.call('exists', KEYS[3]) == 1 and redis.call('exists', KEYS[1]) == 0 then
-    --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] publish=ARGV[3] asker='' heard=false freed=true served=served
+  if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+    --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[2] asker='' heard=false freed=true served=served
   end
   if not served then
-    redis.call(ARGV[3] ~= '' and ARGV[3] or 'publish', KEYS[2], '0')
+    redis.call(ARGV[3], KEYS[2], '0')
   end
   return 1
 end

@@ -1,18 +1,16 @@
 --! script release_all
 --! key * lock    hash
 --! key * channel channel
---! key * queue   zset
 --! arg 1 publish string
---! arg 2 counts  bool
 --! arg * owner   string
 --! arg * keep    int
 --! reply ints    for each lock: 1 done; 0 the owner does not hold the lock; -2 not of this kind
 --
 -- As release, of several locks. They are independent: one that is not held, or of
 -- another kind, spoils no other.
-local held, publish = {}, ARGV[2] == '1' and ARGV[1] or ''
-for i = 1, #KEYS / 3 do
-  held[i] = redis.pcall('hexists', KEYS[3 * i - 2], ARGV[2 * i + 1])
+local held = {}
+for i = 1, #KEYS / 2 do
+  held[i] = redis.pcall('hexists', KEYS[2 * i - 1], ARGV[2 * i])
   if type(held[i]) == 'table' then
     if not string.find(held[i].err, 'WRONGTYPE', 1, true) then
       return held[i]
@@ -20,17 +18,18 @@ for i = 1, #KEYS / 3 do
     held[i] = -2
   end
 end
-for i = 1, #KEYS / 3 do
-  local lock, owner, keep = KEYS[3 * i - 2], ARGV[2 * i + 1], ARGV[2 * i + 2]
+for i = 1, #KEYS / 2 do
+  local lock, owner, keep = KEYS[2 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
   if held[i] == 1 and keep ~= '0' then
     redis.call('hset', lock, owner, keep)
     redis.call('exists', lock)
   elseif held[i] == 1 then
     -- Not del: a read lock that Redisson granted over this one, as it does, is not ours.
     redis.call('hdel', lock, owner)
-    local channel, queue, served = KEYS[3 * i - 1], KEYS[3 * i], false
+    local channel, served = KEYS[2 * i], false
+    --! include queue_of lock=lock
     if redis.call('exists', queue) == 1 and redis.call('exists', lock) == 0 then
-      --! include serve_queue lock=lock queue=queue channel=channel publish=publish asker='' heard=false freed=true served=served
+      --! include serve_queue lock=lock queue=queue channel=channel asker='' heard=false freed=true served=served
     end
     if not served then
       redis.call(ARGV[1], channel, '0')

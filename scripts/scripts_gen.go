@@ -50,8 +50,8 @@ var All = []Script{
 
 // AcquireSource is acquire.lua.
 //
-//	keys:      lock hash, queue zset
-//	arguments: owner string, lease ms, publish string
+//	keys:      lock hash
+//	arguments: owner string, lease ms
 //	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
 //
 // Grants the lock to an owner that holds nothing. The same request a second
@@ -59,7 +59,11 @@ var All = []Script{
 // there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
 // may not write any more does not grant. A record without a time, half made, gets one. A lock that is free and has a
 // queue is reserved for the first there.
-const AcquireSource = `if redis.call('exists', KEYS[1], KEYS[2]) == 0 then
+const AcquireSource = `local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+end
+if redis.call('exists', KEYS[1], queue) == 0 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 return 0
@@ -75,119 +79,12 @@ end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
 local served = false
-local channel = 'redisson_lock__channel:' .. string.sub(KEYS[2], 17)
+local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local say = ARGV[3] ~= '' and ARGV[3] or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
-local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-local foreign = kept[7] > now and 1 or 0
-if ARGV[3] ~= '' then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
-end
-local waiting = redis.call('lindex', fair, 0)
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
-served = true
-elseif window > 0 or foreign > 0 then
-if window > 0 then
-length, misses = math.min(2 * length, 200), misses + 1
-if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
-end
-end
-window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[2]), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
-window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
-if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
-end
-local first = redis.call('zrange', KEYS[2], 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
-end
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
-redis.pcall('pexpire', round, 60000)
-end
-for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[2], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[2], first)
-end
-if not first or first == '' then
-break
-end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[3] == '' or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
-served = true
-end
-local second = redis.call('zrange', KEYS[2], 0, 0)[1]
-if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
-end
-break
-end
-end
-if not served then
-redis.call('hset', KEYS[1], ARGV[1], 1)
-redis.call('pexpire', KEYS[1], ARGV[2])
-return 0
-end
-left = redis.call('pttl', KEYS[1])
-if left == -2 then
-return 20
-end
-end
-if left < 0 then
-return -1
-end
-return math.max(left, 1)`
-
-// AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "c51f37560d313443f1c442001d783dc162e8e163"
-
-// AcquireAllSource is acquire_all.lua.
-//
-//	keys:      lock hash (each), token string (each), queue zset (each)
-//	arguments: track bool, publish string, owner string (each), lease ms (each), fenced bool (each)
-//	reply:     ints  for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no
-//	           expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
-//
-// As acquire, or acquire_fenced, of several locks, and of all or none: one that is
-// refused or of another kind leaves the others as they are, and they answer 0. The
-// same requests a second time, while their owners hold, are granted again and count once.
-// The names differ.
-const AcquireAllSource = `local reply, free, granted = {}, {}, true
-for i = 1, #KEYS / 3 do
-local lock, owner = KEYS[3 * i - 2], ARGV[3 * i]
-reply[i] = 0
-free[i] = redis.call('exists', lock) == 0
-if free[i] and redis.call('exists', KEYS[3 * i]) == 1 then
-local served = false
-local queue = KEYS[3 * i]
-local channel = 'redisson_lock__channel:' .. string.sub(queue, 17)
-if string.find(lock, '{', 1, true) then
-channel = 'redisson_lock__channel:' .. lock
-end
-local say = ARGV[2] ~= '' and ARGV[2] or 'publish'
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
@@ -197,12 +94,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if ARGV[2] ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -224,9 +125,8 @@ redis.call(say, channel, '00')
 if waiting then
 redis.call(say, channel .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', queue, 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -234,22 +134,139 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', queue, 0, 0)[1]
+first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[2] == '' or i == 16 then
-if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', lock, 1000)
+local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+end
+break
+end
+end
+if not served then
+redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('pexpire', KEYS[1], ARGV[2])
+return 0
+end
+left = redis.call('pttl', KEYS[1])
+if left == -2 then
+return 20
+end
+end
+if left < 0 then
+return -1
+end
+return math.max(left, 1)`
+
+// AcquireSHA is the SHA-1 of [AcquireSource].
+const AcquireSHA = "9b65ee54ade258ebc208daaa31c790cac207fa4a"
+
+// AcquireAllSource is acquire_all.lua.
+//
+//	keys:      lock hash (each), token string (each)
+//	arguments: track bool, owner string (each), lease ms (each), fenced bool (each)
+//	reply:     ints  for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no
+//	           expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
+//
+// As acquire, or acquire_fenced, of several locks, and of all or none: one that is
+// refused or of another kind leaves the others as they are, and they answer 0. The
+// same requests a second time, while their owners hold, are granted again and count once.
+// The names differ.
+const AcquireAllSource = `local reply, free, granted = {}, {}, true
+for i = 1, #KEYS / 2 do
+local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
+reply[i] = 0
+free[i] = redis.call('exists', lock) == 0
+local queue = 'mortise:1:queue:{' .. lock .. '}'
+if string.find(lock, '{', 1, true) then
+queue = 'mortise:1:queue:' .. lock .. ':'
+end
+if free[i] and redis.call('exists', queue) == 1 then
+local served = false
+local channel = 'redisson_lock__channel:{' .. lock .. '}'
+if string.find(lock, '{', 1, true) then
+channel = 'redisson_lock__channel:' .. lock
+end
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
+for i = 1, 7 do
+kept[i] = tonumber(kept[i] or 0) or 0
+end
+local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = kept[7] > now and 1 or 0
+if counts then
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
+foreign = count[4] and count[2] - count[4] or foreign
+end
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
+foreign = foreign + (waiting and 1 or 0)
+if false and window > 0 then
+window, length, misses = 0, 20, 0
+end
+if window > now then
+served = true
+elseif window > 0 or foreign > 0 then
+if window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+if misses >= 3 then
+misses, due, pause = 0, 0, now + 1000
+end
+end
+window, releases = 0, releases + (false and 1 or 0)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
+due = (due > 0 and due or math.min(foreign, 8)) - 1
+window, releases, served = now + length, 0, true
+redis.call(say, channel, '00')
+if waiting then
+redis.call(say, channel .. ':' .. waiting, '0')
+end
+if first ~= '' then
+redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+end
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
+'releases', releases)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+first = redis.pcall('zrange', queue, 0, 0)[1]
+if first then
+redis.call('zrem', queue, first)
+end
+if not first or first == '' then
+break
+end
+local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
+if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
+redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
+served = true
+end
+local second = redis.call('zrange', queue, 0, 0)[1]
+if second then
+redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -280,9 +297,9 @@ end
 if not granted then
 return reply
 end
-for i = 1, #KEYS / 3 do
-if ARGV[3 * i + 2] == '1' then
-local token = KEYS[3 * i - 1]
+for i = 1, #KEYS / 2 do
+if ARGV[3 * i + 1] == '1' then
+local token = KEYS[2 * i]
 if redis.call('exists', token) == 1 then
 reply[i] = redis.call('incr', token)
 else
@@ -293,11 +310,11 @@ redis.call('set', token, string.format('%.0f', reply[i]))
 end
 end
 end
-for i = 1, #KEYS / 3 do
-local lock = KEYS[3 * i - 2]
+for i = 1, #KEYS / 2 do
+local lock = KEYS[2 * i - 1]
 if free[i] then
-redis.call('hset', lock, ARGV[3 * i], 1)
-redis.call('pexpire', lock, ARGV[3 * i + 1])
+redis.call('hset', lock, ARGV[3 * i - 1], 1)
+redis.call('pexpire', lock, ARGV[3 * i])
 end
 if ARGV[1] == '1' then
 redis.call('exists', lock)
@@ -306,26 +323,31 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "07e815d92dfd09e49d80ae211284d89988a82dc7"
+const AcquireAllSHA = "5101cf1850e7dd8e5f29db14c151c6c2771b2d96"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
-//	keys:      lock hash, token string, queue zset
-//	arguments: owner string, lease ms, publish string
+//	keys:      lock hash, token string
+//	arguments: owner string, lease ms
 //	reply:     ints  0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
 //
 // As acquire, and draws a fencing token: larger than every token that this lock
 // gave out before. A missing counter starts at the server's time in ms, so that
 // a flushed store does not start again below tokens that are out.
-const AcquireFencedSource = `local free = redis.call('exists', KEYS[1]) == 0
-if free and redis.call('exists', KEYS[3]) == 1 then
+const AcquireFencedSource = `local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+end
+local free = redis.call('exists', KEYS[1]) == 0
+if free and redis.call('exists', queue) == 1 then
 local served = false
-local channel = 'redisson_lock__channel:' .. string.sub(KEYS[3], 17)
+local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local say = ARGV[3] ~= '' and ARGV[3] or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -334,12 +356,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if ARGV[3] ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -354,16 +380,15 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, channel, '00')
 if waiting then
 redis.call(say, channel .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', KEYS[3], 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -371,22 +396,23 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
-redis.call('zrem', KEYS[3], first)
+redis.call('zrem', queue, first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[3] == '' or i == 16 then
+local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[3], 0, 0)[1]
+local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -419,12 +445,12 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "127069995c1f65f650816fc7035d3d04e147dd4d"
+const AcquireFencedSHA = "38e63813fbc4eb77193f55c2f03d813593e09bb3"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
-//	keys:      lock hash, since string, queue zset
-//	arguments: owner string, lease ms, age ms, keep ms, track bool, publish string
+//	keys:      lock hash, since string
+//	arguments: owner string, lease ms, age ms, keep ms, track bool
 //	reply:     ints  0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1:
 //	           refused, the server is too young for n ms
 //
@@ -451,14 +477,19 @@ local left = begun + tonumber(ARGV[3]) - now
 if left > 0 then
 return {left, 1}
 end
+local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+end
 local served = redis.call('exists', KEYS[1]) == 1
-if not served and redis.call('exists', KEYS[3]) == 1 then
-local channel = 'redisson_lock__channel:' .. string.sub(KEYS[3], 17)
+if not served and redis.call('exists', queue) == 1 then
+local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local say = ARGV[6] ~= '' and ARGV[6] or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -467,12 +498,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if ARGV[6] ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -487,16 +522,15 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, channel, '00')
 if waiting then
 redis.call(say, channel .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', KEYS[3], 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -504,22 +538,23 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
-redis.call('zrem', KEYS[3], first)
+redis.call('zrem', queue, first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[6] == '' or i == 16 then
+local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[3], 0, 0)[1]
+local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -543,7 +578,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "84bf0e90f0355faffeba2d45475c92b110a500a3"
+const AgedAcquireSHA = "c05b68511bb1f066da8697de73d0d3dc2bd0b688"
 
 // CountSource is count.lua.
 //
@@ -678,8 +713,8 @@ const DelegateEnterSHA = "57ee5ecec7758ba4c6c9b58b8e39c8274b2ee1a9"
 
 // DelegateReleaseSource is delegate_release.lua.
 //
-//	keys:      lock hash, nest hash, channel channel, queue zset, fair list
-//	arguments: owner string, keep int, publish string, counts bool
+//	keys:      lock hash, nest hash, channel channel, fair list
+//	arguments: owner string, keep int, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
 // As release, for an owner that others may have entered under, or that entered under another: see delegate_enter. The
@@ -740,10 +775,15 @@ if top then
 redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
 end
 if left == 0 then
-local publish, served = ARGV[4] == '1' and ARGV[3] or '', false
-if redis.call('exists', KEYS[4]) == 1 then
-local say = publish ~= '' and publish or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[4], 17)
+local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+end
+local served = false
+if redis.call('exists', queue) == 1 then
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -752,12 +792,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if publish ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[3], KEYS[3] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -772,16 +816,15 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[4]), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[3], '00')
 if waiting then
 redis.call(say, KEYS[3] .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', KEYS[4], 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -789,22 +832,23 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[4], 0, 0)[1]
+first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
-redis.call('zrem', KEYS[4], first)
+redis.call('zrem', queue, first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or publish == '' or i == 16 then
+local told = redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[4], 0, 0)[1]
+local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[3] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, KEYS[3] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -813,7 +857,7 @@ end
 if not served then
 redis.call(ARGV[3], KEYS[3], '0')
 end
-local head = redis.call('lindex', KEYS[5], 0)
+local head = redis.call('lindex', KEYS[4], 0)
 if head then
 redis.call(ARGV[3], KEYS[3] .. ':' .. head, '0')
 end
@@ -823,7 +867,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "ddbfbbb78e363bf4d19ddd6ba858ee33c3afe5f0"
+const DelegateReleaseSHA = "5fff4d3be7b75d653d1b151cacb47930f5a05667"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -870,7 +914,7 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 //
 //	keys:      lock hash, queue zset, token string, channel channel
 //	arguments: owner string, lease ms, fenced bool, track bool, entry string, keep ms, heard bool,
-//	           publish string
+//	           polls ms
 //	reply:     ints  1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0,
 //	           n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first and
 //	           no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the
@@ -878,14 +922,15 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 //
 // As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, its tag and a number,
 // into the queue, if it is not there. A record that is reserved for the entry is its claim. heard tells that the
-// client has heard of a release of Redisson's. A server that refuses writes (it is full) refuses the entry a place;
+// client has heard of a release of Redisson's, polls how soon a client asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place;
 // that is all.
 const EnrolSource = `local heard = ARGV[7] == '1'
 local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local free = not mine and redis.call('exists', KEYS[1]) == 0
 if free and redis.call('exists', KEYS[2]) == 1 then
 local served = false
-local say = ARGV[8] ~= '' and ARGV[8] or 'publish'
+local first = redis.pcall('zrange', KEYS[2], 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
 local time = redis.call('time')
@@ -895,12 +940,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if ARGV[8] ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if heard and window > 0 then
 window, length, misses = 0, 20, 0
@@ -922,9 +971,8 @@ redis.call(say, KEYS[4], '00')
 if waiting then
 redis.call(say, KEYS[4] .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', KEYS[2], 0, 0)[1]
-if first and first ~= ARGV[5] then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= ARGV[5] then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -932,22 +980,23 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[2], 0, 0)[1]
+first = redis.pcall('zrange', KEYS[2], 0, 0)[1]
 if first then
 redis.call('zrem', KEYS[2], first)
 end
 if not first or first == ARGV[5] then
 break
 end
-local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[8] == '' or i == 16 then
+local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[2], 0, 0)[1]
 if second then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -972,6 +1021,10 @@ if type(placed) == 'table' then
 return {2, math.max(left, -1), 0}
 end
 redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
+if ARGV[8] ~= '0' then
+redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
+redis.pcall('pexpire', round, 60000)
+end
 if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
 return {0, left, 0}
 end
@@ -1009,19 +1062,22 @@ end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 redis.call('zrem', KEYS[2], ARGV[5])
+if ARGV[8] ~= '0' then
+redis.pcall('hdel', round, 'polls:' .. ARGV[5])
+end
 end
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
 local foreign = 0
-if ARGV[8] ~= '' then
-local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
+if string.sub(ARGV[5], 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] > count[4] and 1 or 0
 end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "f7485d27f170f070ffb0fec9b50e70adf78ef1cf"
+const EnrolSHA = "95aa4c2ac6fe400514b8934f43344ce1faa52803"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1194,7 +1250,7 @@ const FairAcquireSHA = "2d60099087ce7ca00d54832290ec7eb0b97ef453"
 
 // FairLeaveSource is fair_leave.lua.
 //
-//	keys:      lock hash, queue list, timeouts zset, channel channel, entries zset
+//	keys:      lock hash, queue list, timeouts zset, channel channel
 //	arguments: owner string, wait ms, absence ms, counts bool, publish string
 //	reply:     int  0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 //
@@ -1229,7 +1285,7 @@ end
 if out ~= 2 and out ~= 3 and not (first and redis.call('exists', KEYS[1]) == 0) then
 return out
 end
-local limit, publish, alone = now + tonumber(ARGV[3]), ARGV[4] == '1' and ARGV[5] or '', false
+local limit, alone = now + tonumber(ARGV[3]), false
 if ARGV[4] == '0' then
 local queue = redis.call('lrange', KEYS[2], 0, 63)
 local client = queue[1] and string.match(queue[1], '^.*:')
@@ -1281,10 +1337,15 @@ end
 end
 end
 if alone then
+local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+end
 local served = false
-if redis.call('exists', KEYS[5]) == 1 and redis.call('exists', KEYS[1]) == 0 then
-local say = publish ~= '' and publish or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[5], 17)
+if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -1293,12 +1354,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if publish ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -1313,16 +1378,15 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[5]), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[4], '00')
 if waiting then
 redis.call(say, KEYS[4] .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', KEYS[5], 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1330,22 +1394,23 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[5], 0, 0)[1]
+first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
-redis.call('zrem', KEYS[5], first)
+redis.call('zrem', queue, first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or publish == '' or i == 16 then
+local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[5], 0, 0)[1]
+local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1358,11 +1423,11 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "51f0daee2aec8ca657eecaee4a73c24bcc9f0e93"
+const FairLeaveSHA = "2e1076995a32c9d9bb4b7d0dd26ed9f302f3725c"
 
 // FairReleaseSource is fair_release.lua.
 //
-//	keys:      lock hash, queue list, timeouts zset, channel channel, entries zset
+//	keys:      lock hash, queue list, timeouts zset, channel channel
 //	arguments: owner string, keep int, absence ms, counts bool, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
@@ -1379,7 +1444,7 @@ end
 redis.call('hdel', KEYS[1], ARGV[1])
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local limit, publish, alone = now + tonumber(ARGV[3]), ARGV[4] == '1' and ARGV[5] or '', false
+local limit, alone = now + tonumber(ARGV[3]), false
 if ARGV[4] == '0' then
 local queue = redis.call('lrange', KEYS[2], 0, 63)
 local client = queue[1] and string.match(queue[1], '^.*:')
@@ -1431,10 +1496,15 @@ end
 end
 end
 if alone then
+local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+end
 local served = false
-if redis.call('exists', KEYS[5]) == 1 and redis.call('exists', KEYS[1]) == 0 then
-local say = publish ~= '' and publish or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[5], 17)
+if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -1443,12 +1513,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if publish ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -1463,16 +1537,15 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[5]), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[4], '00')
 if waiting then
 redis.call(say, KEYS[4] .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', KEYS[5], 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1480,22 +1553,23 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[5], 0, 0)[1]
+first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
-redis.call('zrem', KEYS[5], first)
+redis.call('zrem', queue, first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or publish == '' or i == 16 then
+local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[5], 0, 0)[1]
+local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1508,12 +1582,12 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "adef67124ab61dc17279911ceaf73ab95fecad64"
+const FairReleaseSHA = "a62856ea5314bc4a78caee2d1e10d3ee1a63bd52"
 
 // ForceReleaseSource is force_release.lua.
 //
-//	keys:      lock hash, channel channel, fair list, queue zset
-//	arguments: publish string, counts bool
+//	keys:      lock hash, channel channel, fair list
+//	arguments: publish string
 //	reply:     int  1 released; 0 there was no lock
 //
 // Removes the lock, whatever its owner, and serves the queue, or tells all waiters. Where several owners hold it,
@@ -1526,15 +1600,19 @@ if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
-local publish = ARGV[2] == '1' and ARGV[1] or ''
+local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+end
 local served = false
 redis.call('del', KEYS[1])
 for i = 1, math.min(#owners, 128), 2 do
 redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
-if redis.call('exists', KEYS[4]) == 1 then
-local say = publish ~= '' and publish or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[4], 17)
+if redis.call('exists', queue) == 1 then
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -1543,12 +1621,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if publish ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -1563,16 +1645,15 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[4]), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[2], '00')
 if waiting then
 redis.call(say, KEYS[2] .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', KEYS[4], 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1580,22 +1661,23 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[4], 0, 0)[1]
+first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
-redis.call('zrem', KEYS[4], first)
+redis.call('zrem', queue, first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or publish == '' or i == 16 then
+local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[4], 0, 0)[1]
+local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1611,7 +1693,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "aebee18ba1ffce55de2c607094ae48210a4af0a7"
+const ForceReleaseSHA = "6e45e3fabba6e8b39479a6482852bbd87b22efe4"
 
 // InspectSource is inspect.lua.
 //
@@ -1626,7 +1708,7 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 
 // JointSource is joint.lua.
 //
-//	keys:      lock hash (each), channel channel (each), queue zset (each)
+//	keys:      lock hash (each), channel channel (each)
 //	arguments: publish string, owner string (each), lease ms (each)
 //	reply:     ints  for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing
 //	           was done, ask with acquire or release
@@ -1636,9 +1718,13 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 // and released by itself.
 const JointSource = `local answers, asked, named = {}, {}, {}
 local free = true
-for i = 1, #KEYS / 3 do
-local lock = KEYS[3 * i - 2]
-asked[#asked + 1] = KEYS[3 * i]
+for i = 1, #KEYS / 2 do
+local lock = KEYS[2 * i - 1]
+local queue = 'mortise:1:queue:{' .. lock .. '}'
+if string.find(lock, '{', 1, true) then
+queue = 'mortise:1:queue:' .. lock .. ':'
+end
+asked[#asked + 1] = queue
 if ARGV[2 * i + 1] ~= '0' then
 asked[#asked + 1] = lock
 free = free and not named[lock]
@@ -1646,10 +1732,17 @@ named[lock] = true
 end
 end
 free = redis.call('exists', unpack(asked)) == 0 and free
-for i = 1, #KEYS / 3 do
-local lock, channel, owner, lease = KEYS[3 * i - 2], KEYS[3 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
-local answer = -2
-if not free and redis.call('exists', KEYS[3 * i]) == 1 then
+for i = 1, #KEYS / 2 do
+local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
+local answer, queued = -2, false
+if not free then
+local queue = 'mortise:1:queue:{' .. lock .. '}'
+if string.find(lock, '{', 1, true) then
+queue = 'mortise:1:queue:' .. lock .. ':'
+end
+queued = redis.call('exists', queue) == 1
+end
+if queued then
 answer = -2
 elseif lease == '0' then
 local heard = redis.pcall(ARGV[1], channel, '0')
@@ -1680,7 +1773,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "e4c2c0f28871aba777bb278a389bef72d8f6ff39"
+const JointSHA = "144e71a283b4d5706ddfefcafd64b79b478af50c"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -1779,8 +1872,7 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 //
 // Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
 // free, the next is served. If it was the first, the next is told that it is.
-const LeaveQueueSource = `local say = ARGV[2] ~= '' and ARGV[2] or 'publish'
-local first = redis.call('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
+const LeaveQueueSource = `local first = redis.call('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
 local there = redis.call('zrem', KEYS[3], ARGV[1])
 local served = false
 local reserved = redis.pcall('hget', KEYS[1], 'mortise:reserved') == ARGV[1]
@@ -1790,7 +1882,8 @@ there = 1
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
-local say = ARGV[2] ~= '' and ARGV[2] or 'publish'
+local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
@@ -1800,12 +1893,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if ARGV[2] ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -1827,9 +1924,8 @@ redis.call(say, KEYS[2], '00')
 if waiting then
 redis.call(say, KEYS[2] .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', KEYS[3], 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1837,38 +1933,39 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
 if first then
 redis.call('zrem', KEYS[3], first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[2] == '' or i == 16 then
+local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
 end
 if reserved and not served then
-redis.call(say, KEYS[2], '0')
+redis.call(ARGV[2], KEYS[2], '0')
 end
 end
 local second = first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
+redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
 end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "d2b7d2c823a8f68c7178222d83b0417c07e87d7c"
+const LeaveQueueSHA = "8857b08d28b485af2921222e10ea6f46ba8f35e5"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2211,13 +2308,12 @@ const ReenterSHA = "9caa7e30f77fa657617a61a1dfff9555e8ac0d33"
 
 // ReleaseSource is release.lua.
 //
-//	keys:      lock hash, channel channel, queue zset
+//	keys:      lock hash, channel channel
 //	arguments: owner string, keep int, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
 // Sets the hold count of an owner to keep; at zero the queue is served, or where it is empty all waiters are told.
-// The lease's time is left alone. publish: publish or spublish; empty for a publish that does not
-// count all subscribers that it reaches.
+// The lease's time is left alone.
 //
 // A partial release ends with a read, so that a connection that tracks hears of
 // changes to what it still holds (its own write dropped the registration).
@@ -2225,10 +2321,15 @@ const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
+local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+end
 local served = false
-if redis.call('exists', KEYS[3]) == 1 and redis.call('exists', KEYS[1]) == 0 then
-local say = ARGV[3] ~= '' and ARGV[3] or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -2237,12 +2338,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if ARGV[3] ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -2257,16 +2362,15 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
 due = (due > 0 and due or math.min(foreign, 8)) - 1
 window, releases, served = now + length, 0, true
 redis.call(say, KEYS[2], '00')
 if waiting then
 redis.call(say, KEYS[2] .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', KEYS[3], 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -2274,29 +2378,30 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
-redis.call('zrem', KEYS[3], first)
+redis.call('zrem', queue, first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[3] == '' or i == 16 then
+local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[3], 0, 0)[1]
+local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
 end
 end
 if not served then
-redis.call(ARGV[3] ~= '' and ARGV[3] or 'publish', KEYS[2], '0')
+redis.call(ARGV[3], KEYS[2], '0')
 end
 return 1
 end
@@ -2308,19 +2413,19 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "e2b957b07c1262f843b5b55d308e57da8ed725b1"
+const ReleaseSHA = "0c3e161f593faf4c4ef981b11e6a61372664d860"
 
 // ReleaseAllSource is release_all.lua.
 //
-//	keys:      lock hash (each), channel channel (each), queue zset (each)
-//	arguments: publish string, counts bool, owner string (each), keep int (each)
+//	keys:      lock hash (each), channel channel (each)
+//	arguments: publish string, owner string (each), keep int (each)
 //	reply:     ints  for each lock: 1 done; 0 the owner does not hold the lock; -2 not of this kind
 //
 // As release, of several locks. They are independent: one that is not held, or of
 // another kind, spoils no other.
-const ReleaseAllSource = `local held, publish = {}, ARGV[2] == '1' and ARGV[1] or ''
-for i = 1, #KEYS / 3 do
-held[i] = redis.pcall('hexists', KEYS[3 * i - 2], ARGV[2 * i + 1])
+const ReleaseAllSource = `local held = {}
+for i = 1, #KEYS / 2 do
+held[i] = redis.pcall('hexists', KEYS[2 * i - 1], ARGV[2 * i])
 if type(held[i]) == 'table' then
 if not string.find(held[i].err, 'WRONGTYPE', 1, true) then
 return held[i]
@@ -2328,16 +2433,21 @@ end
 held[i] = -2
 end
 end
-for i = 1, #KEYS / 3 do
-local lock, owner, keep = KEYS[3 * i - 2], ARGV[2 * i + 1], ARGV[2 * i + 2]
+for i = 1, #KEYS / 2 do
+local lock, owner, keep = KEYS[2 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
 if held[i] == 1 and keep ~= '0' then
 redis.call('hset', lock, owner, keep)
 redis.call('exists', lock)
 elseif held[i] == 1 then
 redis.call('hdel', lock, owner)
-local channel, queue, served = KEYS[3 * i - 1], KEYS[3 * i], false
+local channel, served = KEYS[2 * i], false
+local queue = 'mortise:1:queue:{' .. lock .. '}'
+if string.find(lock, '{', 1, true) then
+queue = 'mortise:1:queue:' .. lock .. ':'
+end
 if redis.call('exists', queue) == 1 and redis.call('exists', lock) == 0 then
-local say = publish ~= '' and publish or 'publish'
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
@@ -2347,12 +2457,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if publish ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -2374,9 +2488,8 @@ redis.call(say, channel, '00')
 if waiting then
 redis.call(say, channel .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', queue, 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -2384,22 +2497,23 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', queue, 0, 0)[1]
+first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or publish == '' or i == 16 then
+local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', lock, 1000)
+redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -2413,7 +2527,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "3578490434082121411ac595695481b65cf1431c"
+const ReleaseAllSHA = "ff2ffa2b67a65905a297a3d69f46460b4b7aeed1"
 
 // RenewSource is renew.lua.
 //
@@ -2662,7 +2776,7 @@ const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 //
 //	keys:      lock hash, channel channel, queue zset, token string
 //	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, entry
-//	           string, keep ms, publish string
+//	           string, keep ms
 //	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the
 //	           client's entry is in the queue; 3, token (0 unless fenced): the successor holds it
 //
@@ -2672,11 +2786,12 @@ const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
+local counts, say = string.sub(ARGV[7], 1, 1) ~= 'n', string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish'
 local others = redis.call('hlen', KEYS[1]) > 1
 if ARGV[6] == '1' and not others then
-others = ARGV[9] == '' or redis.call('exists', KEYS[3]) == 1
+others = not counts or redis.call('exists', KEYS[3]) == 1
 if not others then
-local count = redis.pcall('pubsub', ARGV[9] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
+local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 others = not count[4] or count[2] > count[4]
 end
 end
@@ -2688,7 +2803,8 @@ redis.call('pexpire', KEYS[3], ARGV[8])
 out = 2
 end
 if redis.call('exists', KEYS[1]) == 0 then
-local say = ARGV[9] ~= '' and ARGV[9] or 'publish'
+local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
@@ -2698,12 +2814,16 @@ for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if ARGV[9] ~= '' then
+if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if false and window > 0 then
 window, length, misses = 0, 20, 0
@@ -2725,9 +2845,8 @@ redis.call(say, KEYS[2], '00')
 if waiting then
 redis.call(say, KEYS[2] .. ':' .. waiting, '0')
 end
-local first = redis.call('zrange', KEYS[3], 0, 0)[1]
-if first and first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+if first ~= '' then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -2735,29 +2854,30 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-local first = redis.call('zrange', KEYS[3], 0, 0)[1]
+first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
 if first then
 redis.call('zrem', KEYS[3], first)
 end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-if told > 0 or ARGV[9] == '' or i == 16 then
+local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
-redis.call('pexpire', KEYS[1], 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
 end
 break
 end
 end
 end
 if not served then
-redis.call(ARGV[9] ~= '' and ARGV[9] or 'publish', KEYS[2], '0')
+redis.call(say, KEYS[2], '0')
 end
 return {out, 0}
 end
@@ -2781,7 +2901,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "c6d6d02245e67eee73c2f87bf6fef5b40c14a620"
+const ServeSHA = "6542cd50725cb4885222c1df7de8aa3c689e82ea"
 
 // WriteAcquireSource is write_acquire.lua.
 //

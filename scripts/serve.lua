@@ -11,7 +11,6 @@
 --! arg 6 yield     bool
 --! arg 7 entry     string
 --! arg 8 keep      ms
---! arg 9 publish   string
 --! reply ints      0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's entry is in the queue; 3, token (0 unless fenced): the successor holds it
 --
 -- Releases the lock and grants it to a successor of the same client in one step, without a message.
@@ -20,11 +19,12 @@
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}
 end
+local counts, say = string.sub(ARGV[7], 1, 1) ~= 'n', string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish'
 local others = redis.call('hlen', KEYS[1]) > 1 -- a read lock that Redisson granted over this one
 if ARGV[6] == '1' and not others then
-  others = ARGV[9] == '' or redis.call('exists', KEYS[3]) == 1
+  others = not counts or redis.call('exists', KEYS[3]) == 1
   if not others then
-    local count = redis.pcall('pubsub', ARGV[9] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
+    local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
     others = not count[4] or count[2] > count[4]
   end
 end
@@ -36,10 +36,10 @@ if others then
     out = 2
   end
   if redis.call('exists', KEYS[1]) == 0 then
-    --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] publish=ARGV[9] asker='' heard=false freed=true served=served
+    --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] asker='' heard=false freed=true served=served
   end
   if not served then
-    redis.call(ARGV[9] ~= '' and ARGV[9] or 'publish', KEYS[2], '0')
+    redis.call(say, KEYS[2], '0')
   end
   return {out, 0}
 end

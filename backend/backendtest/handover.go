@@ -299,6 +299,32 @@ var handOverTests = []test{
 			e.unlock(e.lock(b, background, "n"))
 		}
 	}},
+	{"Rule08_ABusyClientStarvesNoPoller", func(e *env) {
+		a, b := e.client(), e.client()
+		var turns atomic.Int64
+		defer e.busy(a, "n", 8, &turns)()
+		e.until("one client is busy", func() bool { return turns.Load() > 20 })
+		polls, err := b.Locker(mortise.Polling(5 * time.Millisecond))
+		e.must("Locker", err)
+		for range 5 {
+			l, err := polls.Lock(background, "n", mortise.WithWait(patience))
+			e.must("Lock of a poller", err)
+			e.unlock(l)
+		}
+	}},
+	{"Rule08_ABusyClientStarvesNoLockAll", func(e *env) {
+		a, b := e.client(), e.client()
+		var turns atomic.Int64
+		for _, name := range []string{"n", "m"} {
+			defer e.busy(a, name, 8, &turns)()
+		}
+		e.until("one client is busy", func() bool { return turns.Load() > 40 })
+		for range 5 {
+			l, err := b.LockAll(background, "n", "m")
+			e.must("LockAll", err)
+			e.unlock(l)
+		}
+	}},
 	{"Rule08_AHintIsEnoughWhereARecordExpires", func(e *env) {
 		dead := e.client()
 		c, f := e.tapped()

@@ -56,9 +56,9 @@ func (s agedLock) AcquireAged(ctx context.Context, r backend.AgedRequest) (out b
 	}
 	sent, query := time.Now(), s.seen.Begin(r.Name)
 	reply, err := s.adapter.AgedAcquire(ctx, AgedAcquireKeys{
-		Lock: r.Name, Since: sinceKey(r.Scope), Queue: entriesKey(r.Name),
+		Lock: r.Name, Since: sinceKey(r.Scope),
 	}, AgedAcquireArgs{
-		Owner: r.Owner, Lease: r.Lease, Age: r.Least, Keep: sinceKept, Track: s.adapter.Features().Tracking, Publish: s.counting(),
+		Owner: r.Owner, Lease: r.Lease, Age: r.Least, Keep: sinceKept, Track: s.adapter.Features().Tracking,
 	})
 	if err == nil && (len(reply) != 2 || reply[0] < -1 || reply[1] < 0 || reply[1] > 1) {
 		err = strange("aged_acquire", reply)

@@ -69,8 +69,8 @@ func (s delegated) Release(ctx context.Context, r backend.ReleaseRequest) (backe
 	}
 	reply, err := s.adapter.DelegateRelease(ctx,
 		DelegateReleaseKeys{Lock: r.Name, Nest: nestKey(r.Name), Channel: channelOf(r.Name),
-			Queue: entriesKey(r.Name), Fair: queueKey(r.Name)},
-		DelegateReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish(), Counts: s.counts()})
+			Fair: queueKey(r.Name)},
+		DelegateReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep), Publish: s.publish()})
 	return s.releaseReply(r.Name, "delegate_release", reply, err)
 }
 

@@ -20,8 +20,7 @@ func fairChannel(name, owner string) string { return channelOf(name) + ":" + own
 const recheck = 5 * time.Second
 
 func fairKeys(name string) FairReleaseKeys {
-	return FairReleaseKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name),
-		Entries: entriesKey(name)}
+	return FairReleaseKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name)}
 }
 
 // Acquire implements [backend.FairStore].

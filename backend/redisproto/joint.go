@@ -42,10 +42,9 @@ func (s joined) one(i JointItem) (value int64, err error) {
 	ctx := context.Background()
 	for c, second := s.second.Commands(); ; c, second = s.adapter, false {
 		if i.Lease > 0 {
-			value, err = c.Acquire(ctx, AcquireKeys{Lock: i.Lock, Queue: i.Queue},
-				AcquireArgs{Owner: i.Owner, Lease: i.Lease, Publish: commandPublish})
+			value, err = c.Acquire(ctx, AcquireKeys{Lock: i.Lock}, AcquireArgs{Owner: i.Owner, Lease: i.Lease})
 		} else {
-			value, err = c.Release(ctx, ReleaseKeys{Lock: i.Lock, Channel: i.Channel, Queue: i.Queue},
+			value, err = c.Release(ctx, ReleaseKeys{Lock: i.Lock, Channel: i.Channel},
 				ReleaseArgs{Owner: i.Owner, Publish: commandPublish})
 		}
 		if !second || !s.second.Failed(err) {

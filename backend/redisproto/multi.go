@@ -45,9 +45,9 @@ func (s multiLock) AcquireAll(ctx context.Context, in []backend.AcquireRequest) 
 	for i, r := range in {
 		fenced = fenced || r.Fenced
 		items[i] = AcquireAllItem{Lock: r.Name, Token: tokenKey(r.Name), Owner: r.Owner, Lease: r.Lease,
-			Fenced: r.Fenced, Queue: entriesKey(r.Name)}
+			Fenced: r.Fenced}
 	}
-	s.adapter.AcquireAll(ctx, AcquireAllArgs{Track: track, Publish: s.counting()}, items, replies)
+	s.adapter.AcquireAll(ctx, AcquireAllArgs{Track: track}, items, replies)
 	granted, err := s.decodeAll(in, replies, out, fenced)
 	track = track && s.adapter.Features().Tracking // the connection may have turned out to have none
 	for i, l := range queries {
@@ -135,9 +135,9 @@ func (s multiLock) releaseSome(ctx context.Context, in []backend.ReleaseRequest,
 	}
 	items, replies := make([]ReleaseAllItem, len(in)), make([]BatchReply, len(in))
 	for i, r := range in {
-		items[i] = ReleaseAllItem{Lock: r.Name, Channel: channelOf(r.Name), Queue: entriesKey(r.Name), Owner: r.Owner, Keep: int64(r.Keep)}
+		items[i] = ReleaseAllItem{Lock: r.Name, Channel: channelOf(r.Name), Owner: r.Owner, Keep: int64(r.Keep)}
 	}
-	s.adapter.ReleaseAll(ctx, ReleaseAllArgs{Publish: s.publish(), Counts: s.counts()}, items, replies)
+	s.adapter.ReleaseAll(ctx, ReleaseAllArgs{Publish: s.publish()}, items, replies)
 	for i, r := range replies {
 		if r.Err == nil && r.Value == -2 {
 			out[i] = backend.ReleaseResult{Err: &backend.Fault{

@@ -15,15 +15,9 @@ import (
 // soon. The client of the entry is told on a channel of its own beside Redisson's, and claims it. See
 // docs/decisions/0061 and scripts/include/serve_queue.lua.
 
-// entriesKey is the zset of the clients that wait for a lock, by when they came. Its members are entries: the tag of the
-// client and a number.
-func entriesKey(name string) string {
-	key := tagged("mortise:1:queue:", name)
-	if strings.Contains(name, "{") {
-		key += ":"
-	}
-	return key
-}
+// entriesKey is the zset of the clients that wait for a lock, by when they came. Its members are entries. Scripts build
+// it from the lock, too: see scripts/include/queue_of.lua.
+func entriesKey(name string) string { return companion("queue", name) }
 
 // entriesKept is for how long entriesKey is kept beyond the holder's lease: the waiters ask by then.
 const entriesKept = time.Minute
@@ -34,8 +28,18 @@ func newTag() string { return strconv.FormatUint(rand.Uint64(), 36) }
 // ignoredPayload is published to wake Java only, which parses it as 0.
 const ignoredPayload = "00"
 
-// entry is what an entry of the session is called.
-func (s *core) entry(number uint64) string { return s.tag + ":" + strconv.FormatUint(number, 36) }
+// entry is what an entry of the session is called: how the session is told, its tag, and the number.
+func (s *core) entry(number uint64) string {
+	told := "p"
+	switch {
+	case !s.counts():
+		told = "n"
+	case s.sharded.Load():
+		told = "s"
+	}
+	var b [40]byte
+	return string(strconv.AppendUint(append(append(append(b[:0], told...), s.tag...), ':'), number, 36))
+}
 
 // A client that waits listens on two channels beside Redisson's: one of its own, on which it is told of its turn, and
 // one that only tells how many clients of mortise there are.
@@ -53,14 +57,6 @@ func (s *core) besides(t backend.Topic) []backend.Topic {
 
 // isBeside reports whether t is one of besides.
 func isBeside(t backend.Topic) bool { return t.Kind == backend.KindLock && t.Owner != "" }
-
-// counting is the command that announces a release, "" where it does not count all subscribers.
-func (s *core) counting() string {
-	if !s.counts() {
-		return ""
-	}
-	return s.publish()
-}
 
 // counts reports whether PUBLISH counts all subscribers, and not only those of the node it ran on.
 func (s *core) counts() bool {
@@ -85,7 +81,7 @@ func (s queue) enrol(ctx context.Context, c Commands, r backend.EnrolRequest) (b
 	reply, err := c.Enrol(ctx,
 		EnrolKeys{Lock: r.Name, Queue: entriesKey(r.Name), Token: tokenKey(r.Name), Channel: channelOf(r.Name)},
 		EnrolArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking,
-			Entry: s.entry(r.Entry), Keep: entriesKept, Heard: r.Heard, Publish: s.counting()})
+			Entry: s.entry(r.Entry), Keep: entriesKept, Heard: r.Heard, Polls: r.Polls})
 	if left := leftIn[[]int64](err); left != nil {
 		return backend.EnrolReply{}, behind(left, s.enrolled)
 	}
@@ -113,7 +109,10 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 	}
 	args := ServeArgs{
 		Owner: r.Owner, Successor: r.Next, Lease: r.Lease, Fenced: r.Fenced, Yield: r.Yield,
-		Track: s.adapter.Features().Tracking, Entry: s.entry(r.Entry), Keep: r.Lease + entriesKept, Publish: s.counting(),
+		Track: s.adapter.Features().Tracking, Keep: r.Lease + entriesKept,
+	}
+	if r.Yield {
+		args.Entry = s.entry(r.Entry)
 	}
 	reply, err := s.adapter.Serve(ctx, ServeKeys{Lock: r.Name, Channel: channelOf(r.Name), Queue: entriesKey(r.Name),
 		Token: tokenKey(r.Name)}, args)
@@ -149,7 +148,7 @@ func (s queue) Leave(ctx context.Context, name string, entry uint64) error {
 	}
 	_, err := s.adapter.LeaveQueue(ctx,
 		LeaveQueueKeys{Lock: name, Channel: channelOf(name), Queue: entriesKey(name)},
-		LeaveQueueArgs{Entry: s.entry(entry), Publish: s.counting()})
+		LeaveQueueArgs{Entry: s.entry(entry), Publish: s.publish()})
 	return s.fault(err)
 }
 
@@ -198,7 +197,7 @@ func (s *core) turn(t backend.Topic, payload string) {
 		}
 		after = millis(int64(n))
 	}
-	number, mine := strings.CutPrefix(rest, s.tag+":")
+	number, mine := strings.CutPrefix(rest[min(1, len(rest)):], s.tag+":")
 	entry, err := strconv.ParseUint(number, 36, 64)
 	switch {
 	case !mine || err != nil:

@@ -88,15 +88,12 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		if s.joint.Lead(ctx) {
 			defer s.joint.Led() // also where the client library panics
 			c, second := s.second.Commands()
-			k := AcquireKeys{Lock: r.Name, Queue: entriesKey(r.Name)}
-			a := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Publish: commandPublish}
+			k, a := AcquireKeys{Lock: r.Name}, AcquireArgs{Owner: r.Owner, Lease: r.Lease}
 			if left, err = c.Acquire(ctx, k, a); second && s.second.Failed(err) {
 				left, err = s.adapter.Acquire(ctx, k, a)
 			}
 		} else {
-			left, err = s.joint.do(ctx, JointItem{
-				Lock: r.Name, Channel: r.Name, Queue: entriesKey(r.Name), Owner: r.Owner, Lease: r.Lease,
-			})
+			left, err = s.joint.do(ctx, JointItem{Lock: r.Name, Channel: r.Name, Owner: r.Owner, Lease: r.Lease})
 		}
 		reply, err := s.acquiredPlain(left, err)
 		if err != nil || reply.Granted || !f.Tracking || !r.Unasked {
@@ -184,16 +181,16 @@ func (s leaver) Leaves(k backend.Kind) bool {
 
 // acquire sends an acquisition by c.
 func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease, Publish: s.counting()}
+	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease}
 	if r.Fenced {
-		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name), Queue: entriesKey(r.Name)},
+		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)},
 			AcquireFencedArgs(args))
 		if left := leftIn[[]int64](err); left != nil {
 			return backend.AcquireReply{}, behind(left, s.acquiredFenced)
 		}
 		return s.acquiredFenced(reply, err)
 	}
-	reply, err := c.Acquire(ctx, AcquireKeys{Lock: r.Name, Queue: entriesKey(r.Name)}, args)
+	reply, err := c.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
 	return s.acquiredPlain(reply, err)
 }
 
@@ -269,11 +266,10 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	}
 	var reply int64
 	var err error
-	k := ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name), Queue: entriesKey(r.Name)}
-	a := ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
+	k, a := ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name)}, ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
 	switch together := r.Keep == 0 && !r.Undo && s.adapter.Features().Leaves; {
 	case !together:
-		a.Publish = s.counting()
+		a.Publish = s.publish()
 		reply, err = s.adapter.Release(ctx, k, a)
 	case s.joint.Lead(ctx):
 		defer s.joint.Led()
@@ -283,7 +279,7 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 			reply, err = s.adapter.Release(ctx, k, a)
 		}
 	default:
-		reply, err = s.joint.do(ctx, JointItem{Lock: k.Lock, Channel: k.Channel, Queue: k.Queue, Owner: r.Owner})
+		reply, err = s.joint.do(ctx, JointItem{Lock: k.Lock, Channel: k.Channel, Owner: r.Owner})
 	}
 	return s.releaseReply(r.Name, "release", reply, err)
 }
@@ -305,8 +301,8 @@ func (s *session) ForceRelease(ctx context.Context, name string) (bool, error) {
 		return false, err
 	}
 	reply, err := s.adapter.ForceRelease(ctx,
-		ForceReleaseKeys{Lock: name, Channel: channelOf(name), Fair: queueKey(name), Queue: entriesKey(name)},
-		ForceReleaseArgs{Publish: s.publish(), Counts: s.counts()})
+		ForceReleaseKeys{Lock: name, Channel: channelOf(name), Fair: queueKey(name)},
+		ForceReleaseArgs{Publish: s.publish()})
 	return s.wrote(name, "force_release", reply, err)
 }
 

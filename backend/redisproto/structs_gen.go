@@ -6,22 +6,19 @@ import "time"
 
 // AcquireKeys are the keys of scripts/acquire.lua.
 type AcquireKeys struct {
-	Lock  string
-	Queue string
+	Lock string
 }
 
 // AcquireArgs are the arguments of scripts/acquire.lua.
 type AcquireArgs struct {
-	Owner   string
-	Lease   time.Duration
-	Publish string
+	Owner string
+	Lease time.Duration
 }
 
 // AcquireAllItem is what scripts/acquire_all.lua takes for each item.
 type AcquireAllItem struct {
 	Lock   string
 	Token  string
-	Queue  string
 	Owner  string
 	Lease  time.Duration
 	Fenced bool
@@ -29,39 +26,34 @@ type AcquireAllItem struct {
 
 // AcquireAllArgs are the arguments of scripts/acquire_all.lua.
 type AcquireAllArgs struct {
-	Track   bool
-	Publish string
+	Track bool
 }
 
 // AcquireFencedKeys are the keys of scripts/acquire_fenced.lua.
 type AcquireFencedKeys struct {
 	Lock  string
 	Token string
-	Queue string
 }
 
 // AcquireFencedArgs are the arguments of scripts/acquire_fenced.lua.
 type AcquireFencedArgs struct {
-	Owner   string
-	Lease   time.Duration
-	Publish string
+	Owner string
+	Lease time.Duration
 }
 
 // AgedAcquireKeys are the keys of scripts/aged_acquire.lua.
 type AgedAcquireKeys struct {
 	Lock  string
 	Since string
-	Queue string
 }
 
 // AgedAcquireArgs are the arguments of scripts/aged_acquire.lua.
 type AgedAcquireArgs struct {
-	Owner   string
-	Lease   time.Duration
-	Age     time.Duration
-	Keep    time.Duration
-	Track   bool
-	Publish string
+	Owner string
+	Lease time.Duration
+	Age   time.Duration
+	Keep  time.Duration
+	Track bool
 }
 
 // CountKeys are the keys of scripts/count.lua.
@@ -92,7 +84,6 @@ type DelegateReleaseKeys struct {
 	Lock    string
 	Nest    string
 	Channel string
-	Queue   string
 	Fair    string
 }
 
@@ -101,7 +92,6 @@ type DelegateReleaseArgs struct {
 	Owner   string
 	Keep    int64
 	Publish string
-	Counts  bool
 }
 
 // DelegateRenewItem is what scripts/delegate_renew.lua takes for each item.
@@ -127,14 +117,14 @@ type EnrolKeys struct {
 
 // EnrolArgs are the arguments of scripts/enrol.lua.
 type EnrolArgs struct {
-	Owner   string
-	Lease   time.Duration
-	Fenced  bool
-	Track   bool
-	Entry   string
-	Keep    time.Duration
-	Heard   bool
-	Publish string
+	Owner  string
+	Lease  time.Duration
+	Fenced bool
+	Track  bool
+	Entry  string
+	Keep   time.Duration
+	Heard  bool
+	Polls  time.Duration
 }
 
 // FairAcquireKeys are the keys of scripts/fair_acquire.lua.
@@ -164,7 +154,6 @@ type FairLeaveKeys struct {
 	Queue    string
 	Timeouts string
 	Channel  string
-	Entries  string
 }
 
 // FairLeaveArgs are the arguments of scripts/fair_leave.lua.
@@ -182,7 +171,6 @@ type FairReleaseKeys struct {
 	Queue    string
 	Timeouts string
 	Channel  string
-	Entries  string
 }
 
 // FairReleaseArgs are the arguments of scripts/fair_release.lua.
@@ -199,13 +187,11 @@ type ForceReleaseKeys struct {
 	Lock    string
 	Channel string
 	Fair    string
-	Queue   string
 }
 
 // ForceReleaseArgs are the arguments of scripts/force_release.lua.
 type ForceReleaseArgs struct {
 	Publish string
-	Counts  bool
 }
 
 // InspectKeys are the keys of scripts/inspect.lua.
@@ -217,7 +203,6 @@ type InspectKeys struct {
 type JointItem struct {
 	Lock    string
 	Channel string
-	Queue   string
 	Owner   string
 	Lease   time.Duration
 }
@@ -398,7 +383,6 @@ type ReenterArgs struct {
 type ReleaseKeys struct {
 	Lock    string
 	Channel string
-	Queue   string
 }
 
 // ReleaseArgs are the arguments of scripts/release.lua.
@@ -412,7 +396,6 @@ type ReleaseArgs struct {
 type ReleaseAllItem struct {
 	Lock    string
 	Channel string
-	Queue   string
 	Owner   string
 	Keep    int64
 }
@@ -420,7 +403,6 @@ type ReleaseAllItem struct {
 // ReleaseAllArgs are the arguments of scripts/release_all.lua.
 type ReleaseAllArgs struct {
 	Publish string
-	Counts  bool
 }
 
 // RenewItem is what scripts/renew.lua takes for each item.
@@ -549,7 +531,6 @@ type ServeArgs struct {
 	Yield     bool
 	Entry     string
 	Keep      time.Duration
-	Publish   string
 }
 
 // WriteAcquireKeys are the keys of scripts/write_acquire.lua.

@@ -105,7 +105,7 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 		return reply{AcquireReply: x.AcquireReply, Young: x.Young}, err
 	}
 	x, err := s.can.Queue.Enrol(ctx, backend.EnrolRequest{
-		AcquireRequest: q, Entry: uint64(c.marks.entry), Heard: c.marks.heard,
+		AcquireRequest: q, Entry: uint64(c.marks.entry), Heard: c.marks.heard, Polls: c.Polling,
 	})
 	return ofEnrol(x), raised(err, ofEnrol)
 }

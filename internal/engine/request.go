@@ -55,11 +55,11 @@ func (r *Request) Fail(err error) error { return fail.New(r.Op(), r.Name, err) }
 
 // Refused is the error of a request that does not wait.
 func (r *Request) Refused(remaining time.Duration) error {
-	return r.notAcquired(remaining, r.missing("holds"))
+	return r.notAcquired(remaining, r.missing(false))
 }
 
 // missing says what stands in the way.
-func (r *Request) missing(holds string) string {
+func (r *Request) missing(waited bool) string {
 	switch r.Family {
 	case backend.KindSemaphore:
 		return "no permit was free"
@@ -68,7 +68,10 @@ func (r *Request) missing(holds string) string {
 	case backend.KindCountDownLatch:
 		return "the count was not zero"
 	}
-	return "another owner " + holds + " it"
+	if waited {
+		return "another owner held it"
+	}
+	return "another owner holds it"
 }
 
 func (r *Request) notAcquired(remaining time.Duration, why string) error {
@@ -98,7 +101,7 @@ func (r *Request) GaveUp(err error, left time.Duration, last error) error {
 
 // stillHeld is the error of a request whose wait is over.
 func (r *Request) stillHeld(left time.Duration) error {
-	return r.notAcquired(left, fmt.Sprintf("%s for all of %v", r.missing("held"), r.Wait))
+	return r.notAcquired(left, fmt.Sprintf("%s for all of %v", r.missing(true), r.Wait))
 }
 
 // topicOf is where releases of a kind of lock are announced, and whose queue its waiters stand in. The two sides of a

@@ -18,6 +18,8 @@ const (
 	suspicion = 10 * time.Second
 	// lookAgain is when a waiter asks again though the record has no end.
 	lookAgain = 30 * time.Second
+	// soonest is the longest pause between the asks of a call that polls with which it has a place in the store's queue.
+	soonest = 20 * time.Millisecond
 	// recheck is when an enrolled waiter asks though nothing told it to.
 	recheck = 5 * time.Second
 	// lookBack is how often a waiter asks whether a store that failed is back, at the least: locking is to resume
@@ -178,11 +180,16 @@ func (w *wait) join() bool {
 func (w *wait) begins() {
 	e, n, handed := w.engine, w.name, w.waiter.handed
 	w.asks.handed, w.waiter.handed = handed, nil
-	w.marks.enrols = w.marks.relays && handed == nil && e.names.watches.confirmed(n.topic)
+	w.marks.enrols = handed == nil && (w.marks.relays && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
 	w.marks.entry, w.marks.heard, n.heard = n.entry, n.heard, false
 	w.retry, w.asking = n.Asks(), true
 	e.calls.running++
 	e.unlock()
+}
+
+// pollsInQueue reports whether the call polls, and so often that the lock can be reserved for it until it asks.
+func (w *wait) pollsInQueue() bool {
+	return 0 < w.Polling && w.Polling <= soonest && w.Family == backend.KindLock && w.Age == nil && w.engine.store.can.Queue != nil
 }
 
 // heard settles the answer to a question. It is called without the mutex.
@@ -282,7 +289,9 @@ func (w *wait) refused(a *Answer) {
 	}
 	if w.pause > 0 {
 		n.Refused(now+int64(left), now+int64(min(left, w.pause/2+rand.N(w.pause))))
-		w.pause = min(2*w.pause, 64*w.Polling)
+		if n.enrolled = n.enrolled || a.Enrolled; !a.Enrolled {
+			w.pause = min(2*w.pause, 64*w.Polling)
+		}
 		return
 	}
 	n.refused = true

@@ -98,18 +98,17 @@ type set struct {
 // order is that in which parts are taken: as they were given at first; once one was held, the one that was, and then by
 // their names, so that two calls wait for each other's parts as seldom as can be.
 func (a *set) order(first int) []int {
+	if a.rounds == 0 {
+		return nil
+	}
 	order := make([]int, len(a.parts))
 	for i := range order {
 		order[i] = i
 	}
-	if a.rounds > 0 {
-		slices.SortStableFunc(order, func(i, j int) int {
-			return strings.Compare(a.parts[i].Name, a.parts[j].Name)
-		})
-		at := slices.Index(order, first)
-		copy(order[1:], order[:at])
-		order[0] = first
-	}
+	slices.SortStableFunc(order, func(i, j int) int { return strings.Compare(a.parts[i].Name, a.parts[j].Name) })
+	at := slices.Index(order, first)
+	copy(order[1:], order[:at])
+	order[0] = first
 	return order
 }
 
@@ -156,7 +155,7 @@ type attempt struct {
 	*set
 	ctx    context.Context // of the next part: it carries those that are held
 	bounds context.Context // of the waiting
-	order  []int
+	order  []int // nil: as they were given
 	done   []bool
 	held   []*lease.Handle
 }
@@ -166,7 +165,11 @@ type attempt struct {
 // is taken under the context of the one before, so that the last carries all. Failed is the part that could not
 // be had, and waited tells that the waiting is over.
 func (t *attempt) takeAll() (failed int, waited bool, err error) {
-	for n, i := range t.order {
+	for n := range t.parts {
+		i := n
+		if t.order != nil {
+			i = t.order[n]
+		}
 		if t.done[i] {
 			continue
 		}

@@ -1,7 +1,7 @@
---! fragment channel_of lock queue
+--! fragment channel_of lock
 --
--- The channel of a lock, which ends as the key of its queue does: a name that has braces of its own gets no others.
-local channel = 'redisson_lock__channel:' .. string.sub(queue, 17)
+-- The channel of a lock. A name that has braces of its own gets no others.
+local channel = 'redisson_lock__channel:{' .. lock .. '}'
 if string.find(lock, '{', 1, true) then
   channel = 'redisson_lock__channel:' .. lock
 end

@@ -1,16 +1,19 @@
---! fragment serve_queue lock queue channel publish asker heard freed served
+--! fragment serve_queue lock queue channel asker heard freed served
 --
--- Has the queue of a lock served whose record is absent; freed tells that it was released just now. The record is reserved for the first client in the queue
--- that can be reached, which is told, as is the one behind it: that it is the first now. served is then true. It
--- stays false where nothing is in the queue, or where the first is the asker, whose entry is removed: the lock is free.
+-- Has the queue of a lock served whose record is absent; freed tells that it was released just now. The record is reserved
+-- for the first client in the queue that can be reached, which is told, as is the one behind it: that it is the first
+-- now. served is then true. It stays false where nothing is in the queue, or where the first is the asker, whose entry is
+-- removed: the lock is free.
 --
 -- Clients of Redisson do not enrol, nor do waiters for a fair lock: they are foreign here. After each
 -- round, which is as many releases as there are entries, eight at the most, they have a window: the record stays absent
 -- for some time, in which no entry is served. A window that none of them uses makes the next one longer.
 --
--- Subscribers of Redisson's channel that do not subscribe to mortise's beside it are foreign. Where PUBLISH does not count
--- all subscribers, publish is empty, and foreign is what was seen to hold the lock.
-local say = publish ~= '' and publish or 'publish'
+-- Subscribers of Redisson's channel that do not subscribe to mortise's beside it are foreign. An entry begins with how its
+-- client is told: s by SPUBLISH, p by PUBLISH, n by PUBLISH where that does not count all subscribers. Then foreign is
+-- what was seen to hold the lock.
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 --! include server_time
@@ -19,12 +22,16 @@ for i = 1, 7 do
   kept[i] = tonumber(kept[i] or 0) or 0
 end
 local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
+if window > now + 200 or pause > now + 1000 then -- written by another
+  window, pause = 0, 0
+end
 local foreign = kept[7] > now and 1 or 0
-if publish ~= '' then
+if counts then
   local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
   foreign = count[4] and count[2] - count[4] or foreign
 end
-local waiting = redis.call('lindex', fair, 0)
+local waiting = redis.pcall('lindex', fair, 0)
+waiting = type(waiting) == 'string' and waiting
 foreign = foreign + (waiting and 1 or 0)
 if heard and window > 0 then
   window, length, misses = 0, 20, 0
@@ -46,9 +53,8 @@ elseif window > 0 or foreign > 0 then
     if waiting then
       redis.call(say, channel .. ':' .. waiting, '0')
     end
-    local first = redis.call('zrange', queue, 0, 0)[1]
-    if first and first ~= asker then
-      redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. length .. ':' .. first)
+    if first ~= asker then
+      redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
     end
   end
   redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -56,22 +62,23 @@ elseif window > 0 or foreign > 0 then
   redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
-  local first = redis.call('zrange', queue, 0, 0)[1]
+  first = redis.pcall('zrange', queue, 0, 0)[1]
   if first then
     redis.call('zrem', queue, first)
   end
   if not first or first == asker then
     break
   end
-  local told = redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'r' .. first)
-  if told > 0 or publish == '' or i == 16 then
+  local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+  local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+  if told > 0 or polls > 0 or not counts or i == 16 then
     if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
-      redis.call('pexpire', lock, 1000)
+      redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
       served = true
     end
     local second = redis.call('zrange', queue, 0, 0)[1]
     if second then
-      redis.call(say, channel .. ':to:' .. string.match(second, '^[^:]*'), 'n1000:' .. second)
+      redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
     end
     break
   end

@@ -7,7 +7,7 @@
 -- On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Its count
 -- decides nothing there (counts is 0): the first is told, and the first of another client, which asks
 -- and so gives the places before its own a moment to come (see fair_acquire).
-local limit, publish, alone = now + tonumber(ARGV[3]), ARGV[4] == '1' and ARGV[5] or '', false
+local limit, alone = now + tonumber(ARGV[3]), false
 if ARGV[4] == '0' then
   local queue = redis.call('lrange', KEYS[2], 0, 63)
   local client = queue[1] and string.match(queue[1], '^.*:')
@@ -52,9 +52,10 @@ while not told do
 end
 --! include silent_clients publish=ARGV[5] channel=KEYS[4]
 if alone then
+  --! include queue_of lock=KEYS[1]
   local served = false
-  if redis.call('exists', KEYS[5]) == 1 and redis.call('exists', KEYS[1]) == 0 then
-    --! include serve_queue lock=KEYS[1] queue=KEYS[5] channel=KEYS[4] publish=publish asker='' heard=false freed=true served=served
+  if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+    --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[4] asker='' heard=false freed=true served=served
   end
   if not served then
     redis.call(ARGV[5], KEYS[4], '0')

@@ -252,7 +252,7 @@ var operations = []operation{
 			parts := mortise.Parts(b.Client, "a", "b", "c")
 			return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 		}},
-	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 43}, {2, 28}, {2, 28}, {0, 25}},
+	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 42}, {2, 27}, {2, 27}, {0, 24}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			s := b.CountingSemaphore("n")
 			harness.Must(s.TrySetPermits(t.Context(), 2))(t)
@@ -276,7 +276,7 @@ var operations = []operation{
 			}
 		}},
 	// A goroutine waits, the holder unlocks, the goroutine's Lock returns.
-	{name: "local handoff", want: [4]cost{{0.5, 18}, {0.5, 13}, {0.5, 13}, {0, 14}},
+	{name: "local handoff", want: [4]cost{{0.5, 19}, {0.5, 14}, {0.5, 14}, {0, 14}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			lease := held(t, b.Client, "n")
 			ask, granted := make(chan struct{}), make(chan result)
