@@ -33,7 +33,7 @@ if not mine and not free and reserved ~= ARGV[5] then
   local now = redis.call('time')
   local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
   if left == -2 then -- a window
-    left = math.max((tonumber(redis.call('hget', round, 'window') or 0) or 0) - now[1] * 1000 - math.floor(now[2] / 1000), 1)
+    left = math.max((tonumber(redis.pcall('hget', round, 'window') or 0) or 0) - now[1] * 1000 - math.floor(now[2] / 1000), 1)
     left = math.min(left, 200)
     reserved = true
   end
@@ -72,7 +72,7 @@ else
   end
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
-  redis.call('zrem', KEYS[2], ARGV[5])
+  redis.pcall('zrem', KEYS[2], ARGV[5])
   if ARGV[8] ~= '0' then
     redis.pcall('hdel', round, 'polls:' .. ARGV[5])
   end

@@ -92,11 +92,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
@@ -118,15 +119,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', queue)
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
+redis.pcall(say, channel, '00')
 if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
+redis.pcall(say, channel .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -141,8 +144,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -150,7 +155,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -171,7 +177,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "9b65ee54ade258ebc208daaa31c790cac207fa4a"
+const AcquireSHA = "5149b0bb6d59db4d866f5c47df1cf7a1e5f05c0e"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -208,11 +214,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
@@ -234,15 +241,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', queue)
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
+redis.pcall(say, channel, '00')
 if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
+redis.pcall(say, channel .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -257,8 +266,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -266,7 +277,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -323,7 +335,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "5101cf1850e7dd8e5f29db14c151c6c2771b2d96"
+const AcquireAllSHA = "202166ed3e53e3dc187615293e6171bfd3797551"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -354,11 +366,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
@@ -380,15 +393,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', queue)
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
+redis.pcall(say, channel, '00')
 if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
+redis.pcall(say, channel .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -403,8 +418,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -412,7 +429,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -445,7 +463,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "38e63813fbc4eb77193f55c2f03d813593e09bb3"
+const AcquireFencedSHA = "bd20655e074d73916972f4e2007919b3733755bf"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -496,11 +514,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
@@ -522,15 +541,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', queue), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', queue)
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
+redis.pcall(say, channel, '00')
 if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
+redis.pcall(say, channel .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -545,8 +566,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -554,7 +577,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -578,7 +602,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "c05b68511bb1f066da8697de73d0d3dc2bd0b688"
+const AgedAcquireSHA = "daeb8e93747686e7784d7179c9175bd71d99a223"
 
 // CountSource is count.lua.
 //
@@ -790,11 +814,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[3], KEYS[3] .. ':mortise')
@@ -816,15 +841,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', queue)
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[3], '00')
+redis.pcall(say, KEYS[3], '00')
 if waiting then
-redis.call(say, KEYS[3] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[3] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -839,8 +866,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -848,7 +877,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[3] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[3] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -867,7 +897,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "5fff4d3be7b75d653d1b151cacb47930f5a05667"
+const DelegateReleaseSHA = "0dd0a35a30efba3b59afa8a4643c0217166ef2e2"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -938,11 +968,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
@@ -964,15 +995,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[2]), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', KEYS[2])
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[4], '00')
+redis.pcall(say, KEYS[4], '00')
 if waiting then
-redis.call(say, KEYS[4] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
 end
 if first ~= ARGV[5] then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -987,8 +1020,10 @@ end
 if not first or first == ARGV[5] then
 break
 end
-local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -996,7 +1031,8 @@ served = true
 end
 local second = redis.call('zrange', KEYS[2], 0, 0)[1]
 if second then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1013,7 +1049,7 @@ local left = redis.call('pttl', KEYS[1])
 local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
 if left == -2 then
-left = math.max((tonumber(redis.call('hget', round, 'window') or 0) or 0) - now[1] * 1000 - math.floor(now[2] / 1000), 1)
+left = math.max((tonumber(redis.pcall('hget', round, 'window') or 0) or 0) - now[1] * 1000 - math.floor(now[2] / 1000), 1)
 left = math.min(left, 200)
 reserved = true
 end
@@ -1061,7 +1097,7 @@ redis.call('hdel', KEYS[1], 'mortise:reserved')
 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
-redis.call('zrem', KEYS[2], ARGV[5])
+redis.pcall('zrem', KEYS[2], ARGV[5])
 if ARGV[8] ~= '0' then
 redis.pcall('hdel', round, 'polls:' .. ARGV[5])
 end
@@ -1077,7 +1113,7 @@ end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "95aa4c2ac6fe400514b8934f43344ce1faa52803"
+const EnrolSHA = "19ba6e4b033513bdcfd1f48ad04bdedd5cbc12db"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1352,11 +1388,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
@@ -1378,15 +1415,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', queue)
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[4], '00')
+redis.pcall(say, KEYS[4], '00')
 if waiting then
-redis.call(say, KEYS[4] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1401,8 +1440,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -1410,7 +1451,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1423,7 +1465,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "2e1076995a32c9d9bb4b7d0dd26ed9f302f3725c"
+const FairLeaveSHA = "7fc0a8adce21156a06fb01039f5a32b6f1e23c1b"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1511,11 +1553,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
@@ -1537,15 +1580,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', queue)
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[4], '00')
+redis.pcall(say, KEYS[4], '00')
 if waiting then
-redis.call(say, KEYS[4] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1560,8 +1605,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -1569,7 +1616,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1582,7 +1630,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "a62856ea5314bc4a78caee2d1e10d3ee1a63bd52"
+const FairReleaseSHA = "e33a32bd5e5af46a707cf5b7e2a85c4ce3f6245e"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1619,11 +1667,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
@@ -1645,15 +1694,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', queue)
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '00')
 if waiting then
-redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1668,8 +1719,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -1677,7 +1730,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1693,7 +1747,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "6e45e3fabba6e8b39479a6482852bbd87b22efe4"
+const ForceReleaseSHA = "6c789c1cf4d1678a8674e466cfec27b4044a6d62"
 
 // InspectSource is inspect.lua.
 //
@@ -1872,8 +1926,9 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 //
 // Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
 // free, the next is served. If it was the first, the next is told that it is.
-const LeaveQueueSource = `local first = redis.call('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
-local there = redis.call('zrem', KEYS[3], ARGV[1])
+const LeaveQueueSource = `local front = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
+local there = redis.pcall('zrem', KEYS[3], ARGV[1])
+there = type(there) == 'number' and there or 0
 local served = false
 local reserved = redis.pcall('hget', KEYS[1], 'mortise:reserved') == ARGV[1]
 if reserved then
@@ -1891,11 +1946,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
@@ -1917,15 +1973,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', KEYS[3])
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '00')
 if waiting then
-redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1940,8 +1998,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -1949,7 +2009,8 @@ served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1958,14 +2019,15 @@ if reserved and not served then
 redis.call(ARGV[2], KEYS[2], '0')
 end
 end
-local second = first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
+local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^[^:]*'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
+redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'),
+'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
 end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "8857b08d28b485af2921222e10ea6f46ba8f35e5"
+const LeaveQueueSHA = "e560510206b68b2fa54884a9ccca22e238a132cc"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2336,11 +2398,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
@@ -2362,15 +2425,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', queue)
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '00')
 if waiting then
-redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -2385,8 +2450,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -2394,7 +2461,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -2413,7 +2481,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "0c3e161f593faf4c4ef981b11e6a61372664d860"
+const ReleaseSHA = "f905f8fb6e3526365e951722901e1ddd59843f30"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2455,11 +2523,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
@@ -2481,15 +2550,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', queue), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', queue)
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
+redis.pcall(say, channel, '00')
 if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
+redis.pcall(say, channel .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -2504,8 +2575,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -2513,7 +2586,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -2527,7 +2601,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "ff2ffa2b67a65905a297a3d69f46460b4b7aeed1"
+const ReleaseAllSHA = "596319f824cfa376c9f29cd3fec936a10ae29e29"
 
 // RenewSource is renew.lua.
 //
@@ -2812,11 +2886,12 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
 kept[i] = tonumber(kept[i] or 0) or 0
+if not (kept[i] >= 0 and kept[i] <= now + 10000) then
+kept[i] = 0
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
 end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
@@ -2838,15 +2913,17 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(redis.call('zcard', KEYS[3]), 8)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zcard', KEYS[3])
+entries = type(entries) == 'number' and entries or 0
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '00')
 if waiting then
-redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -2861,8 +2938,10 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -2870,7 +2949,8 @@ served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -2901,7 +2981,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "6542cd50725cb4885222c1df7de8aa3c689e82ea"
+const ServeSHA = "25684dc29e3907ee9b4d202c817c67196906480c"
 
 // WriteAcquireSource is write_acquire.lua.
 //

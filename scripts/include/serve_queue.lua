@@ -12,7 +12,7 @@
 -- Subscribers of Redisson's channel that do not subscribe to mortise's beside it are foreign. An entry begins with how its
 -- client is told: s by SPUBLISH, p by PUBLISH, n by PUBLISH where that does not count all subscribers. Then foreign is
 -- what was seen to hold the lock.
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n' -- nothing where the key holds other data
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = 'mortise:1:round:' .. string.sub(queue, 17)
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
@@ -20,11 +20,12 @@ local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
 for i = 1, 7 do
   kept[i] = tonumber(kept[i] or 0) or 0
+  if not (kept[i] >= 0 and kept[i] <= now + 10000) then -- written by another; NaN for one
+    kept[i] = 0
+  end
 end
-local window, length, misses, due, pause, releases = kept[1], math.max(kept[2], 20), kept[3], kept[4], kept[5], kept[6]
-if window > now + 200 or pause > now + 1000 then -- written by another
-  window, pause = 0, 0
-end
+local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
+local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
 local foreign = kept[7] > now and 1 or 0
 if counts then
   local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
@@ -46,15 +47,17 @@ elseif window > 0 or foreign > 0 then
     end
   end
   window, releases = 0, releases + (freed and 1 or 0)
-  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= math.min(redis.call('zcard', queue), 8)) then
-    due = (due > 0 and due or math.min(foreign, 8)) - 1
+  local entries = redis.pcall('zcard', queue)
+  entries = type(entries) == 'number' and entries or 0
+  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= math.min(entries, 8)) then
+    due = math.min(due > 0 and due or foreign, 8) - 1
     window, releases, served = now + length, 0, true
-    redis.call(say, channel, '00') -- 0 to Redisson, which wakes; mortise does not heed it
+    redis.pcall(say, channel, '00') -- 0 to Redisson, which wakes; mortise does not heed it
     if waiting then
-      redis.call(say, channel .. ':' .. waiting, '0')
+      redis.pcall(say, channel .. ':' .. waiting, '0')
     end
     if first ~= asker then
-      redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+      redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
     end
   end
   redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -69,8 +72,10 @@ for i = 1, served and 0 or 16 do
   if not first or first == asker then
     break
   end
-  local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
-  local polls = told == 0 and tonumber(redis.call('hget', round, 'polls:' .. first) or 0) or 0
+  counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+  local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+  told = type(told) == 'number' and told or 0 -- an old server has no SPUBLISH
+  local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
   if told > 0 or polls > 0 or not counts or i == 16 then
     if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
       redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -78,7 +83,8 @@ for i = 1, served and 0 or 16 do
     end
     local second = redis.call('zrange', queue, 0, 0)[1]
     if second then
-      redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+      say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+      redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
     end
     break
   end
