@@ -134,13 +134,13 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 	srv := redistest.Start(t)
 	const channel = "redisson_lock__channel:{n}"
 	told := listen(t, srv, channel, channel+":mortise", channel+":to:a", channel+":to:b")
-	hear := func(script, name, queue string) (answer, said string) {
+	hear := func(script, name string) (answer, said string) {
 		t.Helper()
 		args := []string{"x", "0", "publish"}
 		if script == scripts.JointSource {
 			args = []string{"publish", "x", "0"}
 		}
-		answer = fmt.Sprint(do(t, srv, append([]string{"EVAL", script, "3", name, channel, queue}, args...)...))
+		answer = fmt.Sprint(do(t, srv, append([]string{"EVAL", script, "2", name, channel}, args...)...))
 		do(t, srv, "PUBLISH", channel, "over")
 		for {
 			payload := strings.TrimPrefix(told(), channel)
@@ -151,7 +151,7 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 		}
 	}
 	for name, queue := range map[string]string{"n": "mortise:1:queue:{n}", "{n}": "mortise:1:queue:{n}:"} {
-		for _, waiting := range [][]string{nil, {"a:1"}, {"a:1", "b:2"}} {
+		for _, waiting := range [][]string{nil, {"pa:1"}, {"pa:1", "pb:2"}} {
 			held := func() string {
 				do(t, srv, "FLUSHALL")
 				do(t, srv, "HSET", name, "x", "1")
@@ -164,10 +164,10 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 				return fmt.Sprintf("%v %v", do(t, srv, "ZRANGE", queue, "0", "-1"), do(t, srv, "HGETALL", name))
 			}
 			before := held()
-			answer, said := hear(scripts.JointSource, name, queue)
+			answer, said := hear(scripts.JointSource, name)
 			left := state()
 			held()
-			one, alone := hear(scripts.ReleaseSource, name, queue)
+			one, alone := hear(scripts.ReleaseSource, name)
 			switch {
 			case len(waiting) == 0:
 				check.ErrorIf(t, answer != one || said != alone || left != state(),
@@ -176,13 +176,13 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 			default:
 				check.ErrorIf(t, answer != "-2" || said != "" || left != before,
 					"with %v waiting for %q many says %s %q and leaves %s", waiting, name, answer, said, left)
-				want := ":to:a ra:1"
+				want := ":to:a rpa:1"
 				if len(waiting) > 1 {
-					want += ":to:b n1000:b:2"
+					want += ":to:b n1000:pb:2"
 				}
 				check.ErrorIf(t, one != "1" || alone != want, "with %v waiting for %q one says %s %q, want 1 %q", waiting,
 					name, one, alone, want)
-				check.Equal(t, "a release leaves %s", state(), fmt.Sprintf("%v [mortise:reserved a:1]", waiting[1:]))
+				check.Equal(t, "a release leaves %s", state(), fmt.Sprintf("%v [mortise:reserved pa:1]", waiting[1:]))
 			}
 		}
 	}

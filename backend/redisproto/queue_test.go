@@ -67,7 +67,7 @@ func tagOf(t *testing.T, srv *redistest.Server, name string) string {
 	t.Helper()
 	entries := do(t, srv, "ZRANGE", queueOf(name), "-1", "-1").([]any)
 	check.FatalIf(t, len(entries) != 1, "the queue of %s is empty", name)
-	tag, _, _ := strings.Cut(entries[0].(string), ":")
+	tag, _, _ := strings.Cut(entries[0].(string)[1:], ":")
 	return tag
 }
 
@@ -150,7 +150,7 @@ func TestAReleaseOnAFullServer(t *testing.T) {
 		check.ErrorIf(t, r.Granted || r.Enrolled, "%+v; want it refused, without a place", r)
 		h.frees(t)
 		w.await(t, "reserved n 1", 1)
-		check.Equal(t, "the lock is held by %s", strings.Contains(hash(t, srv, "n"), "h:1"), false)
+		unowned(t, srv, "on a full server")
 		do(t, srv, "CONFIG", "SET", "maxmemory", "0")
 		w.gets(t, 1)
 		do(t, srv, "CONFIG", "SET", "maxmemory", "1")
@@ -216,29 +216,29 @@ func TestAReservationIsForItsEntryAlone(t *testing.T) {
 		tag := tagOf(t, srv, "n")
 		h.frees(t)
 		w.await(t, "reserved n 7", 1)
-		reserve := func() { // it lasts longer than a slow test takes
-			do(t, srv, "PEXPIRE", "n", "50000")
-		}
-		reserve()
-		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved="+tag+":7")
+		do(t, srv, "PEXPIRE", "n", "50000") // longer than a slow test takes
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved=p"+tag+":7")
 		check.Equal(t, "%d entries are left", do(t, srv, "EXISTS", queueOf("n")).(int64), 0)
 
 		other := waits(t, b, "n", "o:1")
-		for what, granted := range map[string]func() bool{
-			"TryLock":        func() bool { return tries(t, other.Store, "n", "o:1", false).Granted },
-			"TryLock fenced": func() bool { return tries(t, other.Store, "n", "o:1", true).Granted },
-			"TryLock of the client that it is reserved for": func() bool {
+		for _, x := range []struct {
+			what    string
+			granted func() bool
+		}{
+			{"TryLock", func() bool { return tries(t, other.Store, "n", "o:1", false).Granted }},
+			{"TryLock fenced", func() bool { return tries(t, other.Store, "n", "o:1", true).Granted }},
+			{"TryLock of the client that it is reserved for", func() bool {
 				return tries(t, w.Store, "n", "w:2", fenced).Granted
-			},
-			"a fair lock": func() bool {
+			}},
+			{"a fair lock", func() bool {
 				return check.Value(other.Acquire(t.Context(), anykind.AcquireRequest{Kind: backend.KindFair, Name: "n",
 					Owner: "o:1", Lease: time.Minute})).In(t).Granted
-			},
-			"LockAll": func() bool {
+			}},
+			{"LockAll", func() bool {
 				in := []backend.AcquireRequest{{Name: "n", Owner: "o:1", Lease: time.Minute, Fenced: fenced}}
 				return check.Value(other.Capabilities().Batch.AcquireAll(t.Context(), in)).In(t)[0].Granted
-			},
-			"Quorum": func() bool {
+			}},
+			{"Quorum", func() bool {
 				old := backend.Age{Least: time.Nanosecond}
 				for r := (anykind.AcquireReply{}); ; time.Sleep(time.Millisecond) {
 					r = check.Value(other.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o:1",
@@ -247,14 +247,14 @@ func TestAReservationIsForItsEntryAlone(t *testing.T) {
 						return r.Granted
 					}
 				}
-			},
-			"the entry's number, of another client":    func() bool { return other.enrol(t, 7).Granted },
-			"another number of the client it is of":    func() bool { return w.enrol(t, 8).Granted },
-			"a number that begins as the entry's does": func() bool { return w.enrol(t, 7*36).Granted },
+			}},
+			{"the entry's number, of another client", func() bool { return other.enrol(t, 7).Granted }},
+			{"another number of the client it is of", func() bool { return w.enrol(t, 8).Granted }},
+			{"a number that begins as the entry's does", func() bool { return w.enrol(t, 7*36).Granted }},
 		} {
-			check.ErrorIf(t, granted(), "%s was granted a lock that is reserved for another", what)
+			check.ErrorIf(t, x.granted(), "%s was granted a lock that is reserved for another", x.what)
 		}
-		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved="+tag+":7")
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved=p"+tag+":7")
 		rec, err := w.Inspect(t.Context(), topic("n"))
 		check.ErrorIf(t, err != nil || rec.Holds != 0 || rec.Owner != "", "Inspect: %+v, %v; want no owner", rec, err)
 
@@ -328,8 +328,8 @@ func TestEachReleaseServesTheQueue(t *testing.T) {
 			},
 			"an entry that leaves a reservation": func() (bool, error) {
 				do(t, srv, "DEL", "n")
-				do(t, srv, "HSET", "n", "mortise:reserved", "x:1")
-				_, err := srv.Do("EVAL", scripts.LeaveQueueSource, "3", "n", "redisson_lock__channel:{n}", queueOf("n"), "x:1",
+				do(t, srv, "HSET", "n", "mortise:reserved", "px:1")
+				_, err := srv.Do("EVAL", scripts.LeaveQueueSource, "3", "n", "redisson_lock__channel:{n}", queueOf("n"), "px:1",
 					"publish")
 				return err == nil, err
 			},
@@ -369,7 +369,7 @@ func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 		w.fenced = fenced
 		dead := func(n int) {
 			for i := range n {
-				do(t, srv, "ZADD", queueOf("n"), strconv.Itoa(i), fmt.Sprintf("dead%d:1", i))
+				do(t, srv, "ZADD", queueOf("n"), strconv.Itoa(i), fmt.Sprintf("pdead%d:1", i))
 			}
 		}
 		for _, n := range []int{1, 2, 15} {
@@ -386,7 +386,8 @@ func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 		dead(20)
 		h.frees(t)
 		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 5)
-		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved=dead15:1")
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved=pdead15:1")
+		do(t, srv, "PEXPIRE", "n", "1")
 		w.gets(t, 20)
 		check.Equal(t, "%d entries are left", do(t, srv, "EXISTS", queueOf("n")).(int64), 0)
 	})
@@ -406,6 +407,7 @@ func TestTheQueueAndTheRoundEnd(t *testing.T) {
 			Lease: time.Hour, Yield: true, Entry: 1})
 		check.FatalIf(t, err != nil || !r.Held || r.Granted, "%+v, %v", r, err)
 		pttl(t, srv, queueOf("n"), time.Hour, time.Hour+time.Minute)
+		check.NoError(t, h.Capabilities().Queue.Leave(t.Context(), "n", 1))
 		check.FatalIf(t, !w.enrol(t, 1).Granted, "the claim was refused")
 		other := waits(t, b, "n", "o:1")
 		other.enters(t, 2)
@@ -427,8 +429,9 @@ func unowned(t *testing.T, srv *redistest.Server, what string) {
 // What a neighbour puts into the queue is told to a client that it names, if there is one, and holds the lock up for no
 // longer than a reservation lasts. It gets no lock.
 func TestEntriesThatAreForged(t *testing.T) {
-	forged := []string{"", ":", "x", "x:", ":1", "TAG", "TAG:", "TAG:1:1", "TAG:-1", "TAG:99", "TAG:zzzzzzzzzzzzzzzzzzzz",
-		"TAG:18446744073709551615", "h:1", "mode", "mortise:reserved", "\x00\xff\r\n:1", "%s%n:^[^:]*",
+	forged := []string{"", ":", "x", "x:", ":1", "p", "s", "n", "p:", "pTAG", "pTAG:", "pTAG:1:1", "pTAG:-1", "pTAG:99",
+		"pTAG:zzzzzzzzzzzzzzzzzzzz", "sTAG:99", "nTAG:99", "nx:1", "sx:1", "xTAG:99", "TAG:99", "h:1", "mode",
+		"mortise:reserved", "\x00\xff\r\n:1", "%s%n:^[^:]*",
 		strings.Repeat("x", 1<<16), strings.Repeat(":", 1<<16)}
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
@@ -441,6 +444,9 @@ func TestEntriesThatAreForged(t *testing.T) {
 			do(t, srv, "ZADD", queueOf("n"), "-inf", entry)
 			h.frees(t)
 			unowned(t, srv, what)
+			left := do(t, srv, "PTTL", "n").(int64)
+			check.ErrorIf(t, left == -1 || left > 1000, "%s: reserved for %d ms", what, left)
+			do(t, srv, "PEXPIRE", "n", "1")
 			w.gets(t, number)
 			check.Equal(t, "after "+what+" the record is %s", hash(t, srv, "n"), "w:1=1")
 			w.frees(t)
@@ -503,15 +509,15 @@ func TestKeysThatAreGarbled(t *testing.T) {
 }
 
 // meaningless are messages on a client's own channel that are none; TAG stands for the client's.
-var meaningless = []string{"", "0", "1", "2", "00", "r", "n", ":", "r:", "n:", "r1", "rTAG", "rTAG:", "rTAG:1:", "rTAG:1 ",
-	"r TAG:1", "RTAG:1", "TAG:1", "rrTAG:1", "rTAGx:1", "rxTAG:1", "rTAG::1", "rTAG:-1", "rTAG:+1", "rTAG:1.0", "rTAG:!",
-	"rTAG:18446744073709551616zzzz", "nTAG:1", "n:TAG:1", "n1TAG:1", "nx:TAG:1", "n-1:TAG:1", "n1.5:TAG:1",
-	"n1e3:TAG:1", "n4294967296:TAG:1", "n1000:x:1", "n1000:TAG", "n1000:TAG:", "n1000:TAG:?", "n 1000:TAG:1",
-	"n1000::TAG:1", "\x00", "\xff\xfe", "r\x00TAG:1", strings.Repeat("r", 1<<16), strings.Repeat("n", 1<<16),
-	"n" + strings.Repeat("1", 1<<16)}
+var meaningless = []string{"", "0", "1", "2", "00", "r", "n", ":", "r:", "n:", "r1", "rp", "np", "rpTAG", "rpTAG:",
+	"rpTAG:1:", "rpTAG:1 ", "r pTAG:1", "RpTAG:1", "pTAG:1", "rTAG:1", "rrpTAG:1", "rpTAGx:1", "rpxTAG:1", "rpTAG::1",
+	"rpTAG:-1", "rpTAG:+1", "rpTAG:1.0", "rpTAG:!", "rpTAG:18446744073709551616zzzz", "npTAG:1", "n:pTAG:1",
+	"n1pTAG:1", "nx:pTAG:1", "n-1:pTAG:1", "n1.5:pTAG:1", "n1e3:pTAG:1", "n4294967296:pTAG:1", "n1000:px:1", "n1000:",
+	"n1000:pTAG", "n1000:pTAG:", "n1000:pTAG:?", "n 1000:pTAG:1", "n1000::pTAG:1", "n1000:TAG:1", "\x00", "\xff\xfe",
+	"r\x00pTAG:1", strings.Repeat("r", 1<<16), strings.Repeat("n", 1<<16), "n" + strings.Repeat("1", 1<<16)}
 
-// A client is told on its channel of its entries. What has another form says nothing, on whichever channel it comes; what
-// is not on the channel of its own is a release, and no more.
+// A client is told on its channel of its entries. What has another form says nothing. A message on the lock's channel
+// is a release, and no more; one on the channel of all clients is nothing.
 func TestMessagesOfAnyForm(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		h, _ := session(t, b)
@@ -525,11 +531,11 @@ func TestMessagesOfAnyForm(t *testing.T) {
 			do(t, srv, "PUBLISH", own, strings.ReplaceAll(payload, "TAG", tag))
 			do(t, srv, "PUBLISH", channel+":mortise", strings.ReplaceAll(payload, "TAG", tag))
 		}
-		do(t, srv, "PUBLISH", channel+":mortise", "r"+tag+":1")
-		do(t, srv, "PUBLISH", channel, "r"+tag+":1")
+		do(t, srv, "PUBLISH", channel+":mortise", "rp"+tag+":1")
+		do(t, srv, "PUBLISH", channel, "rp"+tag+":1")
 		w.await(t, "released n", 1)
-		do(t, srv, "PUBLISH", own, "n4294967295:"+tag+":zz")
-		do(t, srv, "PUBLISH", own, "r"+tag+":2s")
+		do(t, srv, "PUBLISH", own, "n4294967295:p"+tag+":zz")
+		do(t, srv, "PUBLISH", own, "rp"+tag+":2s")
 		w.await(t, "reserved n 100", 1)
 		got := slices.Sorted(slices.Values(w.all()))
 		want := []string{"first n 1295 1193h2m47.295s 1", "released n 1", "reserved n 100 1", "watching n 1"}
@@ -586,8 +592,8 @@ func TestAWindowRefusesOurAsks(t *testing.T) {
 			var granted bool
 			var left time.Duration
 			inWindow(t, srv, "n", func() { granted, left = ask() })
-			check.ErrorIf(t, granted || left <= 0 || left > 200*time.Millisecond, "%s: %v, %v left; want it refused until the end", what,
-				granted, left)
+			check.ErrorIf(t, granted || left <= 0 || left > 200*time.Millisecond,
+				"%s: %v, %v left; want it refused until the end", what, granted, left)
 			check.Equal(t, what+": %d records", do(t, srv, "EXISTS", "n").(int64), 0)
 		}
 		w.gets(t, 1)
@@ -604,8 +610,8 @@ func rounds(t *testing.T, srv *redistest.Server, field string) int64 {
 	return check.Value(strconv.ParseInt(value, 10, 64)).In(t)
 }
 
-// Clients of mortise alone have no windows: a release that they wait for leaves no state of any. One that only listens to
-// Redisson's channel has one after each round, which it is told of as Redisson tells of a release.
+// Clients of mortise alone have no windows: a release that they wait for leaves no state of any. A client that only
+// listens to Redisson's channel has one after each round, and is told of it as Redisson tells of a release.
 func TestAWindowIsForForeignClients(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w, other := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
@@ -637,8 +643,8 @@ func TestAWindowIsForForeignClients(t *testing.T) {
 	})
 }
 
-// A window that no foreign client uses makes the next twice as long, up to 200 ms. After three of them there is none for a
-// second, and one that is used makes the next short again.
+// A window that no foreign client uses makes the next twice as long, up to 200 ms. After three of them there is none
+// for a second, and one that is used makes the next short again.
 func TestWindowsThatAreMissed(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
@@ -670,7 +676,7 @@ func TestWindowsThatAreMissed(t *testing.T) {
 			w.gets(t, entry)
 			w.frees(t)
 			h.takes(t)
-			time.Sleep(time.Duration(clock+10) * time.Millisecond)
+			do(t, srv, "HSET", roundOf("n"), "pause", "0")
 		}
 		window(20)
 		window(40)
@@ -710,27 +716,27 @@ func TestWindowsThatAreMissed(t *testing.T) {
 // A round is followed by as many windows as there are foreign clients, each of which ends by its use.
 func TestEachForeignClientHasAWindow(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
-		w := waits(t, b, "n", "w:1")
-		w.fenced = fenced
-		for number, want := range map[int]int{2: 2, 10: 8} {
-			var told func() string
-			for range number {
-				told = listen(t, srv, "redisson_lock__channel:{n}")
-			}
-			entry := uint64(number)
-			w.enters(t, entry)
-			h.frees(t)
-			for i := range want {
-				check.Equal(t, "it is told %q", told(), "redisson_lock__channel:{n} 00")
-				do(t, srv, "HSET", "n", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
-				do(t, srv, "DEL", "n")
-				r := w.enrol(t, entry, true)
-				check.FatalIf(t, r.Granted != (i == want-1), "%d foreign clients, after window %d: %+v", number, i+1, r)
-			}
-			w.frees(t)
-			do(t, srv, "FLUSHALL")
-			do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub")
-			return
+		for number, want := range map[int]int{1: 1, 2: 2, 10: 8} {
+			t.Run(fmt.Sprint(number, " foreign clients"), func(t *testing.T) {
+				w := waits(t, b, "n", "w:1")
+				w.fenced = fenced
+				var told func() string
+				for range number {
+					told = listen(t, srv, "redisson_lock__channel:{n}")
+				}
+				w.enters(t, 1)
+				h.frees(t)
+				for i := range want {
+					check.Equal(t, "it is told %q", told(), "redisson_lock__channel:{n} 00")
+					do(t, srv, "HSET", "n", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+					do(t, srv, "DEL", "n")
+					r := w.enrol(t, 1, true)
+					check.FatalIf(t, r.Granted != (i == want-1), "after window %d: %+v", i+1, r)
+				}
+				do(t, srv, "FLUSHALL")
+				h.takes(t)
+			})
+			noChannels(t, srv)
 		}
 	})
 }
