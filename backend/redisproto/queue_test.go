@@ -393,6 +393,73 @@ func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 	})
 }
 
+// When the first of the queue leaves, the one behind it is told that it is the first now. When an entry leaves for which
+// the lock is reserved, the next is served; without one all are told.
+func TestAnEntryThatLeavesIsFollowedByTheNext(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		first, second, third := waits(t, b, "n", "f:1"), waits(t, b, "n", "s:1"), waits(t, b, "n", "t:1")
+		for i, w := range []*waiter{first, second, third} {
+			w.fenced = fenced
+			w.enters(t, uint64(i+1))
+		}
+		leave := func(w *waiter, entry uint64) {
+			t.Helper()
+			check.NoError(t, w.Capabilities().Queue.Leave(t.Context(), "n", entry))
+		}
+		leave(first, 1)
+		second.await(t, "first n 2 1s", 1) // the record is held for longer
+		leave(first, 1)
+		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 2)
+		h.frees(t)
+		second.await(t, "reserved n 2", 1)
+		leave(second, 2)
+		third.await(t, "reserved n 3", 1)
+		leave(second, 2)
+		check.FatalIf(t, !third.enrol(t, 3).Granted, "the claim was refused")
+		second.enters(t, 4)
+		third.frees(t)
+		second.await(t, "reserved n 4", 1)
+		leave(second, 4)
+		third.await(t, "released n", 1)
+		check.Equal(t, "%d records", do(t, srv, "EXISTS", "n").(int64), 0)
+	})
+}
+
+// A client that asks every few milliseconds need not listen: the lock is reserved for it for as long as two pauses. How
+// long that is another may have written: the reservation is short all the same, and ends.
+func TestAnEntryThatPollsIsReservedForBriefly(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		s, _ := session(t, b)
+		polls := func() backend.EnrolReply {
+			return check.Value(s.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{Entry: 1,
+				Polls: 20 * time.Millisecond, AcquireRequest: backend.AcquireRequest{Name: "n", Owner: "p:1", Lease: time.Minute, Fenced: fenced}})).In(t)
+		}
+		r := polls()
+		check.FatalIf(t, r.Granted || !r.Enrolled, "%+v; want it refused, with a place", r)
+		briefly := func(what string, most int64) {
+			t.Helper()
+			h.frees(t)
+			left := do(t, srv, "PTTL", "n").(int64)
+			check.ErrorIf(t, left == -1 || left > most, "%s: reserved for %d ms, want %d at most", what, left, most)
+		}
+		briefly("a pause of 20 ms", 40)
+		check.FatalIf(t, !polls().Granted, "the claim was refused")
+		release(t, s, "n", "p:1")
+
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		for i, pause := range []string{"0.3", "1e-300", "inf", "-inf", "nan", "-1", "1e300", "x", "", "20"} {
+			h.takes(t)
+			w.enters(t, uint64(i))
+			do(t, srv, "ZADD", queueOf("n"), "-inf", "pdead:1")
+			do(t, srv, "HSET", roundOf("n"), "polls:pdead:1", pause)
+			briefly("a pause of "+pause, 1000)
+			w.gets(t, uint64(i))
+			w.frees(t)
+		}
+	})
+}
+
 // The queue lives a minute longer than the lease of the record, the state of windows a minute.
 func TestTheQueueAndTheRoundEnd(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
