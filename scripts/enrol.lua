@@ -81,7 +81,7 @@ else
   end
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
-  redis.call('zrem', KEYS[2], ARGV[5])
+  redis.pcall('zrem', KEYS[2], ARGV[5])
   if ARGV[8] ~= '0' then
     redis.pcall('hdel', round, 'polls:' .. ARGV[5])
   end

@@ -8,8 +8,9 @@
 --
 -- Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
 -- free, the next is served. If it was the first, the next is told that it is.
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
-local there = redis.call('zrem', KEYS[3], ARGV[1])
+local front = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
+local there = redis.pcall('zrem', KEYS[3], ARGV[1])
+there = type(there) == 'number' and there or 0
 local served = false
 local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1]) == 1
 if reserved then
@@ -22,8 +23,9 @@ if left == -2 then
     redis.call(ARGV[2], KEYS[2], '0')
   end
 end
-local second = first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
+local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-  redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
+  redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'),
+    'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
 end
 return there

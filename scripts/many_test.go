@@ -35,9 +35,9 @@ func states() []state {
 		{"a list", [][]string{{"RPUSH", "x"}}, nil},
 	}
 	for _, s := range all[:4] {
-		all = append(all, state{s.name + ", with a queue", s.prepare, []string{"tag:1", "other:2"}})
+		all = append(all, state{s.name + ", with a queue", s.prepare, []string{"ptag:1", "pother:2"}})
 	}
-	return append(all, state{"reserved", [][]string{{"HSET", "mortise:reserved", "tag:1"}, {"PEXPIRE", "50000"}}, nil})
+	return append(all, state{"reserved", [][]string{{"HSET", "mortise:reserved", "ptag:1"}, {"PEXPIRE", "50000"}}, nil})
 }
 
 func (s state) set(t *testing.T, srv *redistest.Server, key string) {
@@ -95,13 +95,13 @@ func queueOf(key string) string   { return "mortise:1:next:{" + key + "}2" }
 func channelOf(key string) string { return "redisson_lock__channel:{" + key + "}" }
 
 func jointOf(items ...item) []string {
-	args := []string{"EVAL", scripts.JointSource, strconv.Itoa(3 * len(items))}
+	args := []string{"EVAL", scripts.JointSource, strconv.Itoa(2 * len(items))}
 	for _, i := range items {
 		channel := i.key
 		if i.lease == "0" {
 			channel = channelOf(i.key)
 		}
-		args = append(args, i.key, channel, queueOf(i.key))
+		args = append(args, i.key, channel)
 	}
 	args = append(args, "publish")
 	for _, i := range items {
@@ -113,9 +113,9 @@ func jointOf(items ...item) []string {
 // alone does for one item, at a key, what the script for several does for it.
 func (i item) alone(srv *redistest.Server, key string) (any, error) {
 	if i.lease == "0" {
-		return srv.Do("EVAL", scripts.ReleaseSource, "3", key, channelOf(key), queueOf(key), i.owner, "0", "publish")
+		return srv.Do("EVAL", scripts.ReleaseSource, "2", key, channelOf(key), i.owner, "0", "publish")
 	}
-	return srv.Do("EVAL", scripts.AcquireSource, "2", key, queueOf(key), i.owner, i.lease, "publish")
+	return srv.Do("EVAL", scripts.AcquireSource, "1", key, i.owner, i.lease)
 }
 
 // alike reports whether two replies are the same but for the time that has passed.

@@ -91,10 +91,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -123,15 +124,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', queue, 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
+redis.pcall(say, channel, '00')
 if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
+redis.pcall(say, channel .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -146,7 +148,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -155,7 +159,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -176,7 +181,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "e0a7305170fee7d42f7ab4f32990c340f60c4db3"
+const AcquireSHA = "19f502ab8b06afa34180fd8a9a25862af6afa417"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -212,10 +217,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -244,15 +250,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', queue, 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
+redis.pcall(say, channel, '00')
 if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
+redis.pcall(say, channel .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -267,7 +274,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -276,7 +285,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -333,7 +343,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "d52d32f43cdfc995b3f54b4b80f96bb69625070e"
+const AcquireAllSHA = "b2901da099ddaeae915aa8734f9eb22b97ef2b22"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -363,10 +373,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -395,15 +406,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', queue, 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
+redis.pcall(say, channel, '00')
 if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
+redis.pcall(say, channel .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -418,7 +430,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -427,7 +441,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -460,7 +475,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "4194b4c74599acf08ec8718b4a5cc5e1a6646608"
+const AcquireFencedSHA = "b6d848fc5bd3d657dd14304fc1aa410d2e1b797d"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -510,10 +525,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -542,15 +558,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', queue, 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
+redis.pcall(say, channel, '00')
 if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
+redis.pcall(say, channel .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -565,7 +582,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -574,7 +593,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -598,7 +618,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "79fbf635c4e33c4883a9ae48af0281f1a1b6a2c6"
+const AgedAcquireSHA = "4f1054a0ee0f009fc9c95b59fe102c56857c9c6b"
 
 // CountSource is count.lua.
 //
@@ -809,10 +829,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -841,15 +862,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[3], '00')
+redis.pcall(say, KEYS[3], '00')
 if waiting then
-redis.call(say, KEYS[3] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[3] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -864,7 +886,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -873,7 +897,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[3] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[3] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -892,7 +917,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "7494c9553a1a354ec82e0ad748f9e2fc18a9aeed"
+const DelegateReleaseSHA = "cb994304660034fe9d1a8d3e9be5c36c08925d96"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -962,10 +987,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -994,15 +1020,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', KEYS[2], 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', KEYS[2], 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[4], '00')
+redis.pcall(say, KEYS[4], '00')
 if waiting then
-redis.call(say, KEYS[4] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
 end
 if first ~= ARGV[5] then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1017,7 +1044,9 @@ end
 if not first or first == ARGV[5] then
 break
 end
-local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -1026,7 +1055,8 @@ served = true
 end
 local second = redis.call('zrange', KEYS[2], 0, 0)[1]
 if second then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1100,7 +1130,7 @@ redis.call('hdel', KEYS[1], claim)
 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
-redis.call('zrem', KEYS[2], ARGV[5])
+redis.pcall('zrem', KEYS[2], ARGV[5])
 if ARGV[8] ~= '0' then
 redis.pcall('hdel', round, 'polls:' .. ARGV[5])
 end
@@ -1116,7 +1146,7 @@ end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "e348317dff99224f33dbb194001fa98a2754dda1"
+const EnrolSHA = "863b8e84a0e871ad38c87a25b43fd7dccbea54fb"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1390,10 +1420,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -1422,15 +1453,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[4], '00')
+redis.pcall(say, KEYS[4], '00')
 if waiting then
-redis.call(say, KEYS[4] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1445,7 +1477,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -1454,7 +1488,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1467,7 +1502,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "ce27246bdb194b18dbfdb9e73a83dfe0665ebf1a"
+const FairLeaveSHA = "49908959e6ca79103507b5fc32e8761578d6a3b7"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1554,10 +1589,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -1586,15 +1622,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[4], '00')
+redis.pcall(say, KEYS[4], '00')
 if waiting then
-redis.call(say, KEYS[4] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1609,7 +1646,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -1618,7 +1657,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1631,7 +1671,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "4e4b7f26ff556039a232b07204ecd1dc0bed0114"
+const FairReleaseSHA = "c6f8f8ff2ccf27dcbf5eeaba812f843e6f046586"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1667,10 +1707,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -1699,15 +1740,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '00')
 if waiting then
-redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1722,7 +1764,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -1731,7 +1775,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -1747,7 +1792,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "ee22c3be5932626b4030533ce50c79ee58c44e39"
+const ForceReleaseSHA = "090e58a326c98e8d4e6edcb3fbede506b50961f1"
 
 // InspectSource is inspect.lua.
 //
@@ -1926,8 +1971,9 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 //
 // Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
 // free, the next is served. If it was the first, the next is told that it is.
-const LeaveQueueSource = `local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
-local there = redis.call('zrem', KEYS[3], ARGV[1])
+const LeaveQueueSource = `local front = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
+local there = redis.pcall('zrem', KEYS[3], ARGV[1])
+there = type(there) == 'number' and there or 0
 local served = false
 local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1]) == 1
 if reserved then
@@ -1943,10 +1989,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -1975,15 +2022,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.call('zrange', KEYS[3], 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', KEYS[3], 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '00')
 if waiting then
-redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -1998,7 +2046,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -2007,7 +2057,8 @@ served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -2016,14 +2067,15 @@ if reserved and not served then
 redis.call(ARGV[2], KEYS[2], '0')
 end
 end
-local second = first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
+local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
+redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'),
+'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
 end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "f1014fad88447ac624986e2ed00bb1b06c7fec17"
+const LeaveQueueSHA = "4bb52e5607dceff0efdb4f529c25e7b5e7fb9190"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2393,10 +2445,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -2425,15 +2478,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '00')
 if waiting then
-redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -2448,7 +2502,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -2457,7 +2513,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -2476,7 +2533,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "ac36aeb2bc359df8e30590239f14eccdc4d89ae1"
+const ReleaseSHA = "44f36a641dc8d35dfc53431624213b3c47635b11"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2517,10 +2574,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -2549,15 +2607,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', queue, 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, channel, '00')
+redis.pcall(say, channel, '00')
 if waiting then
-redis.call(say, channel .. ':' .. waiting, '0')
+redis.pcall(say, channel .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -2572,7 +2631,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -2581,7 +2642,8 @@ served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -2595,7 +2657,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "3841b47b4bd4fcdf8fcfa3be1b8704bb4d1f0fbe"
+const ReleaseAllSHA = "65fe08129b013ea26b669a2f0ba6cf015904f801"
 
 // RenewSource is renew.lua.
 //
@@ -2879,10 +2941,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-kept[fields[i]] = tonumber(fields[i + 1])
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -2911,15 +2974,16 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.call('zrange', KEYS[3], 0, 7)) then
-due = (due > 0 and due or math.min(foreign, 8)) - 1
+local entries = redis.pcall('zrange', KEYS[3], 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
+due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.call(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '00')
 if waiting then
-redis.call(say, KEYS[2] .. ':' .. waiting, '0')
+redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
 if first ~= '' then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
 end
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -2934,7 +2998,9 @@ end
 if not first or first == '' then
 break
 end
-local told = redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -2943,7 +3009,8 @@ served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
 end
 break
 end
@@ -2974,7 +3041,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "3f12ced1c69e7358fbc1890bb9a20f14e720fbd5"
+const ServeSHA = "fde30539ed57673ab7166c6f598276842af3c554"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -128,46 +128,61 @@ func TestOneWhoIsRefusedSpoilsNobodysLock(t *testing.T) {
 	}
 }
 
-// Waiters are told of a release among many what they are told of one.
+// Waiters are told of a release among many what they are told of one. A lock that has a queue is released by itself:
+// the script for many says so, and does nothing.
 func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 	srv := redistest.Start(t)
 	const channel = "redisson_lock__channel:{n}"
-	told := listen(t, srv, channel)
-	hear := func(script, name string) (said []string) {
+	told := listen(t, srv, channel, channel+":mortise", channel+":to:a", channel+":to:b")
+	hear := func(script, name string) (answer, said string) {
 		t.Helper()
 		args := []string{"x", "0", "publish"}
 		if script == scripts.JointSource {
 			args = []string{"publish", "x", "0"}
 		}
-		do(t, srv, append([]string{"EVAL", script, "2", name, channel}, args...)...)
+		answer = fmt.Sprint(do(t, srv, append([]string{"EVAL", script, "2", name, channel}, args...)...))
 		do(t, srv, "PUBLISH", channel, "over")
 		for {
-			payload := strings.TrimPrefix(told(), channel+" ")
-			if payload == "over" {
-				return said
+			payload := strings.TrimPrefix(told(), channel)
+			if payload == " over" {
+				return strings.Trim(answer, "[]"), said
 			}
-			said = append(said, payload)
+			said += payload
 		}
 	}
-	for name, next := range map[string]string{"n": "mortise:1:next:{n}", "{n}": "mortise:1:next:{n}:"} {
-		for _, waiting := range [][]string{nil, {"1000001"}, {"1000001", "1000002"},
-			{"1000003", "1000001", "1000002"}} {
-			var said, left [2]string
-			for i, script := range []string{scripts.ReleaseSource, scripts.JointSource} {
+	for name, queue := range map[string]string{"n": "mortise:1:queue:{n}", "{n}": "mortise:1:queue:{n}:"} {
+		for _, waiting := range [][]string{nil, {"pa:1"}, {"pa:1", "pb:2"}} {
+			held := func() string {
 				do(t, srv, "FLUSHALL")
 				do(t, srv, "HSET", name, "x", "1")
-				for place, tag := range waiting {
-					do(t, srv, "ZADD", next, fmt.Sprint(place), tag)
+				for place, entry := range waiting {
+					do(t, srv, "ZADD", queue, fmt.Sprint(place), entry)
 				}
-				said[i] = fmt.Sprint(hear(script, name))
-				left[i] = fmt.Sprint(do(t, srv, "ZRANGE", next, "0", "-1"))
+				return fmt.Sprintf("%v [x 1]", waiting)
 			}
-			if said[0] != said[1] || left[0] != left[1] {
-				t.Errorf("with %v waiting for %q, one says %s and leaves %s, many %s and %s", waiting, name, said[0],
-					left[0], said[1], left[1])
+			state := func() string {
+				return fmt.Sprintf("%v %v", do(t, srv, "ZRANGE", queue, "0", "-1"), do(t, srv, "HGETALL", name))
 			}
-			if len(waiting) > 0 && strings.Contains(left[0], waiting[0]) {
-				t.Errorf("with %v waiting for %q, the first stays: %s", waiting, name, left[0])
+			before := held()
+			answer, said := hear(scripts.JointSource, name)
+			left := state()
+			held()
+			one, alone := hear(scripts.ReleaseSource, name)
+			switch {
+			case len(waiting) == 0:
+				check.ErrorIf(t, answer != one || said != alone || left != state(),
+					"of %q one says %s %q and leaves %s, many %s %q and %s", name, one, alone, state(), answer, said, left)
+				check.Equal(t, "the release says %q", alone, " 0")
+			default:
+				check.ErrorIf(t, answer != "-2" || said != "" || left != before,
+					"with %v waiting for %q many says %s %q and leaves %s", waiting, name, answer, said, left)
+				want := ":to:a rpa:1"
+				if len(waiting) > 1 {
+					want += ":to:b n1000:pb:2"
+				}
+				check.ErrorIf(t, one != "1" || alone != want, "with %v waiting for %q one says %s %q, want 1 %q", waiting,
+					name, one, alone, want)
+				check.Equal(t, "a release leaves %s", state(), fmt.Sprintf("%v [mortise:reserved pa:1]", waiting[1:]))
 			}
 		}
 	}

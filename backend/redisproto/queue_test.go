@@ -1,6 +1,10 @@
 package redisproto_test
 
 import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -8,16 +12,106 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/scripts"
 )
 
-// A client that cannot get a place among those who wait in turn waits as well: all are told of releases then.
+// queueOf and roundOf are the keys of a lock's queue and of its windows, for a name without braces.
+func queueOf(name string) string { return "mortise:1:queue:{" + name + "}" }
+func roundOf(name string) string { return "mortise:1:round:{" + name + "}" }
+
+// waiter is a session that waits for one name, under one owner.
+type waiter struct {
+	anykind.Store
+	*ears
+	name, owner string
+	fenced      bool
+}
+
+// waits opens a session that listens for a name.
+func waits(t *testing.T, b backend.Backend, name, owner string) *waiter {
+	t.Helper()
+	s, e := session(t, b)
+	s.Subscribe(topic(name))
+	e.await(t, "watching "+name, 1)
+	return &waiter{Store: s, ears: e, name: name, owner: owner}
+}
+
+// enrol asks for the lock under an entry.
+func (w *waiter) enrol(t *testing.T, entry uint64, heard ...bool) backend.EnrolReply {
+	t.Helper()
+	return check.Value(w.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{Entry: entry,
+		Heard: len(heard) > 0, AcquireRequest: backend.AcquireRequest{Name: w.name, Owner: w.owner, Lease: time.Minute,
+			Fenced: w.fenced}})).In(t)
+}
+
+// enters asks for a lock that is held, and gets a place in its queue.
+func (w *waiter) enters(t *testing.T, entry uint64) {
+	t.Helper()
+	r := w.enrol(t, entry)
+	check.FatalIf(t, r.Granted || !r.Enrolled || r.Remaining == 0, "%+v; want it refused, with a place", r)
+}
+
+// gets asks until the lock is granted, for as long as a reservation for another can last.
+func (w *waiter) gets(t *testing.T, entry uint64) backend.EnrolReply {
+	t.Helper()
+	for end := time.Now().Add(5 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		if r := w.enrol(t, entry); r.Granted || time.Now().After(end) {
+			check.FatalIf(t, !r.Granted, "not granted: %+v", r)
+			return r
+		}
+	}
+}
+
+// tagOf is what a session is called in the queue, of which it has the last entry.
+func tagOf(t *testing.T, srv *redistest.Server, name string) string {
+	t.Helper()
+	entries := do(t, srv, "ZRANGE", queueOf(name), "-1", "-1").([]any)
+	check.FatalIf(t, len(entries) != 1, "the queue of %s is empty", name)
+	tag, _, _ := strings.Cut(entries[0].(string)[1:], ":")
+	return tag
+}
+
+// tries asks as one that enters no queue, for a plain lock or a fenced one.
+func tries(t *testing.T, s anykind.Store, name, owner string, fenced bool) anykind.AcquireReply {
+	t.Helper()
+	return check.Value(s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: owner, Lease: time.Minute,
+		Fenced: fenced})).In(t)
+}
+
+// plainAndFenced runs a test for either, over all adapters. Each has a server of its own; n is held by "h:1".
+func plainAndFenced(t *testing.T, f func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter,
+	fenced bool)) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		for _, fenced := range []bool{false, true} {
+			t.Run(fmt.Sprint("fenced ", fenced), func(t *testing.T) {
+				do(t, srv, "FLUSHALL")
+				s, e := session(t, b)
+				h := &waiter{Store: s, ears: e, name: "n", owner: "h:1", fenced: fenced}
+				h.takes(t)
+				f(t, srv, b, h, fenced)
+			})
+		}
+	})
+}
+
+func (w *waiter) takes(t *testing.T) {
+	t.Helper()
+	r := tries(t, w.Store, w.name, w.owner, w.fenced)
+	check.FatalIf(t, !r.Granted, "%+v; want it granted", r)
+}
+
+func (w *waiter) frees(t *testing.T) {
+	t.Helper()
+	release(t, w.Store, w.name, w.owner)
+}
+
+// A client that cannot get a place in the queue waits as well: all are told of releases then.
 func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		holder, _ := session(t, b)
 		s, _ := session(t, b)
 		refused := func(what, name string) {
 			t.Helper()
-			acquire(t, holder, name, "h", time.Minute)
 			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: name, Owner: "o", Lease: time.Minute,
 				Enrols: true})
 			check.ErrorIf(t, err != nil || r.Granted || r.Enrolled || r.Remaining <= 0,
@@ -25,54 +119,691 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 		}
 		free := func(what, name string) {
 			t.Helper()
+			next := listen(t, srv, "redisson_lock__channel:{"+name+"}")
 			r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h"})
 			check.ErrorIf(t, err != nil || !r.Held, "%s: the release: %+v, %v", what, r, err)
+			check.ErrorIf(t, next() != "redisson_lock__channel:{"+name+"} 0", "%s: the release is not told to all", what)
 		}
-		do(t, srv, "SET", "mortise:1:next:{a}", "x")
+		acquire(t, holder, "a", "h", time.Minute)
+		do(t, srv, "SET", queueOf("a"), "x")
 		refused("where the key holds other data", "a")
-		next := listen(t, srv, "redisson_lock__channel:{a}")
 		free("where the key holds other data", "a")
-		for _, want := range []string{"00", "2"} {
-			check.Equal(t, "its release says %q", next(), "redisson_lock__channel:{a} "+want)
-		}
 
 		acquire(t, holder, "b", "h", time.Minute)
 		do(t, srv, "CONFIG", "SET", "maxmemory", "1")
-		r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Name: "b", Owner: "o", Lease: time.Minute, Enrols: true})
-		check.ErrorIf(t, err != nil || r.Granted || r.Enrolled, "on a full server: %+v, %v; want it refused, without a place",
-			r, err)
+		refused("on a full server", "b")
 		free("on a full server", "b")
 		do(t, srv, "CONFIG", "SET", "maxmemory", "0")
 	})
 }
 
-// A release takes its turn from the clients that wait for this name, and not from those that wait for {n},
-// which shares the channel.
-func TestAReleaseTakesNoTurnFromTheClientsThatWaitForItsTwin(t *testing.T) {
+// A server that is full grants no lock that was free, and takes no entry. A release is a release there all the same,
+// and its waiters are told: those in the queue that the lock is theirs.
+func TestAReleaseOnAFullServer(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w, late := waits(t, b, "n", "w:1"), waits(t, b, "n", "late:1")
+		w.fenced, late.fenced = fenced, fenced
+		w.enters(t, 1)
+		do(t, srv, "CONFIG", "SET", "maxmemory", "1")
+		defer do(t, srv, "CONFIG", "SET", "maxmemory", "0")
+		r := late.enrol(t, 1)
+		check.ErrorIf(t, r.Granted || r.Enrolled, "%+v; want it refused, without a place", r)
+		h.frees(t)
+		w.await(t, "reserved n 1", 1)
+		unowned(t, srv, "on a full server")
+		do(t, srv, "CONFIG", "SET", "maxmemory", "0")
+		w.gets(t, 1)
+		do(t, srv, "CONFIG", "SET", "maxmemory", "1")
+		w.frees(t)
+		w.await(t, "released n", 1) // the queue is empty
+		late.await(t, "released n", 1)
+	})
+}
+
+// A server that writes no reservation, be it that its rights were taken from it, releases and tells all.
+func TestAReleaseThatCannotReserve(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		w.enters(t, 1)
+		do(t, srv, "ACL", "SETUSER", "default", "-hset")
+		h.frees(t)
+		w.await(t, "reserved n 1", 1) // which it asks after, in vain or not
+		w.await(t, "released n", 1)
+		do(t, srv, "ACL", "SETUSER", "default", "+hset")
+		check.ErrorIf(t, do(t, srv, "EXISTS", "n") != int64(0), "the record is there")
+		w.gets(t, 1)
+	})
+}
+
+// n and {n} share a channel, and no queue: a release of one takes nothing out of the other's.
+func TestANameAndItsTwinShareNoQueue(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
-		waiting := map[string]string{"n": "mortise:1:next:{n}", "{n}": "mortise:1:next:{n}:"}
-		for name := range waiting {
-			holder, _ := session(t, b)
-			waits, heard := session(t, b)
-			waits.Subscribe(topic(name))
-			heard.await(t, "watching "+name, 1)
-			for n := range waiting {
-				acquire(t, holder, n, "h:1", time.Minute)
-				r, err := waits.Acquire(t.Context(), anykind.AcquireRequest{Name: n, Owner: "w:1", Lease: time.Minute,
-					Enrols: true})
-				check.FatalIf(t, err != nil || r.Granted || !r.Enrolled, "%v, %v", r, err)
-			}
-			r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h:1"})
-			check.FatalIf(t, err != nil || !r.Held, "%v, %v", r, err)
-			for n, key := range waiting {
-				want := int64(1)
-				if n == name {
-					want = 0
+		waiting := map[string]string{"n": "mortise:1:queue:{n}", "{n}": "mortise:1:queue:{n}:"}
+		for _, fenced := range []bool{false, true} {
+			for name, other := range map[string]string{"n": "{n}", "{n}": "n"} {
+				do(t, srv, "FLUSHALL")
+				held := map[string]*waiter{}
+				waiters := map[string]*waiter{}
+				for n, key := range waiting {
+					s, e := session(t, b)
+					held[n] = &waiter{s, e, n, "h:1", fenced}
+					held[n].takes(t)
+					waiters[n] = waits(t, b, n, "w:1")
+					waiters[n].fenced = fenced
+					waiters[n].enters(t, 1)
+					check.Equal(t, "%d clients are in the queue of "+n, do(t, srv, "ZCARD", key).(int64), 1)
 				}
-				got := do(t, srv, "ZCARD", key)
-				check.ErrorIf(t, got != want, "after the release of %q %v clients wait for %q, want %d", name, got, n, want)
+				held[name].frees(t)
+				waiters[name].await(t, fmt.Sprint("reserved ", name, " 1"), 1)
+				check.Equal(t, "%d clients are in the queue of "+name, do(t, srv, "ZCARD", waiting[name]).(int64), 0)
+				check.Equal(t, "%d clients are in the queue of "+other, do(t, srv, "ZCARD", waiting[other]).(int64), 1)
+				check.ErrorIf(t, waiters[other].enrol(t, 1).Granted, "%s is granted, and is held", other)
+				check.ErrorIf(t, !waiters[name].enrol(t, 1).Granted, "%s is reserved, and not granted", name)
+				check.Equal(t, "%s", hash(t, srv, other), "h:1=1")
 			}
-			do(t, srv, "FLUSHALL")
+		}
+	})
+}
+
+// While a lock is reserved it is refused to all but the entry that it is reserved for, whatever they ask by. The claim
+// makes it an ordinary lock, and counts once however often it comes.
+func TestAReservationIsForItsEntryAlone(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		w.enters(t, 7)
+		tag := tagOf(t, srv, "n")
+		h.frees(t)
+		w.await(t, "reserved n 7", 1)
+		do(t, srv, "PEXPIRE", "n", "50000") // longer than a slow test takes
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved=p"+tag+":7")
+		check.Equal(t, "%d entries are left", do(t, srv, "EXISTS", queueOf("n")).(int64), 0)
+
+		other := waits(t, b, "n", "o:1")
+		for _, x := range []struct {
+			what    string
+			granted func() bool
+		}{
+			{"TryLock", func() bool { return tries(t, other.Store, "n", "o:1", false).Granted }},
+			{"TryLock fenced", func() bool { return tries(t, other.Store, "n", "o:1", true).Granted }},
+			{"TryLock of the client that it is reserved for", func() bool {
+				return tries(t, w.Store, "n", "w:2", fenced).Granted
+			}},
+			{"a fair lock", func() bool {
+				return check.Value(other.Acquire(t.Context(), anykind.AcquireRequest{Kind: backend.KindFair, Name: "n",
+					Owner: "o:1", Lease: time.Minute})).In(t).Granted
+			}},
+			{"LockAll", func() bool {
+				in := []backend.AcquireRequest{{Name: "n", Owner: "o:1", Lease: time.Minute, Fenced: fenced}}
+				return check.Value(other.Capabilities().Batch.AcquireAll(t.Context(), in)).In(t)[0].Granted
+			}},
+			{"Quorum", func() bool {
+				old := backend.Age{Least: time.Nanosecond}
+				for r := (anykind.AcquireReply{}); ; time.Sleep(time.Millisecond) {
+					r = check.Value(other.Acquire(t.Context(), anykind.AcquireRequest{Name: "n", Owner: "o:1",
+						Lease: time.Minute, Age: &old})).In(t)
+					if !r.Young {
+						return r.Granted
+					}
+				}
+			}},
+			{"the entry's number, of another client", func() bool { return other.enrol(t, 7).Granted }},
+			{"another number of the client it is of", func() bool { return w.enrol(t, 8).Granted }},
+			{"a number that begins as the entry's does", func() bool { return w.enrol(t, 7*36).Granted }},
+		} {
+			check.ErrorIf(t, x.granted(), "%s was granted a lock that is reserved for another", x.what)
+		}
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved=p"+tag+":7")
+		rec, err := w.Inspect(t.Context(), topic("n"))
+		check.ErrorIf(t, err != nil || rec.Holds != 0 || rec.Owner != "", "Inspect: %+v, %v; want no owner", rec, err)
+
+		first := w.enrol(t, 7)
+		check.FatalIf(t, !first.Granted || (first.Token > 0) != fenced, "the claim: %+v", first)
+		pttl(t, srv, "n", 30*time.Second, time.Minute)
+		do(t, srv, "PEXPIRE", "n", "20000")
+		again := w.enrol(t, 7)
+		check.ErrorIf(t, !again.Granted || again.Token < first.Token, "the claim once more: %+v, after %+v", again, first)
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "w:1=1")
+		pttl(t, srv, "n", 10*time.Second, 20*time.Second)
+		w.frees(t)
+		other.await(t, "reserved n 7", 1) // the first of those that came meanwhile
+	})
+}
+
+// A reservation that is not claimed ends, and the next that asks is served.
+func TestAReservationEnds(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w, next := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
+		next.fenced = fenced
+		w.enters(t, 1)
+		next.enters(t, 2)
+		h.frees(t)
+		w.await(t, "reserved n 1", 1)
+		next.await(t, "first n 2 1s", 1)
+		left := do(t, srv, "PTTL", "n").(int64)
+		check.ErrorIf(t, left > 1000 || left == -1, "it is reserved for %d ms", left)
+		next.gets(t, 2)
+		r := w.enrol(t, 1)
+		check.ErrorIf(t, r.Granted || !r.Enrolled, "the claim that comes too late: %+v", r)
+	})
+}
+
+// Each way of releasing has the queue served.
+func TestEachReleaseServesTheQueue(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		can := h.Capabilities()
+		entry := uint64(0)
+		for what, frees := range map[string]func() (bool, error){
+			"Release": func() (bool, error) {
+				r, err := h.Store.Store.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "h:1"})
+				return r.Held, err
+			},
+			"Release, an undo": func() (bool, error) {
+				r, err := h.Store.Store.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "h:1", Undo: true})
+				return r.Held, err
+			},
+			"ReleaseAll": func() (bool, error) {
+				out := make([]backend.ReleaseResult, 1)
+				can.Batch.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: "n", Owner: "h:1"}}, out)
+				return out[0].Held, out[0].Err
+			},
+			"Serve that yields": func() (bool, error) {
+				r, err := can.Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: "h:1", Next: "h:2",
+					Lease: time.Minute, Fenced: fenced, Yield: true, Entry: 1})
+				return r.Held && !r.Granted, err
+			},
+			"ForceRelease": func() (bool, error) { return h.ForceRelease(t.Context(), topic("n")) },
+			"a delegated release": func() (bool, error) {
+				r, err := can.Delegation.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "h:1"})
+				return r.Held, err
+			},
+			"a fair release": func() (bool, error) {
+				r, err := can.Fair.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "h:1"})
+				return r.Held, err
+			},
+			"a fair leaver": func() (bool, error) {
+				r, err := can.Fair.Leave(t.Context(), backend.LeaveRequest{Name: "n", Owner: "h:1", Wait: time.Minute})
+				return r.Held, err
+			},
+			"an entry that leaves a reservation": func() (bool, error) {
+				do(t, srv, "DEL", "n")
+				do(t, srv, "HSET", "n", "mortise:reserved", "px:1")
+				_, err := srv.Do("EVAL", scripts.LeaveQueueSource, "3", "n", "redisson_lock__channel:{n}", queueOf("n"), "px:1",
+					"publish")
+				return err == nil, err
+			},
+			"an ask that finds it free": func() (bool, error) {
+				do(t, srv, "DEL", "n")
+				return !tries(t, h.Store, "n", "h:3", fenced).Granted, nil
+			},
+			"an ask of many that finds it free": func() (bool, error) {
+				do(t, srv, "DEL", "n")
+				out, err := can.Batch.AcquireAll(t.Context(), []backend.AcquireRequest{{Name: "n", Owner: "h:4",
+					Lease: time.Minute, Fenced: fenced}})
+				return !out[0].Granted, err
+			},
+		} {
+			t.Run(what, func(t *testing.T) {
+				do(t, srv, "FLUSHALL")
+				h.takes(t)
+				w := waits(t, b, "n", "w:1")
+				w.fenced = fenced
+				entry++
+				w.enters(t, entry)
+				done, err := frees()
+				check.FatalIf(t, err != nil || !done, "%v, %v", done, err)
+				w.await(t, fmt.Sprint("reserved n ", entry), 1)
+				check.FatalIf(t, !w.enrol(t, entry).Granted, "the claim was refused: the record is %s", hash(t, srv, "n"))
+				check.Equal(t, "the record is %s", hash(t, srv, "n"), "w:1=1")
+			})
+		}
+	})
+}
+
+// An entry whose client is gone is passed over in the release that finds it so. Of many, sixteen go; for the last of
+// these the lock is reserved, as if it lived.
+func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		dead := func(n int) {
+			for i := range n {
+				do(t, srv, "ZADD", queueOf("n"), strconv.Itoa(i), fmt.Sprintf("pdead%d:1", i))
+			}
+		}
+		for _, n := range []int{1, 2, 15} {
+			w.enters(t, uint64(n))
+			dead(n)
+			h.frees(t)
+			w.await(t, fmt.Sprint("reserved n ", n), 1)
+			check.Equal(t, "%d entries are left", do(t, srv, "EXISTS", queueOf("n")).(int64), 0)
+			check.FatalIf(t, !w.enrol(t, uint64(n)).Granted, "the claim was refused")
+			w.frees(t)
+			h.takes(t)
+		}
+		w.enters(t, 20)
+		dead(20)
+		h.frees(t)
+		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 5)
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved=pdead15:1")
+		do(t, srv, "PEXPIRE", "n", "1")
+		w.gets(t, 20)
+		check.Equal(t, "%d entries are left", do(t, srv, "EXISTS", queueOf("n")).(int64), 0)
+	})
+}
+
+// When the first of the queue leaves, the one behind it is told that it is the first now. When an entry leaves for which
+// the lock is reserved, the next is served; without one all are told.
+func TestAnEntryThatLeavesIsFollowedByTheNext(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		first, second, third := waits(t, b, "n", "f:1"), waits(t, b, "n", "s:1"), waits(t, b, "n", "t:1")
+		for i, w := range []*waiter{first, second, third} {
+			w.fenced = fenced
+			w.enters(t, uint64(i+1))
+		}
+		leave := func(w *waiter, entry uint64) {
+			t.Helper()
+			check.NoError(t, w.Capabilities().Queue.Leave(t.Context(), "n", entry))
+		}
+		leave(first, 1)
+		second.await(t, "first n 2 1s", 1) // the record is held for longer
+		leave(first, 1)
+		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 2)
+		h.frees(t)
+		second.await(t, "reserved n 2", 1)
+		leave(second, 2)
+		third.await(t, "reserved n 3", 1)
+		leave(second, 2)
+		check.FatalIf(t, !third.enrol(t, 3).Granted, "the claim was refused")
+		second.enters(t, 4)
+		third.frees(t)
+		second.await(t, "reserved n 4", 1)
+		leave(second, 4)
+		third.await(t, "released n", 1)
+		check.Equal(t, "%d records", do(t, srv, "EXISTS", "n").(int64), 0)
+	})
+}
+
+// A client that asks every few milliseconds need not listen: the lock is reserved for it for as long as two pauses. How
+// long that is another may have written: the reservation is short all the same, and ends.
+func TestAnEntryThatPollsIsReservedForBriefly(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		s, _ := session(t, b)
+		polls := func() backend.EnrolReply {
+			return check.Value(s.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{Entry: 1,
+				Polls: 20 * time.Millisecond, AcquireRequest: backend.AcquireRequest{Name: "n", Owner: "p:1", Lease: time.Minute, Fenced: fenced}})).In(t)
+		}
+		r := polls()
+		check.FatalIf(t, r.Granted || !r.Enrolled, "%+v; want it refused, with a place", r)
+		briefly := func(what string, most int64) {
+			t.Helper()
+			h.frees(t)
+			left := do(t, srv, "PTTL", "n").(int64)
+			check.ErrorIf(t, left == -1 || left > most, "%s: reserved for %d ms, want %d at most", what, left, most)
+		}
+		briefly("a pause of 20 ms", 40)
+		check.FatalIf(t, !polls().Granted, "the claim was refused")
+		release(t, s, "n", "p:1")
+
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		for i, pause := range []string{"0.3", "1e-300", "inf", "-inf", "nan", "-1", "1e300", "x", "", "20"} {
+			h.takes(t)
+			w.enters(t, uint64(i))
+			do(t, srv, "ZADD", queueOf("n"), "-inf", "pdead:1")
+			do(t, srv, "HSET", roundOf("n"), "polls:pdead:1", pause)
+			briefly("a pause of "+pause, 1000)
+			w.gets(t, uint64(i))
+			w.frees(t)
+		}
+	})
+}
+
+// The queue lives a minute longer than the lease of the record, the state of windows a minute.
+func TestTheQueueAndTheRoundEnd(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		w.enters(t, 1)
+		pttl(t, srv, queueOf("n"), 90*time.Second, 2*time.Minute)
+		do(t, srv, "PERSIST", "n")
+		w.enters(t, 1)
+		pttl(t, srv, queueOf("n"), 30*time.Second, time.Minute)
+		r, err := h.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: "h:1", Next: "h:2",
+			Lease: time.Hour, Yield: true, Entry: 1})
+		check.FatalIf(t, err != nil || !r.Held || r.Granted, "%+v, %v", r, err)
+		pttl(t, srv, queueOf("n"), time.Hour, time.Hour+time.Minute)
+		check.NoError(t, h.Capabilities().Queue.Leave(t.Context(), "n", 1))
+		check.FatalIf(t, !w.enrol(t, 1).Granted, "the claim was refused")
+		other := waits(t, b, "n", "o:1")
+		other.enters(t, 2)
+		foreign := listen(t, srv, "redisson_lock__channel:{n}")
+		w.frees(t)
+		check.Equal(t, "a window says %q", foreign(), "redisson_lock__channel:{n} 00")
+		pttl(t, srv, roundOf("n"), 30*time.Second, time.Minute)
+	})
+}
+
+// unowned tells that n has no owner. It may be reserved.
+func unowned(t *testing.T, srv *redistest.Server, what string) {
+	t.Helper()
+	for _, field := range do(t, srv, "HKEYS", "n").([]any) {
+		check.ErrorIf(t, field != "mortise:reserved", "%s: the lock is held by %q", what, field)
+	}
+}
+
+// What a neighbour puts into the queue is told to a client that it names, if there is one, and holds the lock up for no
+// longer than a reservation lasts. It gets no lock.
+func TestEntriesThatAreForged(t *testing.T) {
+	forged := []string{"", ":", "x", "x:", ":1", "p", "s", "n", "p:", "pTAG", "pTAG:", "pTAG:1:1", "pTAG:-1", "pTAG:99",
+		"pTAG:zzzzzzzzzzzzzzzzzzzz", "sTAG:99", "nTAG:99", "nx:1", "sx:1", "xTAG:99", "TAG:99", "h:1", "mode",
+		"mortise:reserved", "\x00\xff\r\n:1", "%s%n:^[^:]*",
+		strings.Repeat("x", 1<<16), strings.Repeat(":", 1<<16)}
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		for i, entry := range forged {
+			number := uint64(1000 + i)
+			w.enters(t, number)
+			entry = strings.Replace(entry, "TAG", tagOf(t, srv, "n"), 1)
+			what := fmt.Sprintf("%.40q", entry)
+			do(t, srv, "ZADD", queueOf("n"), "-inf", entry)
+			h.frees(t)
+			unowned(t, srv, what)
+			left := do(t, srv, "PTTL", "n").(int64)
+			check.ErrorIf(t, left == -1 || left > 1000, "%s: reserved for %d ms", what, left)
+			do(t, srv, "PEXPIRE", "n", "1")
+			w.gets(t, number)
+			check.Equal(t, "after "+what+" the record is %s", hash(t, srv, "n"), "w:1=1")
+			w.frees(t)
+			h.takes(t)
+		}
+		check.ErrorIf(t, slices.ContainsFunc(w.all(), func(heard string) bool { return strings.Contains(heard, "failed") }),
+			"heard %v", w.all())
+	})
+}
+
+// garbled are what a neighbour leaves at the keys of a lock's queue, its windows and its fair queue.
+var garbled = [][]string{
+	{"SET", "queue", "x"}, {"RPUSH", "queue", "x"}, {"HSET", "queue", "x", "1"}, {"XADD", "queue", "*", "x", "1"},
+	{"SET", "round", "x"}, {"RPUSH", "round", "x"}, {"ZADD", "round", "1", "x"},
+	{"HSET", "round", "window", "nan"}, {"HSET", "round", "window", "inf"}, {"HSET", "round", "window", "1e300"},
+	{"HSET", "round", "window", "99999999999999"}, {"HSET", "round", "window", "-1"},
+	{"HSET", "round", "window", "x"},
+	{"HSET", "round", "window", "1", "length", "inf"}, {"HSET", "round", "window", "1", "length", "nan"},
+	{"HSET", "round", "window", "1", "length", "-1e300"}, {"HSET", "round", "window", "1", "misses", "inf"},
+	{"HSET", "round", "window", "1", "misses", "nan", "due", "nan", "releases", "nan", "pause", "nan", "foreign", "nan"},
+	{"HSET", "round", "due", "1e300"}, {"HSET", "round", "due", "inf", "length", "1e300"},
+	{"HSET", "round", "due", "-inf"},
+	{"HSET", "round", "pause", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "foreign", "1e300"},
+	{"SET", "fair", "x"}, {"HSET", "fair", "x", "1"}, {"RPUSH", "fair", "\x00:\xff"},
+}
+
+// Whatever stands there, a release releases, the waiter has the lock soon, and so has a client that does not wait.
+func TestKeysThatAreGarbled(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		keys := map[string]string{"queue": queueOf("n"), "round": roundOf("n"), "fair": "redisson_lock_queue:{n}"}
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		for _, foreign := range []bool{false, true} {
+			if foreign {
+				listen(t, srv, "redisson_lock__channel:{n}")
+			}
+			for i, command := range garbled {
+				do(t, srv, "FLUSHALL")
+				h.takes(t)
+				number := uint64(1000 + i)
+				w.enters(t, number)
+				what := fmt.Sprintf("%q, a foreign client listens: %v", command, foreign)
+				put := append([]string{command[0], keys[command[1]]}, command[2:]...)
+				if command[1] == "queue" {
+					do(t, srv, "DEL", keys["queue"])
+				}
+				do(t, srv, put...)
+				r, err := h.Store.Release(t.Context(), anykind.ReleaseRequest{Name: "n", Owner: "h:1"})
+				check.ErrorIf(t, err != nil || !r.Held, "%s: the release: %+v, %v", what, r, err)
+				unowned(t, srv, what)
+				w.gets(t, number)
+				check.Equal(t, what+": the record is %s", hash(t, srv, "n"), "w:1=1")
+				do(t, srv, put...)
+				w.frees(t)
+				eventually(t, what+": TryLock gets it", func() bool { return tries(t, h.Store, "n", "h:1", fenced).Granted })
+				check.Equal(t, what+": the record is %s", hash(t, srv, "n"), "h:1=1")
+			}
+		}
+	})
+}
+
+// meaningless are messages on a client's own channel that are none; TAG stands for the client's.
+var meaningless = []string{"", "0", "1", "2", "00", "r", "n", ":", "r:", "n:", "r1", "rp", "np", "rpTAG", "rpTAG:",
+	"rpTAG:1:", "rpTAG:1 ", "r pTAG:1", "RpTAG:1", "pTAG:1", "rTAG:1", "rrpTAG:1", "rpTAGx:1", "rpxTAG:1", "rpTAG::1",
+	"rpTAG:-1", "rpTAG:+1", "rpTAG:1.0", "rpTAG:!", "rpTAG:18446744073709551616zzzz", "npTAG:1", "n:pTAG:1",
+	"n1pTAG:1", "nx:pTAG:1", "n-1:pTAG:1", "n1.5:pTAG:1", "n1e3:pTAG:1", "n4294967296:pTAG:1", "n1000:px:1", "n1000:",
+	"n1000:pTAG", "n1000:pTAG:", "n1000:pTAG:?", "n 1000:pTAG:1", "n1000::pTAG:1", "n1000:TAG:1", "\x00", "\xff\xfe",
+	"r\x00pTAG:1", strings.Repeat("r", 1<<16), strings.Repeat("n", 1<<16), "n" + strings.Repeat("1", 1<<16)}
+
+// A client is told on its channel of its entries. What has another form says nothing. A message on the lock's channel
+// is a release, and no more; one on the channel of all clients is nothing.
+func TestMessagesOfAnyForm(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		h, _ := session(t, b)
+		acquire(t, h, "n", "h:1", time.Minute)
+		w := waits(t, b, "n", "w:1")
+		w.enters(t, 1)
+		tag := tagOf(t, srv, "n")
+		const channel = "redisson_lock__channel:{n}"
+		own := channel + ":to:" + tag
+		for _, payload := range meaningless {
+			do(t, srv, "PUBLISH", own, strings.ReplaceAll(payload, "TAG", tag))
+			do(t, srv, "PUBLISH", channel+":mortise", strings.ReplaceAll(payload, "TAG", tag))
+		}
+		do(t, srv, "PUBLISH", channel+":mortise", "rp"+tag+":1")
+		do(t, srv, "PUBLISH", channel, "rp"+tag+":1")
+		w.await(t, "released n", 1)
+		do(t, srv, "PUBLISH", own, "n4294967295:p"+tag+":zz")
+		do(t, srv, "PUBLISH", own, "rp"+tag+":2s")
+		w.await(t, "reserved n 100", 1)
+		got := slices.Sorted(slices.Values(w.all()))
+		want := []string{"first n 1295 1193h2m47.295s 1", "released n 1", "reserved n 100 1", "watching n 1"}
+		check.ErrorIf(t, !slices.Equal(got, want), "heard %q, want %q", got, want)
+		check.ErrorIf(t, w.enrol(t, 1).Granted, "granted, and is held")
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "h:1=1")
+	})
+}
+
+// inWindow tells what is answered in a window: act runs in one, which is opened anew if it was over before act was.
+func inWindow(t *testing.T, srv *redistest.Server, name string, act func()) {
+	t.Helper()
+	for range 50 {
+		began := time.Now()
+		clock := do(t, srv, "TIME").([]any)
+		seconds := check.Value(strconv.ParseInt(clock[0].(string), 10, 64)).In(t)
+		micros := check.Value(strconv.ParseInt(clock[1].(string), 10, 64)).In(t)
+		do(t, srv, "DEL", name)
+		do(t, srv, "HSET", roundOf(name), "window", fmt.Sprint(seconds*1000+micros/1000+200), "length", "200")
+		act()
+		if time.Since(began) < 190*time.Millisecond {
+			return
+		}
+	}
+	t.Fatal("the machine is too slow to act in a window of 200 ms")
+}
+
+// A window refuses our asks, of whichever sort: a client that enrols gets its place, and is told when the window ends.
+func TestAWindowRefusesOurAsks(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w, other := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
+		w.fenced, other.fenced = fenced, fenced
+		listen(t, srv, "redisson_lock__channel:{n}")
+		w.enters(t, 1)
+		for what, ask := range map[string]func() (granted bool, left time.Duration){
+			"TryLock": func() (bool, time.Duration) {
+				r := tries(t, h.Store, "n", "h:1", fenced)
+				return r.Granted, r.Remaining
+			},
+			"LockAll": func() (bool, time.Duration) {
+				in := []backend.AcquireRequest{{Name: "n", Owner: "o:1", Lease: time.Minute, Fenced: fenced}}
+				r := check.Value(h.Capabilities().Batch.AcquireAll(t.Context(), in)).In(t)[0]
+				return r.Granted, r.Remaining
+			},
+			"the first of the queue": func() (bool, time.Duration) {
+				r := w.enrol(t, 1)
+				return r.Granted || !r.Enrolled || !r.First, r.Remaining
+			},
+			"the second of the queue": func() (bool, time.Duration) {
+				r := other.enrol(t, 2)
+				return r.Granted || !r.Enrolled || r.First, r.Remaining
+			},
+		} {
+			var granted bool
+			var left time.Duration
+			inWindow(t, srv, "n", func() { granted, left = ask() })
+			check.ErrorIf(t, granted || left <= 0 || left > 200*time.Millisecond,
+				"%s: %v, %v left; want it refused until the end", what, granted, left)
+			check.Equal(t, what+": %d records", do(t, srv, "EXISTS", "n").(int64), 0)
+		}
+		w.gets(t, 1)
+	})
+}
+
+// rounds reads the state of n's windows.
+func rounds(t *testing.T, srv *redistest.Server, field string) int64 {
+	t.Helper()
+	value, is := do(t, srv, "HGET", roundOf("n"), field).(string)
+	if !is {
+		return 0
+	}
+	return check.Value(strconv.ParseInt(value, 10, 64)).In(t)
+}
+
+// Clients of mortise alone have no windows: a release that they wait for leaves no state of any. A client that only
+// listens to Redisson's channel has one after each round, and is told of it as Redisson tells of a release.
+func TestAWindowIsForForeignClients(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w, other := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
+		w.fenced, other.fenced = fenced, fenced
+		w.enters(t, 1)
+		other.enters(t, 1)
+		h.frees(t)
+		w.await(t, "reserved n 1", 1)
+		check.Equal(t, "%d states of windows", do(t, srv, "EXISTS", roundOf("n")).(int64), 0)
+		r := w.enrol(t, 1)
+		check.ErrorIf(t, !r.Granted || r.Foreign, "%+v; want it granted, without foreign waiters", r)
+
+		foreign := listen(t, srv, "redisson_lock__channel:{n}")
+		again := w.enrol(t, 1)
+		check.ErrorIf(t, !again.Granted || !again.Foreign, "%+v; want it granted, with foreign waiters", again)
+		s, e := session(t, b)
+		late := &waiter{s, e, "n", "l:1", fenced}
+		late.Subscribe(topic("n"))
+		late.await(t, "watching n", 1)
+		late.enters(t, 1)
+		w.frees(t) // the first tenure of a round of two
+		other.await(t, "reserved n 1", 1)
+		check.FatalIf(t, !other.enrol(t, 1).Granted, "the claim was refused")
+		other.frees(t) // and the last: one entry is left
+		check.Equal(t, "it is told %q", foreign(), "redisson_lock__channel:{n} 00")
+		late.await(t, "first n 1 20ms", 1)
+		check.Equal(t, "%d records", do(t, srv, "EXISTS", "n").(int64), 0)
+		late.gets(t, 1)
+	})
+}
+
+// A window that no foreign client uses makes the next twice as long, up to 200 ms. After three of them there is none
+// for a second, and one that is used makes the next short again.
+func TestWindowsThatAreMissed(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		listen(t, srv, "redisson_lock__channel:{n}")
+		entry := uint64(0)
+		window := func(length int64) {
+			t.Helper()
+			entry++
+			w.enters(t, entry)
+			h.frees(t)
+			w.await(t, fmt.Sprint("first n ", entry, " ", time.Duration(length)*time.Millisecond), 1)
+			check.Equal(t, "a window of %d ms", rounds(t, srv, "length"), length)
+			time.Sleep(time.Duration(length+1) * time.Millisecond)
+			w.gets(t, entry)
+			w.frees(t)
+			h.takes(t)
+		}
+		paused := func(since time.Time) {
+			t.Helper()
+			clock := rounds(t, srv, "pause") - time.Now().UnixMilli()
+			check.ErrorIf(t, clock > 1000 || clock < 1000-time.Since(since).Milliseconds(), "windows pause for %d ms", clock)
+			entry++
+			w.enters(t, entry)
+			h.frees(t)
+			if time.Since(since) < time.Second {
+				w.await(t, fmt.Sprint("reserved n ", entry), 1)
+			}
+			w.gets(t, entry)
+			w.frees(t)
+			h.takes(t)
+			do(t, srv, "HSET", roundOf("n"), "pause", "0")
+		}
+		window(20)
+		window(40)
+		then := time.Now()
+		window(80)
+		paused(then)
+		window(160)
+		window(200)
+		then = time.Now()
+		window(200)
+		paused(then)
+
+		for what, uses := range map[string]func(){
+			"a client that hears of its release": func() {},
+			"a client that finds it held": func() {
+				do(t, srv, "HSET", "n", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+				w.enters(t, entry)
+			},
+		} {
+			entry++
+			w.enters(t, entry)
+			h.frees(t)
+			check.Equal(t, what+": a window of %d ms", rounds(t, srv, "length"), 200)
+			uses()
+			do(t, srv, "DEL", "n")
+			r := w.enrol(t, entry, true)
+			check.ErrorIf(t, !r.Granted, "%s: after Redisson's tenure: %+v", what, r)
+			check.Equal(t, what+": the next window has %d ms", rounds(t, srv, "length"), 20)
+			check.Equal(t, what+": %d windows were missed", rounds(t, srv, "misses"), 0)
+			w.frees(t)
+			h.takes(t)
+			do(t, srv, "HSET", roundOf("n"), "length", "200")
+		}
+	})
+}
+
+// A round is followed by as many windows as there are foreign clients, each of which ends by its use.
+func TestEachForeignClientHasAWindow(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		for number, want := range map[int]int{1: 1, 2: 2, 10: 8} {
+			t.Run(fmt.Sprint(number, " foreign clients"), func(t *testing.T) {
+				w := waits(t, b, "n", "w:1")
+				w.fenced = fenced
+				var told func() string
+				for range number {
+					told = listen(t, srv, "redisson_lock__channel:{n}")
+				}
+				w.enters(t, 1)
+				h.frees(t)
+				for i := range want {
+					check.Equal(t, "it is told %q", told(), "redisson_lock__channel:{n} 00")
+					do(t, srv, "HSET", "n", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+					do(t, srv, "DEL", "n")
+					r := w.enrol(t, 1, true)
+					check.FatalIf(t, r.Granted != (i == want-1), "after window %d: %+v", i+1, r)
+				}
+				do(t, srv, "FLUSHALL")
+				h.takes(t)
+			})
+			noChannels(t, srv)
 		}
 	})
 }

@@ -118,7 +118,13 @@ func (e *ears) hear(what string) {
 func (e *ears) Watching(t backend.Topic) { e.hear("watching " + t.Name) }
 func (e *ears) Released(t backend.Topic) { e.hear("released " + t.Name) }
 func (e *ears) Changed(t backend.Topic)  { e.hear("changed " + t.Name) }
-func (e *ears) ChangedAll()              { e.hear("changed all") }
+func (e *ears) Reserved(t backend.Topic, entry uint64) {
+	e.hear(fmt.Sprint("reserved ", t.Name, " ", entry))
+}
+func (e *ears) First(t backend.Topic, entry uint64, after time.Duration) {
+	e.hear(fmt.Sprint("first ", t.Name, " ", entry, " ", after))
+}
+func (e *ears) ChangedAll() { e.hear("changed all") }
 func (e *ears) WatchFailed(t backend.Topic, err error) {
 	e.hear("failed " + t.Name + ": " + err.Error())
 }

@@ -12,17 +12,18 @@
 -- Subscribers of Redisson's channel that do not subscribe to mortise's beside it are foreign. An entry begins with how its
 -- client is told: s by SPUBLISH, p by PUBLISH, n by PUBLISH where that does not count all subscribers. Then foreign is
 -- what was seen to hold the lock.
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n' -- nothing where the key holds other data
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 --! include server_time
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-  kept[fields[i]] = tonumber(fields[i + 1])
+  local n = tonumber(fields[i + 1])
+  kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil -- else written by another; NaN for one
 end
-local window, length, misses = kept.window or 0, math.max(kept.length or 0, 20), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then -- written by another
   window, pause = 0, 0
 end
@@ -51,15 +52,16 @@ elseif window > 0 or foreign > 0 then
     end
   end
   window, releases = 0, releases + (freed and 1 or 0)
-  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= #redis.call('zrange', queue, 0, 7)) then
-    due = (due > 0 and due or math.min(foreign, 8)) - 1
+  local entries = redis.pcall('zrange', queue, 0, 7)
+  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= #entries) then
+    due = math.min(due > 0 and due or foreign, 8) - 1
     window, releases, served = now + length, 0, true
-    redis.call(say, channel, '00') -- 0 to Redisson, which wakes; mortise does not heed it
+    redis.pcall(say, channel, '00') -- 0 to Redisson, which wakes; mortise does not heed it
     if waiting then
-      redis.call(say, channel .. ':' .. waiting, '0')
+      redis.pcall(say, channel .. ':' .. waiting, '0')
     end
     if first ~= asker then
-      redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'n' .. length .. ':' .. first)
+      redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
     end
   end
   redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
@@ -74,7 +76,9 @@ for i = 1, served and 0 or 16 do
   if not first or first == asker then
     break
   end
-  local told = redis.call(say, channel .. ':to:' .. string.match(first, '^.([^:]*)'), 'r' .. first)
+  counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+  local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+  told = type(told) == 'number' and told or 0 -- an old server has no SPUBLISH
   local polls = told == 0 and kept['polls:' .. first] or 0
   if told > 0 or polls > 0 or not counts or i == 16 then
     if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -83,7 +87,8 @@ for i = 1, served and 0 or 16 do
     end
     local second = redis.call('zrange', queue, 0, 0)[1]
     if second then
-      redis.call(say, channel .. ':to:' .. string.match(second, '^.([^:]*)'), 'n1000:' .. second)
+      say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
+      redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
     end
     break
   end
