@@ -95,9 +95,10 @@ type set struct {
 	rounds int // that a part was held in
 }
 
-// order is that in which parts are taken: as they were given at first; once one was held, the one that was, and then by
-// their names, so that two calls wait for each other's parts as seldom as can be.
-func (a *set) order(first int) []int {
+// order is that in which parts are taken: as they were given at first. Once one was held it is that of their names, so that
+// calls do not wait for each other's parts in a ring. A part that was waited for in vain while others were kept is the
+// first of the next round only.
+func (a *set) order(failed int) []int {
 	if a.rounds == 0 {
 		return nil
 	}
@@ -106,9 +107,11 @@ func (a *set) order(first int) []int {
 		order[i] = i
 	}
 	slices.SortStableFunc(order, func(i, j int) int { return strings.Compare(a.parts[i].Name, a.parts[j].Name) })
-	at := slices.Index(order, first)
-	copy(order[1:], order[:at])
-	order[0] = first
+	if a.rounds%2 == 0 {
+		at := slices.Index(order, failed)
+		copy(order[1:], order[:at])
+		order[0] = failed
+	}
 	return order
 }
 
@@ -155,7 +158,7 @@ type attempt struct {
 	*set
 	ctx    context.Context // of the next part: it carries those that are held
 	bounds context.Context // of the waiting
-	order  []int // nil: as they were given
+	order  []int           // nil: as they were given
 	done   []bool
 	held   []*lease.Handle
 }
