@@ -25,17 +25,23 @@ if free and redis.call('exists', KEYS[2]) == 1 then
   --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] asker=ARGV[5] heard=heard freed=false served=served
   free = not served
 end
-local reserved = not mine and not free and redis.call('hget', KEYS[1], 'mortise:reserved')
-local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
-if not mine and not free and reserved ~= ARGV[5] then
+local claim = 'mortise:reserved:' .. ARGV[5]
+local reserved = not mine and not free and redis.call('hexists', KEYS[1], claim) == 1
+local round = KEYS[2] .. ':round'
+if not mine and not free and not reserved then
   --! include not_read_write
   local left = redis.call('pttl', KEYS[1])
   local now = redis.call('time')
   local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
-  if left == -2 then -- a window
-    left = math.max((tonumber(redis.pcall('hget', round, 'window') or 0) or 0) - now[1] * 1000 - math.floor(now[2] / 1000), 1)
-    left = math.min(left, 200)
-    reserved = true
+  local last = left == -2 -- it is a window
+  if last then
+    local fields = redis.pcall('hgetall', round)
+    for i = 1, #fields, 2 do
+      if fields[i] == 'window' then
+        left = (tonumber(fields[i + 1]) or 0) - now[1] * 1000 - math.floor(now[2] / 1000)
+      end
+    end
+    left = math.min(math.max(left, 1), 200)
   end
   if type(placed) == 'table' then
     return {2, math.max(left, -1), 0}
@@ -48,16 +54,18 @@ if not mine and not free and reserved ~= ARGV[5] then
   if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
     return {0, left, 0}
   end
-  if not reserved then
-    for _, field in ipairs(redis.call('hkeys', KEYS[1])) do
-      if string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then -- an owner of Redisson's: the window was used
-        reserved = true
+  if not last then
+    local record = redis.call('hgetall', KEYS[1])
+    for i = 1, #record, 2 do
+      last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
+      if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then -- an owner of Redisson's: the window was used
+        last = true
         redis.pcall('hset', round, 'window', 0, 'length', 20, 'misses', 0, 'foreign', now[1] * 1000 + 10000)
         redis.pcall('pexpire', round, 60000)
       end
     end
   end
-  return {0, left, reserved and 1 or 0}
+  return {0, left, last and 1 or 0}
 end
 -- The token first: where it cannot be drawn, nothing is locked.
 local token = 0
@@ -68,7 +76,7 @@ if mine then -- a write for WAIT, as in acquire
   --! include write_again
 else
   if reserved then
-    redis.call('hdel', KEYS[1], 'mortise:reserved')
+    redis.call('hdel', KEYS[1], claim)
   end
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])

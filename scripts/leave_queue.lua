@@ -12,9 +12,8 @@ local front = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
 local there = redis.pcall('zrem', KEYS[3], ARGV[1])
 there = type(there) == 'number' and there or 0
 local served = false
-local reserved = redis.pcall('hget', KEYS[1], 'mortise:reserved') == ARGV[1]
+local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1]) == 1
 if reserved then
-  redis.call('hdel', KEYS[1], 'mortise:reserved')
   there = 1
 end
 local left = redis.call('pttl', KEYS[1])

@@ -37,7 +37,7 @@ func states() []state {
 	for _, s := range all[:4] {
 		all = append(all, state{s.name + ", with a queue", s.prepare, []string{"ptag:1", "pother:2"}})
 	}
-	return append(all, state{"reserved", [][]string{{"HSET", "mortise:reserved", "ptag:1"}, {"PEXPIRE", "50000"}}, nil})
+	return append(all, state{"reserved", [][]string{{"HSET", "mortise:reserved:ptag:1", "-"}, {"PEXPIRE", "50000"}}, nil})
 }
 
 func (s state) set(t *testing.T, srv *redistest.Server, key string) {
@@ -91,7 +91,7 @@ func joint(lease, owner string, keys ...string) []string {
 type item struct{ key, owner, lease string }
 
 // queueOf is the key of a lock's queue, and channelOf its channel.
-func queueOf(key string) string   { return "mortise:1:queue:{" + key + "}" }
+func queueOf(key string) string   { return "mortise:1:next:{" + key + "}2" }
 func channelOf(key string) string { return "redisson_lock__channel:{" + key + "}" }
 
 func jointOf(items ...item) []string {

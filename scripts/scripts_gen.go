@@ -59,9 +59,9 @@ var All = []Script{
 // there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
 // may not write any more does not grant. A record without a time, half made, gets one. A lock that is free and has a
 // queue is reserved for the first there.
-const AcquireSource = `local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+const AcquireSource = `local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 if redis.call('exists', KEYS[1], queue) == 0 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
@@ -85,20 +85,23 @@ channel = 'redisson_lock__channel:' .. KEYS[1]
 end
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -119,9 +122,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zcard', queue)
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', queue, 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, channel, '00')
@@ -147,9 +148,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -177,7 +178,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "5149b0bb6d59db4d866f5c47df1cf7a1e5f05c0e"
+const AcquireSHA = "9b6ecba52a46e14edc45ab3e01436fcfd2d7139a"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -195,9 +196,9 @@ for i = 1, #KEYS / 2 do
 local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
 reply[i] = 0
 free[i] = redis.call('exists', lock) == 0
-local queue = 'mortise:1:queue:{' .. lock .. '}'
+local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
-queue = 'mortise:1:queue:' .. lock .. ':'
+queue = 'mortise:1:next:' .. lock .. ':2'
 end
 if free[i] and redis.call('exists', queue) == 1 then
 local served = false
@@ -207,20 +208,23 @@ channel = 'redisson_lock__channel:' .. lock
 end
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -241,9 +245,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zcard', queue)
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', queue, 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, channel, '00')
@@ -269,9 +271,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -335,7 +337,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "202166ed3e53e3dc187615293e6171bfd3797551"
+const AcquireAllSHA = "96f123ecf21613261d0b58c142588866512d1080"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -346,9 +348,9 @@ const AcquireAllSHA = "202166ed3e53e3dc187615293e6171bfd3797551"
 // As acquire, and draws a fencing token: larger than every token that this lock
 // gave out before. A missing counter starts at the server's time in ms, so that
 // a flushed store does not start again below tokens that are out.
-const AcquireFencedSource = `local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+const AcquireFencedSource = `local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local free = redis.call('exists', KEYS[1]) == 0
 if free and redis.call('exists', queue) == 1 then
@@ -359,20 +361,23 @@ channel = 'redisson_lock__channel:' .. KEYS[1]
 end
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -393,9 +398,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zcard', queue)
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', queue, 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, channel, '00')
@@ -421,9 +424,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -463,7 +466,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "bd20655e074d73916972f4e2007919b3733755bf"
+const AcquireFencedSHA = "0d2e122312bc3862c4961da135b1053e9ff49d1f"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -495,9 +498,9 @@ local left = begun + tonumber(ARGV[3]) - now
 if left > 0 then
 return {left, 1}
 end
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = redis.call('exists', KEYS[1]) == 1
 if not served and redis.call('exists', queue) == 1 then
@@ -507,20 +510,23 @@ channel = 'redisson_lock__channel:' .. KEYS[1]
 end
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -541,9 +547,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zcard', queue)
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', queue, 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, channel, '00')
@@ -569,9 +573,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -602,7 +606,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "daeb8e93747686e7784d7179c9175bd71d99a223"
+const AgedAcquireSHA = "21b682c10238fb4b6c64f87013ae90d8a09e3173"
 
 // CountSource is count.lua.
 //
@@ -799,28 +803,31 @@ if top then
 redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
 end
 if left == 0 then
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
 if redis.call('exists', queue) == 1 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[3], KEYS[3] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -841,9 +848,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zcard', queue)
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[3], '00')
@@ -869,9 +874,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -897,7 +902,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "0dd0a35a30efba3b59afa8a4643c0217166ef2e2"
+const DelegateReleaseSHA = "33c3c16ba6899541d1d5eddab9a1456d14ea8292"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -961,20 +966,23 @@ if free and redis.call('exists', KEYS[2]) == 1 then
 local served = false
 local first = redis.pcall('zrange', KEYS[2], 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
+local round = KEYS[2] .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -995,9 +1003,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zcard', KEYS[2])
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', KEYS[2], 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[4], '00')
@@ -1023,9 +1029,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -1039,19 +1045,25 @@ end
 end
 free = not served
 end
-local reserved = not mine and not free and redis.call('hget', KEYS[1], 'mortise:reserved')
-local round = 'mortise:1:round:' .. string.sub(KEYS[2], 17)
-if not mine and not free and reserved ~= ARGV[5] then
+local claim = 'mortise:reserved:' .. ARGV[5]
+local reserved = not mine and not free and redis.call('hexists', KEYS[1], claim) == 1
+local round = KEYS[2] .. ':round'
+if not mine and not free and not reserved then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local left = redis.call('pttl', KEYS[1])
 local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
-if left == -2 then
-left = math.max((tonumber(redis.pcall('hget', round, 'window') or 0) or 0) - now[1] * 1000 - math.floor(now[2] / 1000), 1)
-left = math.min(left, 200)
-reserved = true
+local last = left == -2
+if last then
+local fields = redis.pcall('hgetall', round)
+for i = 1, #fields, 2 do
+if fields[i] == 'window' then
+left = (tonumber(fields[i + 1]) or 0) - now[1] * 1000 - math.floor(now[2] / 1000)
+end
+end
+left = math.min(math.max(left, 1), 200)
 end
 if type(placed) == 'table' then
 return {2, math.max(left, -1), 0}
@@ -1064,16 +1076,18 @@ end
 if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
 return {0, left, 0}
 end
-if not reserved then
-for _, field in ipairs(redis.call('hkeys', KEYS[1])) do
-if string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
-reserved = true
+if not last then
+local record = redis.call('hgetall', KEYS[1])
+for i = 1, #record, 2 do
+last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
+if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
+last = true
 redis.pcall('hset', round, 'window', 0, 'length', 20, 'misses', 0, 'foreign', now[1] * 1000 + 10000)
 redis.pcall('pexpire', round, 60000)
 end
 end
 end
-return {0, left, reserved and 1 or 0}
+return {0, left, last and 1 or 0}
 end
 local token = 0
 if ARGV[3] == '1' then
@@ -1093,7 +1107,7 @@ redis.call('pexpire', KEYS[1], left)
 end
 else
 if reserved then
-redis.call('hdel', KEYS[1], 'mortise:reserved')
+redis.call('hdel', KEYS[1], claim)
 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
@@ -1113,7 +1127,7 @@ end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "19ba6e4b033513bdcfd1f48ad04bdedd5cbc12db"
+const EnrolSHA = "fb7691c76582e54e627f3703c3c32a17fbeee878"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1373,28 +1387,31 @@ end
 end
 end
 if alone then
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
 if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -1415,9 +1432,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zcard', queue)
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[4], '00')
@@ -1443,9 +1458,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -1465,7 +1480,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "7fc0a8adce21156a06fb01039f5a32b6f1e23c1b"
+const FairLeaveSHA = "f96751a812acbc107c0a7a352b80aebf1667112a"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1538,28 +1553,31 @@ end
 end
 end
 if alone then
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
 if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -1580,9 +1598,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zcard', queue)
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[4], '00')
@@ -1608,9 +1624,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -1630,7 +1646,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "e33a32bd5e5af46a707cf5b7e2a85c4ce3f6245e"
+const FairReleaseSHA = "0d08f6372498a52b3b87d59bfa200b999f023958"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1648,9 +1664,9 @@ if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
 redis.call('del', KEYS[1])
@@ -1660,20 +1676,23 @@ end
 if redis.call('exists', queue) == 1 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -1694,9 +1713,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zcard', queue)
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[2], '00')
@@ -1722,9 +1739,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -1747,7 +1764,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "6c789c1cf4d1678a8674e466cfec27b4044a6d62"
+const ForceReleaseSHA = "19ccc92008132030e91720adfcf24ba8b457e331"
 
 // InspectSource is inspect.lua.
 //
@@ -1774,9 +1791,9 @@ const JointSource = `local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do
 local lock = KEYS[2 * i - 1]
-local queue = 'mortise:1:queue:{' .. lock .. '}'
+local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
-queue = 'mortise:1:queue:' .. lock .. ':'
+queue = 'mortise:1:next:' .. lock .. ':2'
 end
 asked[#asked + 1] = queue
 if ARGV[2 * i + 1] ~= '0' then
@@ -1790,9 +1807,9 @@ for i = 1, #KEYS / 2 do
 local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
 local answer, queued = -2, false
 if not free then
-local queue = 'mortise:1:queue:{' .. lock .. '}'
+local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
-queue = 'mortise:1:queue:' .. lock .. ':'
+queue = 'mortise:1:next:' .. lock .. ':2'
 end
 queued = redis.call('exists', queue) == 1
 end
@@ -1827,7 +1844,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "144e71a283b4d5706ddfefcafd64b79b478af50c"
+const JointSHA = "49afd4746abe4c313e40df7a16ff342a3e78a3ec"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -1930,29 +1947,31 @@ const LeaveQueueSource = `local front = redis.pcall('zrange', KEYS[3], 0, 0)[1] 
 local there = redis.pcall('zrem', KEYS[3], ARGV[1])
 there = type(there) == 'number' and there or 0
 local served = false
-local reserved = redis.pcall('hget', KEYS[1], 'mortise:reserved') == ARGV[1]
+local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1]) == 1
 if reserved then
-redis.call('hdel', KEYS[1], 'mortise:reserved')
 there = 1
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
 local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local round = KEYS[3] .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -1973,9 +1992,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zcard', KEYS[3])
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', KEYS[3], 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[2], '00')
@@ -2001,9 +2018,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -2027,7 +2044,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "e560510206b68b2fa54884a9ccca22e238a132cc"
+const LeaveQueueSHA = "7d7b639d53576ef8f169f03f5072d00bbb98b9f0"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2383,28 +2400,31 @@ const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-local queue = 'mortise:1:queue:{' .. KEYS[1] .. '}'
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:queue:' .. KEYS[1] .. ':'
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
 if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -2425,9 +2445,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zcard', queue)
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[2], '00')
@@ -2453,9 +2471,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -2481,7 +2499,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "f905f8fb6e3526365e951722901e1ddd59843f30"
+const ReleaseSHA = "87e17e1939d1b17d6c73eabf0318adf0c7f71d32"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2509,27 +2527,30 @@ redis.call('exists', lock)
 elseif held[i] == 1 then
 redis.call('hdel', lock, owner)
 local channel, served = KEYS[2 * i], false
-local queue = 'mortise:1:queue:{' .. lock .. '}'
+local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
-queue = 'mortise:1:queue:' .. lock .. ':'
+queue = 'mortise:1:next:' .. lock .. ':2'
 end
 if redis.call('exists', queue) == 1 and redis.call('exists', lock) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -2550,9 +2571,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zcard', queue)
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, channel, '00')
@@ -2578,9 +2597,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -2601,7 +2620,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "596319f824cfa376c9f29cd3fec936a10ae29e29"
+const ReleaseAllSHA = "85885182b9b2e47f365da3a6c0c9d8bbcbd7823a"
 
 // RenewSource is renew.lua.
 //
@@ -2879,20 +2898,23 @@ end
 if redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(KEYS[3], 17)
+local round = KEYS[3] .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-kept[i] = tonumber(kept[i] or 0) or 0
-if not (kept[i] >= 0 and kept[i] <= now + 10000) then
-kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+local value = tonumber(fields[i + 1])
+if value and value >= 0 and value <= now + 10000 then
+kept[fields[i]] = value
 end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then
+window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
 local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
 foreign = count[4] and count[2] - count[4] or foreign
@@ -2913,9 +2935,7 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zcard', KEYS[3])
-entries = type(entries) == 'number' and entries or 0
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= math.min(entries, 8)) then
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', KEYS[3], 0, 7)) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[2], '00')
@@ -2941,9 +2961,9 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved', first)) == 'number' then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
 served = true
 end
@@ -2981,7 +3001,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "25684dc29e3907ee9b4d202c817c67196906480c"
+const ServeSHA = "47b78e358d4c7c32f5916dfcff924a28c9ec6167"
 
 // WriteAcquireSource is write_acquire.lua.
 //

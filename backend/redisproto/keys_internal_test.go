@@ -22,7 +22,7 @@ var companions = map[string]func(name string) string{
 
 func TestTwoNamesNeverShareACompanionKeyOfOurs(t *testing.T) {
 	var names []string
-	for _, before := range []string{"", ":", "x", "{n}", "mortise:1:queue:"} {
+	for _, before := range []string{"", ":", "x", "{n}", "mortise:1:next:"} {
 		for _, tag := range []string{"n", "{n}", "{{n}", "{n}}", "{n}{n}", "{n:}", "n:"} {
 			for _, after := range []string{"", ":", "::", ":id", "::id", "x", "{n}"} {
 				names = append(names, before+tag+after)

@@ -1,7 +1,7 @@
 --! fragment queue_of lock
 --
--- The queue of a lock. Its key ends as the lock's channel does, with a colon behind a name that has braces of its own.
-local queue = 'mortise:1:queue:{' .. lock .. '}'
+-- The queue of a lock. A name that has braces of its own gets no others, but a colon: no two names share a queue.
+local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
-  queue = 'mortise:1:queue:' .. lock .. ':'
+  queue = 'mortise:1:next:' .. lock .. ':2'
 end

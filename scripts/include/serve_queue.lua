@@ -14,19 +14,22 @@
 -- what was seen to hold the lock.
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n' -- nothing where the key holds other data
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = 'mortise:1:round:' .. string.sub(queue, 17)
+local round = queue .. ':round'
 local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 --! include server_time
-local kept = redis.pcall('hmget', round, 'window', 'length', 'misses', 'due', 'pause', 'releases', 'foreign')
-for i = 1, 7 do
-  kept[i] = tonumber(kept[i] or 0) or 0
-  if not (kept[i] >= 0 and kept[i] <= now + 10000) then -- written by another; NaN for one
-    kept[i] = 0
+local fields, kept = redis.pcall('hgetall', round), {}
+for i = 1, #fields, 2 do
+  local value = tonumber(fields[i + 1])
+  if value and value >= 0 and value <= now + 10000 then -- else it was written by another; NaN for one
+    kept[fields[i]] = value
   end
 end
-local window, length = kept[1] <= now + 200 and kept[1] or 0, math.min(math.max(kept[2], 20), 200)
-local misses, due, pause, releases = kept[3], kept[4], kept[5] <= now + 1000 and kept[5] or 0, kept[6]
-local foreign = kept[7] > now and 1 or 0
+local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
+local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+if window > now + 200 or pause > now + 1000 then -- written by another
+  window, pause = 0, 0
+end
+local foreign = (kept.foreign or 0) > now and 1 or 0
 if counts then
   local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
   foreign = count[4] and count[2] - count[4] or foreign
@@ -47,9 +50,7 @@ elseif window > 0 or foreign > 0 then
     end
   end
   window, releases = 0, releases + (freed and 1 or 0)
-  local entries = redis.pcall('zcard', queue)
-  entries = type(entries) == 'number' and entries or 0
-  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= math.min(entries, 8)) then
+  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= #redis.pcall('zrange', queue, 0, 7)) then
     due = math.min(due > 0 and due or foreign, 8) - 1
     window, releases, served = now + length, 0, true
     redis.pcall(say, channel, '00') -- 0 to Redisson, which wakes; mortise does not heed it
@@ -75,9 +76,9 @@ for i = 1, served and 0 or 16 do
   counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
   local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
   told = type(told) == 'number' and told or 0 -- an old server has no SPUBLISH
-  local polls = told == 0 and math.floor(tonumber(redis.pcall('hget', round, 'polls:' .. first) or 0) or 0) or 0
+  local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
   if told > 0 or polls > 0 or not counts or i == 16 then
-    if type(redis.pcall('hset', lock, 'mortise:reserved', first)) == 'number' then
+    if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
       redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
       served = true
     end

@@ -119,7 +119,7 @@ func (w *world) payload(ctx context.Context, p *tape) string {
 		return fmt.Sprintf(form, entries[at])
 	}
 	entry := "7654321:1"
-	if all, err := w.admin.ZRange(ctx, "mortise:1:queue:{n}", 0, 0).Result(); err == nil && len(all) > 0 {
+	if all, err := w.admin.ZRange(ctx, "mortise:1:next:{n}2", 0, 0).Result(); err == nil && len(all) > 0 {
 		entry = all[0]
 	}
 	if at > len(entries) { // one that its client does not wait under
