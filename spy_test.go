@@ -5,6 +5,7 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -174,10 +175,22 @@ type spyQueue struct {
 	at spySession
 }
 
-// Enrol is an Acquire, as in the memory store.
+// Enrol counts as an Acquire, and has its hook called.
 func (s spyQueue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.EnrolReply, error) {
-	reply, err := s.at.Acquire(ctx, r.AcquireRequest)
-	return backend.EnrolReply{AcquireReply: reply}, err
+	var got atomic.Pointer[backend.EnrolReply]
+	enrol := func(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
+		r := r
+		r.AcquireRequest = q
+		reply, err := s.QueueStore.Enrol(ctx, r)
+		got.Store(&reply)
+		return reply.AcquireReply, err
+	}
+	reply, err := through(s.at, ctx, "Acquire", r.AcquireRequest, enrol)
+	out := backend.EnrolReply{AcquireReply: reply}
+	if x := got.Load(); err == nil && x != nil {
+		out.Enrolled, out.First, out.Foreign = x.Enrolled, x.First, x.Foreign
+	}
+	return out, err
 }
 
 func (s spyQueue) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {

@@ -182,29 +182,42 @@ func TestAStoreThatIsUnavailableFailsAllWaitersTogether(t *testing.T) {
 }
 
 func TestPollingAsksAfterGrowingPausesAndSubscribesToNothing(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		a, b := open(), open()
-		polling := need(b.Locker(Polling(10 * time.Millisecond)))(t)
-		before := drawn(t, b)
-		l := need(a.Lock(t.Context(), "x"))(t)
-		got := begin(t.Context(), polling, "x")
-		time.Sleep(20 * time.Second)
-		synctest.Wait()
-		if b.engine.Probe().Snapshot().Watches != 0 {
-			t.Error("a polling waiter watches")
-		}
-		if n := drawn(t, b) - before - 1; n < 20 || n > 80 {
-			t.Errorf("asked %d times in 20 s, want pauses from 10 ms to 640 ms", n)
-		}
-		must(t, l.Unlock(t.Context()))
-		start := time.Now()
-		m := got.lease(t)
-		if d := time.Since(start); d > time.Second {
-			t.Errorf("noticed the release after %v", d)
-		}
-		must(t, m.Unlock(t.Context()))
-		wants(t, errorOf(b.Locker(Polling(-1))), ErrInvalid)
-	})
+	for _, x := range []struct {
+		pause       time.Duration
+		least, most int           // asks in 20 s
+		notices     time.Duration // a release, at the latest
+		pauses      string
+	}{
+		{30 * time.Millisecond, 10, 30, 3 * time.Second, "from 30 ms to 1920 ms"},
+		// A waiter that asks so often has a place in the store's queue, and keeps its pause.
+		{10 * time.Millisecond, 1300, 4000, 15 * time.Millisecond, "of 10 ms"},
+	} {
+		t.Run(x.pause.String(), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				a, b := open(), open()
+				polling := need(b.Locker(Polling(x.pause)))(t)
+				before := drawn(t, b)
+				l := need(a.Lock(t.Context(), "x"))(t)
+				got := begin(t.Context(), polling, "x")
+				time.Sleep(20 * time.Second)
+				synctest.Wait()
+				if b.engine.Probe().Snapshot().Watches != 0 {
+					t.Error("a polling waiter watches")
+				}
+				if n := drawn(t, b) - before - 1; n < x.least || n > x.most {
+					t.Errorf("asked %d times in 20 s, want pauses %s", n, x.pauses)
+				}
+				must(t, l.Unlock(t.Context()))
+				start := time.Now()
+				m := got.lease(t)
+				if d := time.Since(start); d > x.notices {
+					t.Errorf("noticed the release after %v", d)
+				}
+				must(t, m.Unlock(t.Context()))
+				wants(t, errorOf(b.Locker(Polling(-1))), ErrInvalid)
+			})
+		})
+	}
 }
 
 // drawn returns how many owner ids a client has drawn.

@@ -55,7 +55,8 @@ if not mine and not free and not reserved then
     return {0, left, 0}
   end
   if not last then
-    local record = redis.call('hgetall', KEYS[1])
+    local record = redis.pcall('hgetall', KEYS[1]) -- a user without the permission asks more often
+    last = record.err ~= nil
     for i = 1, #record, 2 do
       last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
       if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then -- an owner of Redisson's: the window was used

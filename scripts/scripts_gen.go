@@ -91,13 +91,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -114,6 +112,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -122,7 +124,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, channel, '00')
@@ -148,7 +151,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -178,7 +181,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "9b6ecba52a46e14edc45ab3e01436fcfd2d7139a"
+const AcquireSHA = "19f502ab8b06afa34180fd8a9a25862af6afa417"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -214,13 +217,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -237,6 +238,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -245,7 +250,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, channel, '00')
@@ -271,7 +277,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -337,7 +343,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "96f123ecf21613261d0b58c142588866512d1080"
+const AcquireAllSHA = "b2901da099ddaeae915aa8734f9eb22b97ef2b22"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -367,13 +373,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -390,6 +394,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -398,7 +406,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, channel, '00')
@@ -424,7 +433,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -466,7 +475,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "0d2e122312bc3862c4961da135b1053e9ff49d1f"
+const AcquireFencedSHA = "b6d848fc5bd3d657dd14304fc1aa410d2e1b797d"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -516,13 +525,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -539,6 +546,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -547,7 +558,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, channel, '00')
@@ -573,7 +585,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -606,7 +618,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "21b682c10238fb4b6c64f87013ae90d8a09e3173"
+const AgedAcquireSHA = "4f1054a0ee0f009fc9c95b59fe102c56857c9c6b"
 
 // CountSource is count.lua.
 //
@@ -817,13 +829,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -840,6 +850,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -848,7 +862,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[3], '00')
@@ -874,7 +889,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -902,7 +917,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "33c3c16ba6899541d1d5eddab9a1456d14ea8292"
+const DelegateReleaseSHA = "cb994304660034fe9d1a8d3e9be5c36c08925d96"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -972,13 +987,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -995,6 +1008,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', KEYS[2], 0, 0)[1]
+if first then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1003,7 +1020,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', KEYS[2], 0, 7)) then
+local entries = redis.pcall('zrange', KEYS[2], 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[4], '00')
@@ -1029,7 +1047,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -1077,7 +1095,8 @@ if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
 return {0, left, 0}
 end
 if not last then
-local record = redis.call('hgetall', KEYS[1])
+local record = redis.pcall('hgetall', KEYS[1])
+last = record.err ~= nil
 for i = 1, #record, 2 do
 last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
 if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
@@ -1127,7 +1146,7 @@ end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "fb7691c76582e54e627f3703c3c32a17fbeee878"
+const EnrolSHA = "863b8e84a0e871ad38c87a25b43fd7dccbea54fb"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1392,7 +1411,7 @@ if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
-if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -1401,13 +1420,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -1424,6 +1441,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1432,7 +1453,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[4], '00')
@@ -1458,7 +1480,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -1480,7 +1502,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "f96751a812acbc107c0a7a352b80aebf1667112a"
+const FairLeaveSHA = "49908959e6ca79103507b5fc32e8761578d6a3b7"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1558,7 +1580,7 @@ if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
-if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -1567,13 +1589,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -1590,6 +1610,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1598,7 +1622,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[4], '00')
@@ -1624,7 +1649,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -1646,7 +1671,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "0d08f6372498a52b3b87d59bfa200b999f023958"
+const FairReleaseSHA = "c6f8f8ff2ccf27dcbf5eeaba812f843e6f046586"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1682,13 +1707,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -1705,6 +1728,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1713,7 +1740,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[2], '00')
@@ -1739,7 +1767,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -1764,7 +1792,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "19ccc92008132030e91720adfcf24ba8b457e331"
+const ForceReleaseSHA = "090e58a326c98e8d4e6edcb3fbede506b50961f1"
 
 // InspectSource is inspect.lua.
 //
@@ -1961,13 +1989,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -1984,6 +2010,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = false and redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -1992,7 +2022,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (false and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #redis.pcall('zrange', KEYS[3], 0, 7)) then
+local entries = redis.pcall('zrange', KEYS[3], 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[2], '00')
@@ -2018,7 +2049,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -2044,7 +2075,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "7d7b639d53576ef8f169f03f5072d00bbb98b9f0"
+const LeaveQueueSHA = "4bb52e5607dceff0efdb4f529c25e7b5e7fb9190"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2414,13 +2445,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -2437,6 +2466,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -2445,7 +2478,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[2], '00')
@@ -2471,7 +2505,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -2499,7 +2533,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "87e17e1939d1b17d6c73eabf0318adf0c7f71d32"
+const ReleaseSHA = "44f36a641dc8d35dfc53431624213b3c47635b11"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2540,13 +2574,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -2563,6 +2595,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', queue, 0, 0)[1]
+if first then
+redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -2571,7 +2607,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+local entries = redis.pcall('zrange', queue, 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, channel, '00')
@@ -2597,7 +2634,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -2620,7 +2657,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "85885182b9b2e47f365da3a6c0c9d8bbcbd7823a"
+const ReleaseAllSHA = "65fe08129b013ea26b669a2f0ba6cf015904f801"
 
 // RenewSource is renew.lua.
 //
@@ -2904,13 +2941,11 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-local value = tonumber(fields[i + 1])
-if value and value >= 0 and value <= now + 10000 then
-kept[fields[i]] = value
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
 end
-end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then
 window, pause = 0, 0
 end
@@ -2927,6 +2962,10 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
+local first = true and redis.call('zrange', KEYS[3], 0, 0)[1]
+if first then
+redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
@@ -2935,7 +2974,8 @@ misses, due, pause = 0, 0, now + 1000
 end
 end
 window, releases = 0, releases + (true and 1 or 0)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #redis.pcall('zrange', KEYS[3], 0, 7)) then
+local entries = redis.pcall('zrange', KEYS[3], 0, 7)
+if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
 redis.pcall(say, KEYS[2], '00')
@@ -2961,7 +3001,7 @@ end
 counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
 if told > 0 or polls > 0 or not counts or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
@@ -3001,7 +3041,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "47b78e358d4c7c32f5916dfcff924a28c9ec6167"
+const ServeSHA = "fde30539ed57673ab7166c6f598276842af3c554"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -16,9 +16,7 @@ type turnEars struct{ ears }
 
 func (h *turnEars) Reserved(t backend.Topic, entry uint64) {
 	h.add("reserved " + said(t))
-	if entry != 1 {
-		h.add("for another entry")
-	}
+	h.add(fmt.Sprintf("reserved %s for %d", said(t), entry))
 }
 
 func (h *turnEars) First(t backend.Topic, _ uint64, _ time.Duration) { h.add("first " + said(t)) }
@@ -50,7 +48,7 @@ func (s *raw) handOver(r backend.ServeRequest) backend.ServeReply {
 func (s *raw) waits(name, owner string) bool {
 	s.e.Helper()
 	r, err := s.Acquire(background, anykind.AcquireRequest{Name: name, Owner: owner, Lease: long, Enrols: true})
-	s.e.fatalIf(err != nil || r.Granted, "Acquire(%q, %s) of one who waits: %+v, %v; want it refused", name, owner, r, err)
+	s.e.fatalIf(err != nil || r.Granted, "Acquire(%q, %s) of a waiter: %+v, %v; want it refused", name, owner, r, err)
 	return r.Enrolled
 }
 
@@ -69,14 +67,41 @@ func (s *raw) claims(name, owner string) {
 	s.e.fatalIf(!r.Granted, "a session that was told asks for %q: %+v", name, r)
 }
 
-// inTurn has each session wait for name, in this order, and watch it. It reports whether they are told in turn.
-func (e *env) inTurn(all []*raw, ears []*turnEars, name string) (in bool) {
+// enrols asks for name as a waiter, under an entry of this number.
+func (s *raw) enrols(name, owner string, entry uint64) backend.EnrolReply {
+	s.e.Helper()
+	q := backend.AcquireRequest{Name: name, Owner: owner, Lease: long}
+	return call(s.e, s.Capabilities().Queue.Enrol, backend.EnrolRequest{AcquireRequest: q, Entry: entry})
+}
+
+// inTurn has each session watch name and wait for it, in this order.
+func (e *env) inTurn(all []*raw, ears []*turnEars, name string) {
 	e.Helper()
 	for i, s := range all {
 		s.watch(&ears[i].ears, name)
-		in = s.waits(name, fmt.Sprintf("%d:1", i))
+		e.fatalIf(!s.waits(name, fmt.Sprintf("%d:1", i)), "session %d, which watches the lock, is not in its queue", i)
 	}
-	return in
+}
+
+// reserving has a lock of some name reserved for the first of two sessions that wait for it, and checks that test,
+// which returns what is wrong, finds all as it is to be. A test that the reservation did not outlive is repeated.
+func reserving(e *env, test func(holder *raw, all []*raw, ears []*turnEars, name string) (wrong string)) {
+	e.Helper()
+	all, ears := e.relays(3)
+	for i := range 20 {
+		name := fmt.Sprintf("n%d", i)
+		all[0].take(name, "h:1", long)
+		e.inTurn(all[1:], ears[1:], name)
+		before := time.Now()
+		all[0].release(name, "h:1", 0)
+		e.until("the first is told", func() bool { return ears[1].count("reserved "+name+" for 1") == 1 })
+		wrong := test(all[0], all[1:], ears[1:], name)
+		if time.Since(before) < 900*time.Millisecond {
+			e.errorIf(wrong != "", "%s", wrong)
+			return
+		}
+	}
+	e.Fatal("no reservation lasted as long as the test")
 }
 
 // busy has n goroutines of c lock name again and again until the test ends.
@@ -115,7 +140,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		rec := b.record("n")
 		e.errorIf(rec.Owner != "a:2" || rec.Holds != 1 || rec.Remaining < long/2,
 			"the record is %+v, want one hold of the successor for %v", rec, long)
-		e.errorIf(a.release("n", "a:1", 0), "who has handed its lock over still holds it")
+		e.errorIf(a.release("n", "a:1", 0), "the owner that handed its lock over still holds it")
 		if r := b.acquire("n", "b:1", long); r.Granted {
 			e.Error("what was handed over is granted to another")
 		}
@@ -129,7 +154,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		e.errorIf(r.Held || r.Granted, "HandOver of a free lock: %+v", r)
 		a.take("n", "b:1", long)
 		r = a.handOver(backend.ServeRequest{Name: "n", Owner: "a:1", Next: "a:2", Lease: long})
-		e.errorIf(r.Held || r.Granted, "HandOver by one who does not hold it: %+v", r)
+		e.errorIf(r.Held || r.Granted, "HandOver by an owner that does not hold it: %+v", r)
 		rec := a.record("n")
 		e.errorIf(rec.Owner != "b:1", "the record is %+v, want it left alone", rec)
 	}},
@@ -152,11 +177,11 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		a, b := all[0], all[1]
 		a.take("n", "a:1", long)
 		r := a.handOver(backend.ServeRequest{Name: "n", Owner: "a:1", Next: "a:2", Lease: long, Yield: true})
-		e.fatalIf(!r.Granted, "HandOver that yields, and nobody else is there: %+v", r)
+		e.fatalIf(!r.Granted, "HandOver that yields, and no other session waits: %+v", r)
 		b.watch(&ears[1].ears, "n")
 		b.waits("n", "b:1")
 		r = a.handOver(backend.ServeRequest{Name: "n", Owner: "a:2", Next: "a:3", Lease: long, Yield: true})
-		e.fatalIf(!r.Held || r.Granted, "HandOver that yields to one who waits: %+v, want it released", r)
+		e.fatalIf(!r.Held || r.Granted, "HandOver that yields to a session that waits: %+v, want it released", r)
 		e.until("the other is told", ears[1].told)
 		b.claims("n", "b:1")
 	}},
@@ -164,12 +189,11 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		all, ears := e.relays(4)
 		holder, all, ears := all[0], all[1:], ears[1:]
 		holder.take("n", "h:1", long)
-		if !e.inTurn(all, ears, "n") {
-			return // all are told
-		}
+		e.inTurn(all, ears, "n")
 		for turn, s := range all {
 			holder.release("n", "h:1", 0)
-			e.until(fmt.Sprintf("of release %d session %d hears", turn, turn), func() bool { return ears[turn].count("reserved n") == 1 })
+			e.until(fmt.Sprintf("of release %d session %d hears", turn, turn),
+				func() bool { return ears[turn].count("reserved n for 1") == 1 })
 			if turn+1 < len(all) {
 				e.until("the next is told that it is the first now", func() bool { return ears[turn+1].count("first n") == 1 })
 			}
@@ -189,9 +213,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		all, ears := e.relays(3)
 		holder, all, ears := all[0], all[1:], ears[1:]
 		holder.take("n", "h:1", long)
-		if !e.inTurn(all, ears, "n") {
-			return // all are told
-		}
+		e.inTurn(all, ears, "n")
 		holder.release("n", "h:1", 0)
 		e.until("the first is told", ears[0].told)
 		e.until("the second may have it", func() bool { return all[1].asks("n", "1:2").Granted })
@@ -201,14 +223,20 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		all, ears := e.relays(2)
 		holder, all, ears := all[0], all[1:], ears[1:]
 		holder.take("n", "h:1", long)
-		if !e.inTurn(all, ears, "n") {
-			return // all are told
-		}
+		e.inTurn(all, ears, "n")
 		e.must("Leave", all[0].Capabilities().Queue.Leave(background, "n", 1))
 		all[0].waits("n", "0:1")
 		e.must("Leave of an earlier entry", all[0].Capabilities().Queue.Leave(background, "n", 2))
 		holder.release("n", "h:1", 0)
 		e.until("the entry is served", ears[0].told)
+	}},
+	{"Port_TheEntryBehindOneThatLeavesIsToldThatItIsTheFirst", func(e *env) {
+		all, ears := e.relays(3)
+		all[0].take("n", "h:1", long)
+		e.inTurn(all[1:], ears[1:], "n")
+		e.must("Leave", all[1].Capabilities().Queue.Leave(background, "n", 1))
+		e.until("the second is told", func() bool { return ears[2].count("first n") == 1 })
+		e.errorIf(ears[1].told() || ears[2].told(), "a session was told that it may have a lock that is held")
 	}},
 	{"Port_WithNoSessionInTurnAllAreTold", func(e *env) {
 		all, ears := e.relays(3)
@@ -225,14 +253,101 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		all, ears := e.relays(3)
 		holder, all, ears := all[0], all[1:], ears[1:]
 		holder.take("n", "h:1", long)
-		if !e.inTurn(all, ears, "n") {
-			return // all are told
-		}
+		e.inTurn(all, ears, "n")
 		holder.release("n", "h:1", 0)
 		e.until("the first is told", ears[0].told)
 		e.must("Leave", all[0].Capabilities().Queue.Leave(background, "n", 1))
 		e.until("the second is told", ears[1].told)
 		all[1].claims("n", "1:1")
+	}},
+	{"Port_AReservedLockIsHeldWithoutAnOwner", func(e *env) {
+		reserving(e, func(holder *raw, all []*raw, ears []*turnEars, name string) string {
+			try, rec := holder.acquire(name, "h:2", long), holder.record(name)
+			behind := all[1].enrols(name, "1:2", 1)
+			switch {
+			case try.Granted || try.Remaining > time.Second:
+				return fmt.Sprintf("Acquire of a reserved lock: %+v, want it refused for a second at most", try)
+			case !rec.Held || rec.Owner != "" || rec.Holds != 0 || rec.Remaining > time.Second:
+				return fmt.Sprintf("the record is %+v, want it held by no owner for a second at most", rec)
+			case behind.Granted || !behind.Enrolled || !behind.First:
+				return fmt.Sprintf("Enrol of the session behind: %+v, want it refused as the first in the queue", behind)
+			case holder.release(name, "h:1", 0) || holder.reenter(name, "h:1", 2, long) || holder.renew(name, "h:1", long):
+				return "the owner that released the lock holds it"
+			}
+			claim := all[0].enrols(name, "0:2", 1)
+			rec = holder.record(name)
+			if !claim.Granted || rec.Owner != "0:2" || rec.Holds != 1 || rec.Remaining < long/2 {
+				return fmt.Sprintf("the claim: %+v, the record then: %+v, want its owner to have it for %v", claim, rec, long)
+			}
+			return ""
+		})
+	}},
+	{"Port_AForcedReleaseOfAReservedLockServesTheNext", func(e *env) {
+		reserving(e, func(holder *raw, all []*raw, ears []*turnEars, name string) string {
+			forced, err := holder.ForceRelease(background, topic(name))
+			e.must("ForceRelease", err)
+			next := func() bool { return ears[1].count("reserved "+name+" for 1") == 1 }
+			for end := time.Now().Add(time.Second); !next() && time.Now().Before(end); {
+				time.Sleep(time.Millisecond)
+			}
+			late, claim := all[0].enrols(name, "0:2", 2), all[1].enrols(name, "1:2", 1)
+			if !forced || !next() || late.Granted || !claim.Granted {
+				return fmt.Sprintf("ForceRelease: %v; the next is told: %v, granted: %v, the first granted: %v",
+					forced, next(), claim.Granted, late.Granted)
+			}
+			return ""
+		})
+	}},
+	{"Port_ASessionThatClosesLetsTheNextHaveWhatIsReservedForIt", func(e *env) {
+		all, ears := e.relays(3)
+		holder, all, ears := all[0], all[1:], ears[1:]
+		holder.take("n", "h:1", long)
+		e.inTurn(all, ears, "n")
+		released := time.Now()
+		holder.release("n", "h:1", 0)
+		e.until("the first is told", ears[0].told)
+		e.must("Close", all[0].Close())
+		e.until("the second has it", func() bool { return all[1].asks("n", "1:2").Granted })
+		atMost(e, "the second has it %v after the release", time.Since(released), 3*time.Second)
+	}},
+	{"Port_ASessionThatDoesNotWatchTheLockIsPassedOver", func(e *env) {
+		all, ears := e.relays(3)
+		holder, all, ears := all[0], all[1:], ears[1:]
+		holder.take("n", "h:1", long)
+		all[0].waits("n", "a:1")
+		e.inTurn(all[1:], ears[1:], "n")
+		released := time.Now()
+		holder.release("n", "h:1", 0)
+		e.until("the session that watches has it", func() bool { return all[1].asks("n", "0:1").Granted })
+		atMost(e, "it has it %v after the release", time.Since(released), 3*time.Second)
+		e.errorIf(ears[0].told(), "a session that does not watch the lock was told")
+	}},
+	{"Port_SessionsAreServedInRotation", func(e *env) {
+		const rounds = 10
+		all, ears := e.relays(4)
+		holder, all, ears := all[0], all[1:], ears[1:]
+		holder.take("n", "h:1", long)
+		e.inTurn(all, ears, "n")
+		holder.release("n", "h:1", 0)
+		for turn := range rounds * len(all) {
+			at, entry := turn%len(all), uint64(turn/len(all)+1)
+			s, owner := all[at], fmt.Sprintf("%d:%d", at, entry)
+			e.until(fmt.Sprintf("turn %d is session %d's", turn, at), func() bool {
+				return ears[at].count(fmt.Sprintf("reserved n for %d", entry)) == 1
+			})
+			r := s.enrols("n", owner, entry)
+			e.fatalIf(!r.Granted, "turn %d: the claim of session %d: %+v", turn, at, r)
+			s.release("n", owner, 0)
+			r = s.enrols("n", owner, entry+1)
+			e.fatalIf(r.Granted || !r.Enrolled, "turn %d: session %d asks again: %+v, want it enrolled", turn, at, r)
+		}
+		for i, h := range ears {
+			most := rounds
+			if i == 0 {
+				most++ // its next turn has come
+			}
+			atMost(e, fmt.Sprintf("session %d had %%d turns", i), h.count("reserved n"), most)
+		}
 	}},
 	{"Rule08_AHandOverIsOneCommand", func(e *env) {
 		c, f := e.tapped()

@@ -43,8 +43,7 @@ func (s *Store) live(r *record) []part {
 	}
 	live := slices.DeleteFunc(slices.Clone(r.parts), over)
 	if len(live) == 0 {
-		s.remove(r)
-		s.changed(r)
+		s.ended(r)
 		return nil
 	}
 	s.setParts(r, live)
@@ -144,7 +143,7 @@ func (s *Store) drop(r *record, parts []part, at int) (last bool) {
 func (s *Store) leave(r *record, owner string) (free bool) {
 	parts := s.live(r)
 	at := find(parts, owner)
-	return at < 0 || s.drop(r, parts, at)
+	return at >= 0 && s.drop(r, parts, at)
 }
 
 // Renew implements [backend.DelegationStore].

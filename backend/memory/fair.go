@@ -50,7 +50,7 @@ func (x fair) acquire(q backend.FairRequest) (backend.FairReply, error) {
 		s.watchers.first(q.Name, line[0].owner) // a live owner asks again, and gets the last place
 		line = line[1:]
 	}
-	defer func() { s.setPlaces(q.Name, line) }()
+	defer func() { setLine(s.places, q.Name, line) }()
 	at := placeOf(line, q.Owner)
 	held := r != nil && r.of(q.Owner)
 	switch {
@@ -155,7 +155,7 @@ func (x fair) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveR
 				ends = holder.deadline
 			}
 			lower(line[at+1:], q.Wait, ends.Add(q.Wait))
-			s.setPlaces(q.Name, slices.Delete(line, at, at+1))
+			setLine(s.places, q.Name, slices.Delete(line, at, at+1))
 		}
 		if reply.Held || at == 0 && holder == nil {
 			s.tellFirst(q.Name)
@@ -173,8 +173,8 @@ func (s *Store) releasedToAll(r *record) {
 	}
 }
 
-// tellFirst announces a release of name to the first in its queue that can be reached; as a plain
-// release if there is none.
+// tellFirst announces a release of name to the first in its queue that can be reached; if there is none, as a release
+// of the plain lock.
 func (s *Store) tellFirst(name string) {
 	now := time.Now()
 	limit := now.Add(backend.Absence)
@@ -186,7 +186,7 @@ func (s *Store) tellFirst(name string) {
 			if line[i].until.Before(limit) {
 				line[i].until = limit
 			}
-			s.setPlaces(name, line)
+			setLine(s.places, name, line)
 			return
 		case i == 0 && !line[0].until.After(now):
 			line = line[1:]
@@ -196,8 +196,10 @@ func (s *Store) tellFirst(name string) {
 		}
 		i++
 	}
-	s.setPlaces(name, line)
-	s.watchers.tell(released, lockTopic(name))
+	setLine(s.places, name, line)
+	if !s.queues.serve(name) {
+		s.watchers.tell(released, lockTopic(name))
+	}
 }
 
 // absent gives an owner that cannot be reached until limit to ask, and all other owners of its
@@ -210,12 +212,4 @@ func (w watchers) absent(name string, line []place, owner string, limit time.Tim
 			line[i].until = limit
 		}
 	}
-}
-
-func (s *Store) setPlaces(name string, line []place) {
-	if len(line) == 0 {
-		delete(s.places, name)
-		return
-	}
-	s.places[name] = line
 }

@@ -39,6 +39,7 @@ type Store struct {
 	mu       sync.Mutex
 	records  map[string]*record
 	places   map[string][]place // the queues of fair locks
+	queues   queues             // those of plain locks
 	expiries expiries
 	// timer runs at the deadline of expiries[0], or earlier; nil if none is due.
 	timer    *time.Timer
@@ -67,6 +68,8 @@ type record struct {
 	owner    string
 	holds    int
 	deadline time.Time
+	// reserved is set where it is reserved for an entry in the lock's queue; it has no owner then.
+	reserved entry
 	// parts is set where it has several owners, in the order in which they came; owner, holds and holder
 	// are the first's then, and deadline is the latest.
 	parts []part
@@ -79,13 +82,15 @@ type record struct {
 
 // New makes an empty store.
 func New() *Store {
-	return &Store{
+	s := &Store{
 		records:  make(map[string]*record),
 		places:   make(map[string][]place),
 		sessions: make(map[*client]struct{}),
 		watchers: make(watchers),
 		claims:   make(claims),
 	}
+	s.queues = queues{s, make(map[string][]waiting)}
+	return s
 }
 
 // Open implements [backend.Backend].
@@ -141,6 +146,7 @@ func (s *Store) Flush() {
 	s.lost = time.Now()
 	clear(s.records)
 	clear(s.places)
+	clear(s.queues.lines)
 	clear(s.claims)
 	s.expiries = nil
 	s.arm()
@@ -177,9 +183,15 @@ func (s *Store) find(name string) *record {
 	if r == nil || r.index < 0 || time.Now().Before(r.deadline) {
 		return r
 	}
+	s.ended(r)
+	return s.records[name]
+}
+
+// ended removes a record whose time is over, and serves the queue.
+func (s *Store) ended(r *record) {
 	s.remove(r)
 	s.changed(r)
-	return nil
+	s.queues.freed(r.name)
 }
 
 // lookup returns the live record of a lock of kind k, or nil, and an error if name is in use for something
@@ -267,16 +279,26 @@ func (s *Store) expire() {
 		s.timer = nil
 	}
 	now := time.Now()
+	var queued []string
 	for len(s.expiries) > 0 && !now.Before(s.expiries[0].deadline) {
 		r := heap.Pop(&s.expiries).(*record)
 		delete(s.records, r.name)
-		s.changed(r)
+		if s.changed(r); s.queues.lines[r.name] != nil {
+			queued = append(queued, r.name)
+		}
 	}
 	s.arm()
+	for _, name := range queued {
+		s.queues.freed(name)
+	}
 }
 
-// released announces a release.
-func (s *Store) released(r *record) { s.watchers.tell(released, r.topic()) }
+// released serves the queue of a lock that was released, or where it is empty announces the release to all.
+func (s *Store) released(r *record) {
+	if r.sides != nil || !s.queues.freed(r.name) {
+		s.watchers.tell(released, r.topic())
+	}
+}
 
 // changed tells the sessions that watch r, and those of its holders, that r is gone.
 func (s *Store) changed(r *record) {

@@ -267,6 +267,26 @@ func TestAStoreOrHandlerThatIsMissingIsNamedByOpen(t *testing.T) {
 	}
 }
 
+func TestServeOfAnOwnerWhoseLeaseIsOverGrantsNothingThatAnotherHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		a, _ := open(t, s)
+		acquire(t, a, "n", "a:1", time.Second)
+		q := backend.EnterRequest{Name: "n", Owner: "b:1", Lease: time.Minute, Under: "a:1", Holds: 1}
+		if r, err := a.Capabilities().Delegation.Enter(t.Context(), q); err != nil || !r.Granted {
+			t.Fatalf("Enter: %+v, %v", r, err)
+		}
+		time.Sleep(time.Second)
+		serve := backend.ServeRequest{Name: "n", Owner: "a:1", Next: "a:2", Lease: time.Minute}
+		if r, err := a.Capabilities().Queue.Serve(t.Context(), serve); err != nil || r.Granted {
+			t.Errorf("Serve: %+v, %v; want nothing granted", r, err)
+		}
+		if r, _ := a.Inspect(t.Context(), "n"); r.Owner != "b:1" {
+			t.Errorf("the record is %+v, want it held by b:1", r)
+		}
+	})
+}
+
 func TestSessionsWatchAndCloseConcurrently(t *testing.T) {
 	s := New()
 	var wg sync.WaitGroup

@@ -27,9 +27,9 @@ func (x multi) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]b
 	return locked(ctx, x.client, func(s *Store) ([]backend.AcquireReply, error) {
 		out := make([]backend.AcquireReply, len(in))
 		granted := true
-		seen := make(map[string]bool, len(in))
+		seen, free := make(map[string]bool, len(in)), make([]bool, len(in))
 		for i, q := range in {
-			r, err := s.lookup(backend.KindLock, q.Name)
+			r, err := s.queues.asked(q.Name)
 			switch {
 			case seen[q.Name]:
 				err = &backend.Fault{Err: fmt.Errorf("memory: %q twice in one AcquireAll", q.Name)}
@@ -40,13 +40,13 @@ func (x multi) AcquireAll(ctx context.Context, in []backend.AcquireRequest) ([]b
 			if err != nil {
 				return nil, &backend.RequestError{Index: i, Err: err}
 			}
-			seen[q.Name] = true
+			seen[q.Name], free[i] = true, r == nil
 		}
 		if !granted {
 			return out, nil
 		}
 		for i, q := range in {
-			if s.find(q.Name) == nil {
+			if free[i] {
 				s.grant(q, x.client)
 			}
 			out[i] = s.tokens.granted(q.Fenced, q.Name)
@@ -75,44 +75,3 @@ func (x multi) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out 
 		out[i] = backend.ReleaseResult{Held: r != nil, Err: err}
 	}
 }
-
-// queue has waiters that are told of each release: sessions of one store need no entries.
-type queue struct{ *session }
-
-// Enrol implements [backend.QueueStore].
-func (x queue) Enrol(ctx context.Context, q backend.EnrolRequest) (backend.EnrolReply, error) {
-	reply, err := x.Acquire(ctx, q.AcquireRequest)
-	return backend.EnrolReply{AcquireReply: reply}, err
-}
-
-// Serve implements [backend.QueueStore].
-func (x queue) Serve(ctx context.Context, q backend.ServeRequest) (backend.ServeReply, error) {
-	return locked(ctx, x.client, func(s *Store) (backend.ServeReply, error) {
-		r, err := s.held(q.Name, q.Owner)
-		if r == nil {
-			return backend.ServeReply{}, err
-		}
-		if !s.leave(r, q.Owner) {
-			return backend.ServeReply{Held: true}, nil
-		}
-		if q.Yield && x.others(q.Name) {
-			s.released(r)
-			return backend.ServeReply{Held: true}, nil
-		}
-		s.grant(backend.AcquireRequest{Name: q.Name, Owner: q.Next, Lease: q.Lease}, x.client)
-		return backend.ServeReply{Held: true, Granted: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
-	})
-}
-
-// others reports whether another session hears of releases of a lock.
-func (x queue) others(name string) bool {
-	for w := range x.store.watchers[lockTopic(name)] {
-		if w != x.client {
-			return true
-		}
-	}
-	return false
-}
-
-// Leave implements [backend.QueueStore].
-func (x queue) Leave(ctx context.Context, _ string, _ uint64) error { return x.Ping(ctx) }

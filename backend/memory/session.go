@@ -34,7 +34,7 @@ func locked[R any](ctx context.Context, x *client, run func(s *Store) (R, error)
 // Acquire implements [backend.Store].
 func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.AcquireReply, error) {
-		r, err := s.lookup(backend.KindLock, q.Name)
+		r, err := s.queues.asked(q.Name)
 		if err != nil {
 			return backend.AcquireReply{}, err
 		}
@@ -171,7 +171,7 @@ func (x aged) AcquireAged(ctx context.Context, q backend.AgedRequest) (backend.A
 		if end := s.lost.Add(q.Least); !s.lost.IsZero() && time.Now().Before(end) && (r == nil || !r.of(q.Owner)) {
 			return backend.AgedReply{Young: true, AcquireReply: refused(end)}, nil
 		}
-		if err != nil {
+		if r, err = s.queues.asked(q.Name); err != nil {
 			return backend.AgedReply{}, err
 		}
 		return backend.AgedReply{AcquireReply: x.acquire(q.AcquireRequest, r)}, nil
@@ -293,6 +293,8 @@ func (x *client) Close() error {
 		for t := range x.watched {
 			s.watchers.drop(t, x)
 		}
+		clear(x.watched)
+		s.queues.forget(x)
 		delete(s.sessions, x)
 		x.queue = nil
 	}

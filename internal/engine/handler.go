@@ -52,7 +52,8 @@ func (h *handler) Released(t backend.Topic) {
 	defer e.unlock()
 	e.names.fair.barged(t)
 	n := e.names.records[t]
-	if n.first() == nil || !n.enrolled {
+	// What is being asked may have been answered before the release, and tell that the entry is the first.
+	if n.first() == nil || !n.enrolled || n.Asking() && !n.foremost {
 		h.heard(t, nil)
 		return
 	}

@@ -125,7 +125,8 @@ func (h *handoff) settle(held bool) (ask bool) {
 		owner: h.owner, handed: true, granted: h.reply.Granted, token: h.reply.Token,
 		sent: h.sent, asked: h.sent, changes: h.changes,
 	}
-	if h.failure != nil && !held {
+	// Where a late request may have granted t's lock again, it may have run after that.
+	if h.failure != nil && (!held || t.trouble != nil) {
 		g.blame(h.failure, h.req.Lease)
 	}
 	if !h.reply.Enrolled && n.waits {
@@ -144,8 +145,8 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case h.reply.Enrolled && n.entry != uint32(h.req.Entry) || h.reply.Enrolled && n.first() == nil:
 		e.names.leave(n.topic, h.req.Entry)
 	case h.reply.Enrolled:
-		n.enrolled, n.refused, n.foremost = true, true, false
-		n.RetryAt(e.Now().Mono + int64(e.Config.Watchdog))
+		n.enrolled, n.refused = true, true // foremost as told: that may have come before this reply
+		n.RetryAt(e.Now().Mono + int64(min(recheckAfter(), e.Config.Watchdog)))
 		if n.round == h.round { // otherwise they came later, and are to ask
 			n.Heard(h.events)
 		}

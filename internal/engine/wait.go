@@ -27,6 +27,9 @@ const (
 	lookBack = 400 * time.Millisecond
 )
 
+// recheckAfter is when an enrolled waiter asks next though nothing tells it to.
+func recheckAfter() time.Duration { return recheck + rand.N(recheck/2) - recheck/4 }
+
 // Answer is what the store said to a waiter.
 type Answer struct {
 	Got      bool
@@ -295,10 +298,11 @@ func (w *wait) refused(a *Answer) {
 		return
 	}
 	n.refused = true
-	n.enrolled, n.foremost = n.enrolled || a.Enrolled, a.First
+	n.enrolled = n.enrolled || a.Enrolled
+	n.foremost = n.foremost || a.First // it may have been told so before this answer came
 	look := left
 	if a.Enrolled {
-		look = min(look, recheck+rand.N(recheck/2)-recheck/4)
+		look = min(look, recheckAfter())
 	}
 	if a.Look > 0 {
 		look = a.Look

@@ -19,13 +19,11 @@ local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
 --! include server_time
 local fields, kept = redis.pcall('hgetall', round), {}
 for i = 1, #fields, 2 do
-  local value = tonumber(fields[i + 1])
-  if value and value >= 0 and value <= now + 10000 then -- else it was written by another; NaN for one
-    kept[fields[i]] = value
-  end
+  local n = tonumber(fields[i + 1])
+  kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil -- else written by another; NaN for one
 end
-local window, length, misses = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200), kept.misses or 0
-local due, pause, releases = kept.due or 0, kept.pause or 0, kept.releases or 0
+local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
+local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
 if window > now + 200 or pause > now + 1000 then -- written by another
   window, pause = 0, 0
 end
@@ -42,6 +40,10 @@ if heard and window > 0 then
 end
 if window > now then
   served = true
+  local first = freed and redis.call('zrange', queue, 0, 0)[1]
+  if first then -- it may have come while the record was held, and have been told of nothing
+    redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+  end
 elseif window > 0 or foreign > 0 then
   if window > 0 then
     length, misses = math.min(2 * length, 200), misses + 1
@@ -50,7 +52,8 @@ elseif window > 0 or foreign > 0 then
     end
   end
   window, releases = 0, releases + (freed and 1 or 0)
-  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= #redis.pcall('zrange', queue, 0, 7)) then
+  local entries = redis.pcall('zrange', queue, 0, 7)
+  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= #entries) then
     due = math.min(due > 0 and due or foreign, 8) - 1
     window, releases, served = now + length, 0, true
     redis.pcall(say, channel, '00') -- 0 to Redisson, which wakes; mortise does not heed it
@@ -76,7 +79,7 @@ for i = 1, served and 0 or 16 do
   counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
   local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
   told = type(told) == 'number' and told or 0 -- an old server has no SPUBLISH
-  local polls = told == 0 and math.floor(kept['polls:' .. first] or 0) or 0
+  local polls = told == 0 and kept['polls:' .. first] or 0
   if told > 0 or polls > 0 or not counts or i == 16 then
     if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
       redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)

@@ -7,7 +7,7 @@
  * handed is released; where the outcome is unknown both owners are taken back. Also follows pass.go: without a command, PASSES
  * times after one, the lock goes on to the first who waits, with the owner that the store knows and what is left of its lease.
  *
- * Time is as in lease.pml. Waiting is not told here (wake.pml, next.pml): who waits may ask at any time when
+ * Time is as in lease.pml. Waiting is not told here (wake.pml, reserve.pml): who waits may ask at any time when
  * the lock is free. Left out: the successor's lease is as long as the releaser's.
  */
 

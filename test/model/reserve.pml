@@ -1,19 +1,21 @@
 /*
  * Waiting by reservation, between processes: enrol, serve, claim, leave, recheck.
  *
- * Written from architecture.md, section 3 (rules 1 to 5, 7 and 9), before the code. A refused ask enrols its client
- * in the queue of the store. Each script that finds the record absent, or leaves it so, writes the record for
- * the first entry, marks it reserved, and tells that client and the one behind. The ask of the reserved owner is its claim.
+ * Follows enrol.lua, serve.lua, release.lua, leave_queue.lua and include/serve_queue.lua; handler.go, handoff.go, wait.go,
+ * release.go and compensate.go of internal/engine. A refused ask puts its client's entry into the queue of the store: the client
+ * and the number of its wait. Each script that finds the record absent while there is a queue, or leaves it so, reserves the record
+ * for the first entry, and tells that client and the one behind. Any ask of that client that carries the entry is its claim.
  *
  * A command is carried out at any time after it was sent, in any order with others, and its reply is read at any
  * time after that. A command that is lost from its sender's sight arrives once, at any later time, or never. Messages to
  * one client keep their order. A timer that is armed fires at any time. A recheck fires only
- * where nothing else can happen, and is counted: so a lost wake-up shows as a recheck that had to fire.
+ * where nothing else can happen, and is counted: so a lost wake-up shows as a recheck that had to fire. So does a
+ * reservation that runs out.
  *
- * Left out: leases, deadlines and tokens of two tenures (claim.pml); the budget of local handoffs, how many windows
- * come after a round and how long they are (round.pml); re-entry; the waiters of one client are a
- * number (wake.pml). A liveness of 15 s is not modelled: an entry of a dead client stays until it is served or dropped.
- * Redisson's client is not asleep: it takes an absent record at any time.
+ * Left out: leases, deadlines and tokens (claim.pml); the budget of local handoffs, how many windows come after a
+ * round and how long they are (round.pml); re-entry; the waiters of one client are a number (wake.pml). Each ask has a new owner
+ * id: one that nothing names any more serves again here, so that there are fewer states. Redisson's client is not
+ * asleep: it takes an absent record at any time. Releases without a queue tell nothing.
  */
 
 #ifndef N
@@ -61,75 +63,99 @@
 #ifndef STALLS
 #define STALLS 0     /* how often a recheck may be what sets the waiters going */
 #endif
+#ifndef SECONDS
+#define SECONDS 0    /* how often a timer of a second: a reservation runs out, or the first is silent at a release of Redisson's */
+#endif
 
-#define NOBODY 15
-#define JAVA   100   /* the owner that is Redisson's */
-#define NEXT   101   /* a message: the entry is now the first */
+#define Q        (3 * N)  /* entries in the queue, those of earlier waits included */
+#define JAVA     100      /* the owner that is Redisson's, and the message of its release */
+#define RESERVED 101      /* the record is reserved, for resFor */
+#define NEXT     50       /* a message: this and an entry: it is the first now. An entry alone: the record is reserved for it */
 
-#define IDLE 0
-#define SENT 1
-#define GOT  2       /* the reply is on its way: granted; of a release: handed on */
-#define NO   3       /* refused; of a release: not handed on */
-#define HEAD 4       /* refused, first in the queue, and no release of mortise is to come */
+#define IDLE  0
+#define SENT  1
+#define GOT   2      /* the reply is on its way: granted; of a release: the successor has it */
+#define NO    3      /* refused; of a release: it was not held */
+#define HEAD  4      /* refused, first in the queue, and no release of mortise is to come */
+#define HEADT 5      /* ... and what it waits for ends by itself, soon */
+#define DONE  6      /* released */
+#define IN    7      /* released, and the client is in the queue */
+#define SOON  8      /* refused, not first in the queue, and what it waits for ends by itself, soon */
 
 /* The store. */
-byte rec;             /* the owner in the record; 0: absent */
-bool marked;          /* mortise:reserved */
-byte count;           /* the owner's hold count */
-byte draws;           /* tokens drawn in this tenure */
+byte rec;            /* the owner in the record; 0: absent */
+byte resFor;         /* mortise:reserved */
 bool window;
-byte queue[N];        /* the enrolled clients, first come first */
+byte queue[Q];       /* entries, first come first */
 byte places;
-byte entry[N];        /* the owner that each claims with */
-byte passed[N * N];   /* how often d was served while c stood in the queue */
+byte passed[N * N];  /* how often d was served while c stood in the queue */
 bool javaWaits;
+bool served;         /* a script's own: the record is not for the asker */
 
 /* The wire. */
-bool hears[N];        /* the store has the client's subscription */
-chan inbox[N] = [3] of { byte };
+bool hears[N];       /* the store has the client's subscription */
+chan inbox[N] = [7] of { byte };
 byte ask[N];
-byte askId[N];
-bool enrols[N];
-byte stray[N];        /* an ask that its sender no longer sees: its owner */
-bool strayEnrols[N];
+byte askId[N];       /* its owner */
+byte askEntry[N];    /* its entry; 0: the client does not enrol */
+bool askHeard[N];
+byte stray[N];       /* an ask that its sender no longer sees: its owner */
+byte strayEntry[N];
 byte rel[N];
 byte relId[N];
-byte heir[N];         /* the waiter that the release names; 0: none */
-byte strayRel[N];     /* a release that its sender no longer sees */
+byte heir[N];        /* the successor that the release names; 0: none */
+byte relEntry[N];    /* 0: it is a plain release */
+byte strayRel[N];    /* a release that its sender no longer sees */
 byte strayHeir[N];
+byte strayRelEntry[N];
+byte leaving[N];     /* an entry that is to leave the queue */
+byte back[N];        /* an owner that is released in the background: compensation */
 
 /* The clients. */
 bool alive[N];
-byte todo[N];         /* Lock calls to come */
+byte todo[N];        /* Lock calls to come */
 byte waiters[N];
-byte serial[N];       /* makes the id of the first waiter's owner */
-byte holds[N];        /* the owner by which it holds; 0: it does not */
-bool dirty[N];        /* the first waiter is to ask */
-bool refused[N];      /* so it wants to hear of releases */
-bool listens[N];      /* its subscriptions are confirmed */
-bool armed[N];        /* it was told `next`: it asks when the reservation or the window ends, or Redisson releases */
-bool placed[N];       /* the present id may be in the queue */
-bool gone[N];         /* the caller of the ask left */
-bool late[N];         /* a lost ask or release named the present id */
-bool sweeps[N];       /* ... named the owner by which the client holds */
-byte back[N];         /* an owner that is given back: compensate, leave */
+byte number[N];      /* of the wait */
+byte holds[N];       /* the owner by which it holds; 0: it does not */
+bool dirty[N];       /* the first waiter is to ask */
+bool refused[N];     /* so it wants to hear of releases */
+bool enrolled[N];    /* its entry is in the queue, as far as it knows */
+bool was[N];         /* ... it was when the release was sent */
+bool fore[N];        /* it is the first: a release of Redisson's makes it ask */
+bool heard[N];       /* ... did */
+bool armed[N];       /* it asks when the reservation or the window ends */
+bool silence[N];     /* Redisson has released, or a reservation ends, and another is the first: it asks after a while */
+bool listens[N];     /* its subscriptions were confirmed */
+bool gone[N];        /* the caller of the ask left */
+bool heirGone[N];    /* the named successor left */
+bool late[N];        /* a lost ask named the owner of the ask */
+bool sweeps[N];      /* ... the owner by which the client holds */
 
 byte leaves = LEAVES, losses = LOSSES, silent = SILENT, cuts = CUTS, crashes = CRASHES, runouts = RUNOUTS;
-byte java = FOREIGN, windows = WINDOWS, stalls = 0;
+byte java = FOREIGN, windows = WINDOWS, stalls = 0, seconds = 0;
 bool died;
 
-#ifdef SAME_ID
-#define id(c) (1 + N * serial[c])   /* no part of the owner tells the clients apart */
+#if N == 2
+#define silent_first (silence[0] || silence[1])
 #else
-#define id(c) (1 + c + N * serial[c])
+#define silent_first (silence[0] || silence[1] || silence[2])
 #endif
+/* A release that comes before the answer may be later than the answer. */
+#ifdef RELEASE_BEFORE_REPLY
+#define asks_now(c) false
+#else
+#define asks_now(c) (ask[c] != IDLE)
+#endif
+#define entry(c) (1 + (c) + N * number[c])
+#define client_of(e) (((e) - 1) % N)
 
 /* A message is late by so many others at most. */
 #if N == 2
-#define room (len(inbox[0]) < 2 && len(inbox[1]) < 2)
+#define fewer(n) (len(inbox[0]) < n && len(inbox[1]) < n)
 #else
-#define room (len(inbox[0]) < 2 && len(inbox[1]) < 2 && len(inbox[2]) < 2)
+#define fewer(n) (len(inbox[0]) < n && len(inbox[1]) < n && len(inbox[2]) < n)
 #endif
+#define room fewer(2)
 
 inline tell(x, m) {
 	if
@@ -138,16 +164,29 @@ inline tell(x, m) {
 	fi
 }
 
-inline place(x) {     /* i: where x stands; places: it does not */
-	i = 0;
+/* An owner that nothing names. */
+#ifdef OWNER_AGAIN
+#define named(x, o) (holds[x] == o || relId[x] == o || heir[x] == o)
+#else
+#define named(x, o) (rec == o || holds[x] == o || askId[x] == o || stray[x] == o || relId[x] == o || heir[x] == o || \
+	strayRel[x] == o || strayHeir[x] == o || back[x] == o)
+#endif
+
+inline draw(x, o) {
+	m = 1 + x;
 	do
-	:: i < places && queue[i] != x -> i++
+	:: named(x, m) -> m = m + N
 	:: else -> break
-	od
+	od;
+	o = m; m = 0
 }
 
-inline pull(x) {
-	place(x);
+inline pull(e) {
+	i = 0;
+	do
+	:: i < places && queue[i] != e -> i++
+	:: else -> break
+	od;
 	if
 	:: i < places ->
 		places--;
@@ -155,10 +194,10 @@ inline pull(x) {
 		:: i < places -> queue[i] = queue[i + 1]; i++
 		:: else -> break
 		od;
-		queue[places] = 0; entry[x] = 0;
+		queue[places] = 0;
 		i = 0;
 		do
-		:: i < N -> passed[x * N + i] = 0; i++
+		:: i < N -> passed[client_of(e) * N + i] = 0; i++
 		:: else -> break
 		od
 	:: else
@@ -166,43 +205,41 @@ inline pull(x) {
 	i = 0
 }
 
-/* The first entry is told that it is the first, where no release of mortise is to come. */
-inline tellNext() {
+inline enrol(e) {
+	i = 0;
+	do
+	:: i < places && queue[i] != e -> i++
+	:: else -> break
+	od;
 	if
-	:: places > 0 -> tell(queue[0], NEXT)
-	:: else
-	fi
-}
-
-inline enrol(x, o) {
-	place(x);
-	if
-	:: i == places -> queue[places] = x; places++; entry[x] = o
+	:: i == places -> assert(places < Q); queue[places] = e; places++
 	:: else ->
 #ifdef REFRESH_MOVES
-		queue[i] = queue[places - 1]; queue[places - 1] = x;
-#endif
-#ifdef ID_KEPT
-		skip
-#elif defined(ID_ANY)
-		entry[x] = o
+		queue[i] = queue[places - 1]; queue[places - 1] = e
 #else
-		if
-		:: o > entry[x] -> entry[x] = o    /* the place stays; an older request changes nothing */
-		:: else
-		fi
+		skip
 #endif
 	fi;
 	i = 0
 }
 
-/* x is served while others stand in the queue. */
+/* The first entry is told that it is the first, where no release of mortise is to come. */
+inline tellNext() {
+	if
+	:: places > 0 -> tell(client_of(queue[0]), NEXT + queue[0])
+	:: else
+	fi
+}
+
+/* x has the lock while others stand in the queue. An entry of an earlier wait may be claimed by a lost ask. */
 inline tick(x) {
 	i = 0;
 	do
 	:: i < places ->
 		if
-		:: queue[i] != x -> passed[queue[i] * N + x]++; assert(passed[queue[i] * N + x] <= 1)
+		:: client_of(queue[i]) != x ->
+			passed[client_of(queue[i]) * N + x]++;
+			assert(passed[client_of(queue[i]) * N + x] <= 1 + LOSSES + LEAVES)
 		:: else
 		fi;
 		i++
@@ -211,164 +248,154 @@ inline tick(x) {
 	i = 0
 }
 
-/* Included in each script; the record is absent. */
-inline serve() {
-	j = 0;
-	do
-	:: rec == 0 && places > 0 ->
-		k = queue[0];
+/* include/serve_queue.lua: the record is absent. */
+inline serve(a, h, f) {
+	served = false;
+	if
+	:: h -> window = false
+	:: else
+	fi;
+	if
+	:: window -> served = true;
+#ifndef WINDOW_UNTOLD
 		if
-		:: COUNTED && !hears[k] && j < CAP -> pull(k); j++
-		:: else ->
-#ifdef CAP_STOPS
-			if
-			:: COUNTED && !hears[k] -> break
-			:: else
-			fi;
-#endif
-			rec = entry[k]; marked = true; count = 1; draws = 0;
-			pull(k); tick(k);
-#ifndef NOT_TOLD
-			tell(k, rec);
-#endif
-			tellNext()
+		:: f -> tellNext()
+		:: else
 		fi
-	:: else -> break
-	od;
-	j = 0; k = 0
+#endif
+	:: !window && javaWaits && windows > 0 ->
+		windows--; window = true; served = true;
+#ifndef WINDOW_SILENT
+		if
+		:: places > 0 && queue[0] != a -> tellNext()
+		:: else
+		fi
+#endif
+	:: !window ->
+		j = 0;
+		do
+		:: !served && places > 0 ->
+			k = queue[0]; pull(k);
+			if
+			:: k == a -> break
+			:: k != a && COUNTED && !hears[client_of(k)] && j < CAP -> j++
+			:: else ->
+				rec = RESERVED; resFor = k; served = true;
+#ifndef NOT_TOLD
+				tell(client_of(k), k);
+#endif
+				tellNext()
+			fi
+		:: else -> break
+		od;
+		j = 0; k = 0
+	fi
 }
 
 inline freed() {
-	rec = 0; marked = false; count = 0; draws = 0;
+	rec = 0; resFor = 0;
 	if
-	:: javaWaits && windows > 0 -> windows--; window = true;
-#ifndef WINDOW_SILENT
-		tellNext()
-#endif
-	:: else -> serve()
-	fi
-}
-
-inline granted(x, o) {
-	rec = o; marked = false; count = 1; draws = 1; tick(x); pull(x)
-}
-
-inline claim() {
-	if
-	:: marked -> marked = false; draws++
-	:: else ->                                  /* a repeat */
-#ifdef REPEAT_DRAWS
-		draws++;
-#endif
-#ifdef REPEAT_COUNTS
-		count++;
-#endif
-		skip
-	fi;
-	assert(draws == 1 && count == 1)
-}
-
-inline refuse(x, o, e) {
-	if
-	:: e -> enrol(x, o)
+	:: places > 0 -> serve(0, false, true); served = false
 	:: else
 	fi
+}
+
+inline granted(x, o, e) {
+	rec = o; resFor = 0;
+	if
+	:: e != 0 -> pull(e)
+	:: else
+	fi;
+	tick(x)
 }
 
 #ifdef BARGE
-#define first_served skip;
+#define has_queue false
 #else
-#define first_served serve();
+#define has_queue (places > 0)
 #endif
 
-/* acquire.lua */
-inline acquire(x, o, e, r) {
+/* enrol.lua; acquire.lua where e is 0 */
+inline acquire(x, o, e, h, r) {
 	if
-	:: rec == 0 && !window -> first_served
-		if
-		:: rec == 0 -> granted(x, o); r = GOT
-		:: rec != 0 && rec == o -> claim(); r = GOT
-		:: else -> refuse(x, o, e); r = NO
-		fi
-	:: rec == 0 && window -> refuse(x, o, e); r = NO
-	:: rec != 0 && rec == o -> claim(); r = GOT
-	:: rec != 0 && rec != o -> refuse(x, o, e); r = NO
-	fi;
-	if
-#ifndef HEAD_UNTOLD
-	:: r == NO && places > 0 && queue[0] == x && (window || marked || rec == JAVA) -> r = HEAD
-#endif
+	:: rec == 0 && has_queue -> serve(e, h, false)
 	:: else
-	fi
-}
-
-#ifdef GRANT_MARKED
-#define unmarked true
-#else
-#define unmarked !marked
-#endif
-
-/* release.lua */
-inline release(x, o, h, r) {
-	r = NO;
-	if
-	:: rec == o && count > 1 -> count--
-	:: rec == o && count == 1 ->
-		if
-		:: h == 0 -> freed()
-		:: h != 0 && !(places > (entry[x] != 0 -> 1 : 0)) && !javaWaits -> granted(x, h); r = GOT
-		:: else ->
-#ifdef TO_THE_FRONT
-			pull(x); rec = h; marked = true; count = 1; draws = 0; tell(x, h); tick(x)
-#else
-			pull(x); enrol(x, h); freed()
-#endif
-		fi
-	:: rec != o && h != 0 && rec == h && unmarked -> r = GOT     /* the same answer as the first time */
-	:: rec != o && !(h != 0 && rec == h && unmarked) ->
-		if
-		:: rec == 0 && !window -> serve()
-		:: else
-		fi
-	fi
-}
-
-/* leave.lua; compensation, too */
-inline giveBack(x, o) {
-	place(x);
-#ifdef LEAVE_ANY
-	if
-	:: i < places -> k = i; i = 0; pull(x)
-#else
-	if
-	:: i < places && entry[x] == o -> k = i; i = 0; pull(x)
-#endif
-	:: else -> k = NOBODY; i = 0
 	fi;
 	if
-#ifdef LEAVE_KEEPS
-	:: rec == o && !marked -> freed()
-#else
-	:: rec == o -> freed()
-#endif
-	:: rec != o && rec == 0 && !window -> serve()
+	:: rec == o -> r = GOT                        /* a repeat */
+	:: rec == 0 && !served || rec == RESERVED && e != 0 && resFor == e -> granted(x, o, e); r = GOT
 	:: else ->
-#ifndef LEAVE_SILENT
+		r = NO;
 		if
-		:: k == 0 && (window || marked || rec == JAVA) -> tellNext()
+		:: e != 0 -> enrol(e)
+		:: else
+		fi;
+#ifndef HEAD_UNTOLD
+		if
+		:: e != 0 && queue[0] == e && (rec == RESERVED || rec == 0) -> r = HEADT
+		:: e != 0 && queue[0] == e && rec == JAVA -> r = HEAD
+		:: e != 0 && queue[0] != e && (rec == RESERVED || rec == 0) -> r = SOON
 		:: else
 		fi
 #endif
 	fi;
-	k = 0
+	served = false
 }
 
-/* Giving back is repeated while a lost ask may arrive: where that changes nothing it is not shown. */
-#define due(x) (stray[x] != back[x] && strayHeir[x] != back[x] || rec == back[x] || entry[x] == back[x])
+/* release.lua; serve.lua where e is not 0 */
+inline release(x, o, h, e, r) {
+	if
+	:: rec != o -> r = NO
+	:: rec == o && e == 0 -> freed(); r = DONE
+	:: rec == o && e != 0 && places == 0 && !javaWaits -> granted(x, h, 0); r = GOT
+	:: rec == o && e != 0 && (places > 0 || javaWaits) ->
+#ifdef TO_THE_FRONT
+		pull(e); rec = RESERVED; resFor = e; tell(x, e)
+#else
+		pull(e); enrol(e); freed()
+#endif
+		; r = IN
+	fi
+}
 
+/* leave_queue.lua */
+inline leave(e) {
+	m = (places > 0 && queue[0] == e -> 1 : 0);
+	pull(e);
+#ifdef LEAVE_ANY
+	do
+	:: j < places && client_of(queue[j]) == client_of(e) -> k = queue[j]; pull(k)
+	:: j < places && client_of(queue[j]) != client_of(e) -> j++
+	:: else -> break
+	od;
+	j = 0; k = 0;
+#endif
+	if
+	:: rec == RESERVED && resFor == e -> freed(); m = 0
+	:: rec == 0 && places > 0 -> serve(0, false, false); served = false
+	:: else
+	fi;
+#ifndef LEAVE_SILENT
+	if
+	:: m == 1 -> tellNext()
+	:: else
+	fi;
+#endif
+	m = 0
+}
+
+/* A release is repeated while a lost ask may arrive: where that changes nothing it is not shown. */
+#define due(x) (rec == back[x] || stray[x] != back[x] && strayHeir[x] != back[x])
+
+/* Each step of a client that may take its last waiter away has room for a leave. */
 inline tidy(x) {
 	if
-	:: waiters[x] == 0 -> refused[x] = false; dirty[x] = false; armed[x] = false
+	:: waiters[x] == 0 ->
+		refused[x] = false; dirty[x] = false; armed[x] = false; fore[x] = false; heard[x] = false; silence[x] = false;
+		if
+		:: enrolled[x] -> enrolled[x] = false; leaving[x] = entry(x)
+		:: else
+		fi
 	:: else
 	fi
 }
@@ -381,20 +408,13 @@ inline drain(x) {
 	m = 0
 }
 
-inline newId(x) { serial[x]++; placed[x] = false; late[x] = false }
+inline settled(x) { ask[x] = IDLE; askId[x] = 0; askEntry[x] = 0; askHeard[x] = false; gone[x] = false; late[x] = false }
 
-/* The present id was named by a request of unknown outcome, and its waiter is gone: it is for no other. */
-inline bar(x) {
-	back[x] = id(x);
-#ifdef GIVEN_TO_ANOTHER
-	placed[x] = false; late[x] = false
-#else
-	newId(x)
+inline compensate(x, o) {
+#ifndef NOT_COMPENSATED
+	back[x] = o
 #endif
-}
-
-inline taken(x, o) {
-	holds[x] = o; sweeps[x] = late[x]; waiters[x]--; newId(x); tidy(x)
+	skip
 }
 
 proctype client(byte c) {
@@ -404,134 +424,169 @@ end:	do
 	:: atomic { alive[c] && todo[c] > 0 ->
 		todo[c]--; waiters[c]++;
 		if
-		:: waiters[c] == 1 -> dirty[c] = true
+		:: waiters[c] == 1 -> dirty[c] = true;
+#ifndef NUMBER_AGAIN
+			number[c]++
+#endif
 		:: else
 		fi }
 	:: atomic { alive[c] && waiters[c] > 0 && holds[c] == 0 && dirty[c] && ask[c] == IDLE && rel[c] == IDLE ->
-		dirty[c] = false; ask[c] = SENT; askId[c] = id(c); enrols[c] = listens[c];
-		placed[c] = true }
+		dirty[c] = false; armed[c] = false; silence[c] = false; ask[c] = SENT; draw(c, askId[c]);
+		askEntry[c] = (listens[c] -> entry(c) : 0); askHeard[c] = heard[c]; heard[c] = false }
 
 	:: atomic { ask[c] == SENT && room ->
-		acquire(c, askId[c], enrols[c], ask[c]); enrols[c] = false;
+		acquire(c, askId[c], askEntry[c], askHeard[c], ask[c]);
 		if
-		:: !alive[c] -> ask[c] = IDLE; askId[c] = 0
+		:: !alive[c] -> settled(c)
 		:: else
 		fi }
 	:: atomic { stray[c] != 0 && room ->
-		acquire(c, stray[c], strayEnrols[c], m); m = 0; stray[c] = 0; strayEnrols[c] = false }
-	:: atomic { stray[c] != 0 -> stray[c] = 0; strayEnrols[c] = false }   /* it never arrives */
+		acquire(c, stray[c], strayEntry[c], false, m); m = 0; stray[c] = 0; strayEntry[c] = 0 }
+	:: atomic { stray[c] != 0 -> stray[c] = 0; strayEntry[c] = 0 }   /* it never arrives */
 
 	/* The reply of the ask. */
-	:: atomic { alive[c] && ask[c] == GOT && waiters[c] > 0 && !(gone[c] && late[c]) -> /* where its outcome is known another waiter's, too */
-		ask[c] = IDLE; askId[c] = 0; gone[c] = false;
-		taken(c, id(c)) }
-	:: atomic { alive[c] && ask[c] == GOT && (waiters[c] == 0 || gone[c] && late[c]) && back[c] == 0 ->
-		ask[c] = IDLE; askId[c] = 0; gone[c] = false; bar(c); dirty[c] = true; tidy(c) }
-	:: atomic { alive[c] && (ask[c] == NO || ask[c] == HEAD) && !(gone[c] && late[c] && back[c] != 0) ->
+	:: atomic { alive[c] && ask[c] == GOT && !gone[c] && leaving[c] == 0 ->
+		holds[c] = askId[c]; sweeps[c] = late[c]; waiters[c]--; dirty[c] = false;
+		if
+		:: askEntry[c] != 0 -> enrolled[c] = false; fore[c] = false
+		:: else
+		fi;
+		settled(c); tidy(c) }
+	:: atomic { alive[c] && ask[c] == GOT && gone[c] && back[c] == 0 ->
+		compensate(c, askId[c]); settled(c); dirty[c] = waiters[c] > 0 }
+	:: atomic { alive[c] && ask[c] > GOT && !gone[c] && (!late[c] || back[c] == 0) ->
 		refused[c] = true;
 		if
-		:: ask[c] == HEAD -> armed[c] = true
+		:: ask[c] == SOON -> silence[c] = true
+		:: ask[c] == HEAD || ask[c] == HEADT -> fore[c] = true; armed[c] = armed[c] || ask[c] == HEADT
 		:: else
 		fi;
-		ask[c] = IDLE; askId[c] = 0;
 		if
-		:: gone[c] && late[c] -> bar(c); dirty[c] = true
+		:: askEntry[c] != 0 -> enrolled[c] = true
 		:: else
 		fi;
-		gone[c] = false; tidy(c) }
+		if
+		:: late[c] -> compensate(c, askId[c])
+		:: else
+		fi;
+		settled(c) }
+	:: atomic { alive[c] && ask[c] > GOT && gone[c] && (!late[c] || back[c] == 0) && leaving[c] == 0 ->
+		if
+		:: askEntry[c] != 0 && waiters[c] > 0 && askEntry[c] == entry(c) -> enrolled[c] = true
+		:: askEntry[c] != 0 && !(waiters[c] > 0 && askEntry[c] == entry(c)) -> leaving[c] = askEntry[c]
+		:: askEntry[c] == 0
+		fi;
+		if
+		:: late[c] -> compensate(c, askId[c])
+		:: else
+		fi;
+		settled(c); dirty[c] = waiters[c] > 0 }
 
-	/* The ask is lost from sight: once more by the same waiter, or the waiter leaves. */
+	/* The ask is lost from sight: the same once more, unless its caller has left. */
 	:: atomic { alive[c] && losses > 0 && ask[c] != IDLE && stray[c] == 0 && (!gone[c] || back[c] == 0) ->
 		losses--;
 		if
-		:: ask[c] == SENT -> stray[c] = askId[c]; strayEnrols[c] = enrols[c]
+		:: ask[c] == SENT -> stray[c] = askId[c]; strayEntry[c] = askEntry[c]
 		:: else
 		fi;
-		late[c] = true; ask[c] = IDLE; askId[c] = 0; enrols[c] = false;
 		if
-		:: !gone[c] -> dirty[c] = true
-		:: back[c] == 0 ->
-			if
-			:: !gone[c] -> waiters[c]--
-			:: else
-			fi;
-			gone[c] = false; bar(c); dirty[c] = true; tidy(c)
+		:: !gone[c] -> ask[c] = SENT; late[c] = true
+		:: else -> compensate(c, askId[c]); settled(c); dirty[c] = waiters[c] > 0
 		fi }
 
 	/* Unlock. */
 	:: atomic { alive[c] && holds[c] != 0 && rel[c] == IDLE ->
-		rel[c] = SENT; relId[c] = holds[c]; holds[c] = 0;
+		rel[c] = SENT; relId[c] = holds[c]; holds[c] = 0; dirty[c] = false;
 		if
-		:: waiters[c] > 0 && listens[c] -> heir[c] = id(c); placed[c] = true
-		:: else -> heir[c] = 0
+		:: waiters[c] > 0 ->
+			draw(c, heir[c]); relEntry[c] = entry(c);
+			was[c] = enrolled[c]; enrolled[c] = enrolled[c] || listens[c]
+		:: else
 		fi }
 	:: atomic { rel[c] == SENT && room ->
-		release(c, relId[c], heir[c], rel[c]);
+		release(c, relId[c], heir[c], relEntry[c], rel[c]);
 		if
-		:: !alive[c] -> rel[c] = IDLE; relId[c] = 0; heir[c] = 0
+		:: !alive[c] -> rel[c] = IDLE; relId[c] = 0; heir[c] = 0; relEntry[c] = 0
 		:: else
 		fi }
 	:: atomic { strayRel[c] != 0 && room ->
-		release(c, strayRel[c], strayHeir[c], m); m = 0; strayRel[c] = 0; strayHeir[c] = 0 }
-	:: atomic { strayRel[c] != 0 -> strayRel[c] = 0; strayHeir[c] = 0 }
+		release(c, strayRel[c], strayHeir[c], strayRelEntry[c], m); m = 0;
+		strayRel[c] = 0; strayHeir[c] = 0; strayRelEntry[c] = 0 }
+	:: atomic { strayRel[c] != 0 -> strayRel[c] = 0; strayHeir[c] = 0; strayRelEntry[c] = 0 }
 	:: atomic { alive[c] && losses > 0 && rel[c] != IDLE && strayRel[c] == 0 ->
 		losses--;
 		if
-		:: rel[c] == SENT -> strayRel[c] = relId[c]; strayHeir[c] = heir[c]
+		:: rel[c] == SENT -> strayRel[c] = relId[c]; strayHeir[c] = heir[c]; strayRelEntry[c] = relEntry[c]
 		:: else
 		fi;
-		late[c] = heir[c] != 0; rel[c] = SENT }                        /* the same once more */
+		relEntry[c] = 0; rel[c] = SENT }              /* a plain release; the successor's outcome is unknown */
 	/* The release was answered, and a lost ask of its owner may yet arrive. */
 	:: atomic { alive[c] && rel[c] > SENT && sweeps[c] && back[c] == 0 ->
 #ifndef NOT_SWEPT
 		back[c] = relId[c];
 #endif
-		sweeps[c] = false }
-	:: atomic { alive[c] && rel[c] == GOT && !sweeps[c] && (waiters[c] > 0 || back[c] == 0) ->
-		rel[c] = IDLE; relId[c] = 0;
+		sweeps[c] = false;
+#ifndef HEIR_FORGOTTEN
+		if                                            /* which grants it again: the successor's release may then run */
+		:: heir[c] != 0 && relEntry[c] == 0 -> rel[c] = NO
+		:: else
+		fi
+#endif
+		}
+	:: atomic { alive[c] && rel[c] > SENT && !sweeps[c] && back[c] == 0 && leaving[c] == 0 ->
 		if
-		:: waiters[c] > 0 -> taken(c, heir[c])
-		:: else -> bar(c)
-		fi;
-		heir[c] = 0 }
-	:: atomic { alive[c] && rel[c] == NO && !sweeps[c] ->
-		rel[c] = IDLE; relId[c] = 0;
-		if
-		:: waiters[c] > 0 && (heir[c] == 0 || late[c]) -> dirty[c] = true
+		:: heir[c] != 0 && rel[c] != IN -> enrolled[c] = enrolled[c] && was[c]
 		:: else
 		fi;
-		heir[c] = 0 }
+		if
+		:: rel[c] == GOT && waiters[c] > 0 && relEntry[c] == entry(c) && !heirGone[c] ->
+			holds[c] = heir[c]; waiters[c]--; dirty[c] = false
+		:: rel[c] == GOT && !(waiters[c] > 0 && relEntry[c] == entry(c) && !heirGone[c]) ->
+			compensate(c, heir[c]); dirty[c] = true
+		:: rel[c] == NO && heir[c] != 0 && relEntry[c] == 0 -> compensate(c, heir[c]); dirty[c] = true
+		:: rel[c] == IN && hears[c] && (waiters[c] == 0 || relEntry[c] != entry(c)) -> leaving[c] = relEntry[c]; dirty[c] = true
+		:: rel[c] == IN && hears[c] && waiters[c] > 0 && relEntry[c] == entry(c) ->
+			enrolled[c] = true; refused[c] = true
+		:: rel[c] == IN && !hears[c] -> enrolled[c] = enrolled[c] && was[c]; dirty[c] = true
+		:: else -> dirty[c] = true
+		fi;
+		rel[c] = IDLE; relId[c] = 0; heir[c] = 0; relEntry[c] = 0; was[c] = false; heirGone[c] = false;
+		if
+		:: waiters[c] == 0 && enrolled[c] && leaving[c] != 0 -> enrolled[c] = false
+		:: else
+		fi;
+		tidy(c) }
 
-	/* A caller leaves: the one that asks, by its reply or at once, or another. */
-	:: atomic { alive[c] && leaves > 0 && waiters[c] > 0 && ask[c] == SENT && !gone[c] ->
-		leaves--; waiters[c]--;
+	/* A caller leaves: the one that asks, whose reply is awaited or lost, or another. */
+	:: atomic { alive[c] && leaves > 0 && waiters[c] > 0 && ask[c] == SENT && !gone[c] && leaving[c] == 0 ->
+		leaves--; waiters[c]--; dirty[c] = true;
 		if
 		:: gone[c] = true
 		:: back[c] == 0 && stray[c] == 0 ->
-			stray[c] = askId[c]; strayEnrols[c] = enrols[c];
-			ask[c] = IDLE; askId[c] = 0; enrols[c] = false;
-			bar(c); dirty[c] = true
+			stray[c] = askId[c]; strayEntry[c] = askEntry[c]; compensate(c, askId[c]); settled(c)
 		fi;
 		tidy(c) }
-	:: atomic { alive[c] && leaves > 0 && waiters[c] > (ask[c] != IDLE && !gone[c] -> 1 : 0) ->
+	:: atomic { alive[c] && leaves > 0 && waiters[c] > (ask[c] != IDLE && !gone[c] -> 1 : 0) && leaving[c] == 0 ->
 		leaves--; waiters[c]--;
 		if
-		:: late[c] && heir[c] == 0 && ask[c] == IDLE && back[c] == 0 -> bar(c); dirty[c] = true
-		:: else
+		:: heir[c] != 0 -> heirGone[c] = true
+		:: skip
 		fi;
 		tidy(c) }
 
-	/* Without waiters: leave. */
-	:: atomic { alive[c] && waiters[c] == 0 && placed[c] && back[c] == 0 && ask[c] == IDLE && rel[c] == IDLE && holds[c] == 0 ->
-		back[c] = id(c);
-#ifdef LEFT_ID_USED
-		placed[c] = false
-#else
-		newId(c)
-#endif
-		}
+	/* In the background. */
+	:: atomic { leaving[c] != 0 && fewer(4) -> leave(leaving[c]); leaving[c] = 0 }
 	:: atomic { back[c] != 0 && room && due(c) ->
-		giveBack(c, back[c]);
+		if
+		:: rec == back[c] ->
+			freed();
+			if
+			:: waiters[c] > 0 && !enrolled[c] -> dirty[c] = true
+			:: waiters[c] > 0 && enrolled[c] && fore[c] -> fore[c] = false; heard[c] = true; dirty[c] = true
+			:: else
+			fi
+		:: else
+		fi;
 		if
 		:: stray[c] != back[c] && strayHeir[c] != back[c] -> back[c] = 0
 		:: else
@@ -544,47 +599,50 @@ end:	do
 		dirty[c] = true
 #endif
 		}
-	:: atomic { alive[c] && !refused[c] && listens[c] && holds[c] == 0 && waiters[c] == 0 ->
+	:: atomic { alive[c] && !refused[c] && listens[c] ->
 		listens[c] = false; hears[c] = false; drain(c) }
-	:: atomic { alive[c] && nempty(inbox[c]) ->
+	:: atomic { alive[c] && nempty(inbox[c]) && leaving[c] == 0 ->
 		inbox[c] ? m;
 		if
-		:: waiters[c] > 0 && m == NEXT -> armed[c] = true
-		:: waiters[c] > 0 && m == JAVA && armed[c] -> armed[c] = false; dirty[c] = true
-#ifdef ANY_OWNER
-		:: waiters[c] > 0 && m < JAVA -> dirty[c] = true; serial[c] = (m - 1 - c) / N
-#else
-		:: waiters[c] > 0 && m == id(c) -> dirty[c] = true
-#endif
-		:: else
+		:: m == JAVA && waiters[c] > 0 && !fore[c] && (!enrolled[c] || asks_now(c)) -> dirty[c] = true
+		:: m == JAVA && waiters[c] > 0 && !enrolled[c] && fore[c] -> dirty[c] = true
+		:: m == JAVA && waiters[c] > 0 && enrolled[c] && fore[c] -> fore[c] = false; heard[c] = true; dirty[c] = true
+		:: m == JAVA && waiters[c] > 0 && enrolled[c] && !fore[c] && !asks_now(c) -> silence[c] = true
+		:: m == JAVA && waiters[c] == 0
+		:: m < NEXT && waiters[c] > 0 && m == entry(c) -> dirty[c] = true
+		:: m > NEXT && m < JAVA && waiters[c] > 0 && m - NEXT == entry(c) -> fore[c] = true; armed[c] = true
+		:: m < NEXT && !(waiters[c] > 0 && m == entry(c)) -> leaving[c] = m
+		:: m > NEXT && m < JAVA && !(waiters[c] > 0 && m - NEXT == entry(c)) -> leaving[c] = m - NEXT
 		fi;
 		m = 0 }
 	:: atomic { alive[c] && silent > 0 && nempty(inbox[c]) -> silent--; inbox[c] ? m; m = 0 }
-	:: atomic { alive[c] && armed[c] && waiters[c] > 0 && !dirty[c] && ask[c] == IDLE && !marked && !window && rec != JAVA ->
+	:: atomic { alive[c] && armed[c] && waiters[c] > 0 && !dirty[c] && ask[c] == IDLE && rec != RESERVED && !window ->
 		armed[c] = false; dirty[c] = true }
 
 	/* Faults. */
 	:: atomic { alive[c] && crashes > 0 ->
 		crashes--; died = true; alive[c] = false; listens[c] = false; hears[c] = false;
-		todo[c] = 0; waiters[c] = 0; placed[c] = false; holds[c] = 0; back[c] = 0; late[c] = false; sweeps[c] = false; gone[c] = false;
+		todo[c] = 0; waiters[c] = 0; holds[c] = 0; back[c] = 0; leaving[c] = 0; sweeps[c] = false; enrolled[c] = false;
 		if
-		:: ask[c] > SENT -> ask[c] = IDLE; askId[c] = 0
-		:: else
+		:: ask[c] > SENT -> settled(c)
+		:: else -> gone[c] = false; late[c] = false
 		fi;
 		if
-		:: rel[c] > SENT -> rel[c] = IDLE; relId[c] = 0; heir[c] = 0
+		:: rel[c] > SENT -> rel[c] = IDLE; relId[c] = 0; heir[c] = 0; relEntry[c] = 0
 		:: else
 		fi;
+		was[c] = false; heirGone[c] = false;
 		tidy(c); drain(c) }
-	:: atomic { alive[c] && cuts > 0 && listens[c] -> cuts--; listens[c] = false; hears[c] = false; refused[c] = true; drain(c) }
+	:: atomic { alive[c] && cuts > 0 && listens[c] && hears[c] -> cuts--; hears[c] = false; drain(c) }
+	:: atomic { alive[c] && listens[c] && !hears[c] -> hears[c] = true; dirty[c] = waiters[c] > 0 }
 	od
 }
 
 proctype redisson() {
-	byte i, j, k;
+	byte i;
 end:	do
 	:: atomic { java > 0 && !javaWaits && rec != JAVA -> java--; javaWaits = true }
-	:: atomic { javaWaits && rec == 0 -> rec = JAVA; marked = false; window = false; javaWaits = false }
+	:: atomic { javaWaits && rec == 0 -> rec = JAVA; javaWaits = false }
 	:: atomic { rec == JAVA && room -> rec = 0;
 		do
 		:: i < N -> tell(i, JAVA); i++
@@ -598,20 +656,20 @@ end:	do
 proctype ends() {
 end:	do
 	:: atomic { window -> window = false }
-	:: atomic { marked && runouts > 0 -> runouts--; rec = 0; marked = false; count = 0 }
+	:: atomic { rec == RESERVED && runouts > 0 -> runouts--; rec = 0; resFor = 0 }
 	od
 }
 
 /* Nothing can happen any more but that reservations and leases of the dead end, and that clients recheck. */
 active proctype rechecks() {
 	byte i;
-	bool somebody;
+	bool waits;
 end:	do
 	:: atomic { timeout ->
 		do
 		:: i < N ->
 			if
-			:: alive[i] && waiters[i] > 0 -> somebody = true
+			:: alive[i] && waiters[i] > 0 -> waits = true
 			:: else
 			fi;
 			i++
@@ -619,38 +677,41 @@ end:	do
 		od;
 		i = 0;
 		if
-		:: rec != 0 && marked -> rec = 0; marked = false; count = 0       /* 1 s: not a recheck */
+		:: rec == RESERVED ->                                  /* 1 s */
 			if
-			:: !somebody && !died && SILENT == 0 -> assert(false)
+			:: waits -> seconds++; assert(seconds <= SECONDS)
 			:: else
-			fi
-		:: rec != 0 && !marked && somebody -> assert(died); rec = 0; count = 0  /* a dead holder: its lease ends */
-		:: rec == 0 && somebody ->
-			stalls++; assert(stalls <= STALLS);
+			fi;
+			rec = 0; resFor = 0
+		:: rec != 0 && rec != RESERVED && waits -> assert(died); rec = 0  /* a dead holder: its lease ends */
+		:: rec == 0 && waits ->
+			if
+			:: silent_first -> seconds++; assert(seconds <= SECONDS)
+			:: else -> stalls++; assert(stalls <= STALLS)
+			fi;
 			do
 			:: i < N ->
 				if
-				:: alive[i] && waiters[i] > 0 -> dirty[i] = true
+				:: alive[i] && waiters[i] > 0 && (silence[i] || !silent_first) -> dirty[i] = true
 				:: else
 				fi;
 				i++
 			:: else -> break
 			od;
 			i = 0
-		:: rec == 0 && !somebody -> assert(died || DEAD > 0 || places == 0); break
-		:: rec != 0 && !marked && !somebody -> assert(died); break
+		:: rec == 0 && !waits -> break
+		:: rec != 0 && rec != RESERVED && !waits -> assert(died); break
 		fi;
-		somebody = false }
+		waits = false }
 	od
 }
 
 /* A client that holds is in the record: so there is one at most. */
 active proctype exclusion() {
-	byte i;
 end:	do
-	:: atomic { holds[0] != 0 && (rec != holds[0] || marked) || holds[1] != 0 && (rec != holds[1] || marked) -> assert(false) }
+	:: atomic { holds[0] != 0 && rec != holds[0] || holds[1] != 0 && rec != holds[1] -> assert(false) }
 #if N > 2
-	:: atomic { holds[2] != 0 && (rec != holds[2] || marked) -> assert(false) }
+	:: atomic { holds[2] != 0 && rec != holds[2] -> assert(false) }
 #endif
 	od
 }
@@ -663,7 +724,7 @@ init {
 			alive[i] = i < N - DEAD;
 			if
 			:: alive[i] -> todo[i] = LOCKS + (i == 0 -> EXTRA : 0)
-			:: else -> queue[places] = i; places++; entry[i] = 1 + i; died = true
+			:: else -> queue[places] = entry(i); places++; died = true
 			fi;
 			run client(i);
 			i++
