@@ -664,6 +664,11 @@ func TestAWindowRefusesOurAsks(t *testing.T) {
 				"%s: %v, %v left; want it refused until the end", what, granted, left)
 			check.Equal(t, what+": %d records", do(t, srv, "EXISTS", "n").(int64), 0)
 		}
+		inWindow(t, srv, "n", func() { // a release in a window tells the first when that ends
+			do(t, srv, "HSET", "n", "h:1", "1")
+			h.frees(t)
+		})
+		eventually(t, "the first is told", func() bool { return strings.Contains(fmt.Sprint(w.all()), "first n 1 ") })
 		w.gets(t, 1)
 	})
 }
