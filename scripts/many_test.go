@@ -37,7 +37,7 @@ func states() []state {
 	for _, s := range all[:4] {
 		all = append(all, state{s.name + ", with a queue", s.prepare, []string{"ptag:1", "pother:2"}})
 	}
-	return append(all, state{"reserved", [][]string{{"HSET", "mortise:reserved", "ptag:1"}, {"PEXPIRE", "50000"}}, nil})
+	return append(all, state{"reserved", [][]string{{"HSET", "mortise:reserved:ptag:1", "-"}, {"PEXPIRE", "50000"}}, nil})
 }
 
 func (s state) set(t *testing.T, srv *redistest.Server, key string) {

@@ -112,9 +112,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = false and redis.call('zrange', queue, 0, 0)[1]
-if first then
-redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if false and first ~= 'n' then
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -181,7 +180,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "19f502ab8b06afa34180fd8a9a25862af6afa417"
+const AcquireSHA = "6c0916a38674d0bcfdf12fb246bd17b4d8aca3dc"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -238,9 +237,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = false and redis.call('zrange', queue, 0, 0)[1]
-if first then
-redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if false and first ~= 'n' then
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -343,7 +341,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "b2901da099ddaeae915aa8734f9eb22b97ef2b22"
+const AcquireAllSHA = "be6e7722610bd5291861e00377a82e15870a3085"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -394,9 +392,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = false and redis.call('zrange', queue, 0, 0)[1]
-if first then
-redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if false and first ~= 'n' then
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -475,7 +472,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "b6d848fc5bd3d657dd14304fc1aa410d2e1b797d"
+const AcquireFencedSHA = "568e21cb84adf7d63ef5c03022ecf17d82e66ee7"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -546,9 +543,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = false and redis.call('zrange', queue, 0, 0)[1]
-if first then
-redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if false and first ~= 'n' then
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -618,7 +614,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "4f1054a0ee0f009fc9c95b59fe102c56857c9c6b"
+const AgedAcquireSHA = "c71366d7c43a7bceff0809e39b5dd130d8509d6b"
 
 // CountSource is count.lua.
 //
@@ -850,9 +846,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = true and redis.call('zrange', queue, 0, 0)[1]
-if first then
-redis.call(say, KEYS[3] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if true and first ~= 'n' then
+redis.pcall(say, KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -917,7 +912,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "cb994304660034fe9d1a8d3e9be5c36c08925d96"
+const DelegateReleaseSHA = "fa8c66fab2f9b003037bcfd8205d14f829a9a18a"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1008,9 +1003,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = false and redis.call('zrange', KEYS[2], 0, 0)[1]
-if first then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if false and first ~= 'n' then
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -1146,7 +1140,7 @@ end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "863b8e84a0e871ad38c87a25b43fd7dccbea54fb"
+const EnrolSHA = "3a10e3194696dbed53eee34fbe2a49c7aad4d152"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1441,9 +1435,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = true and redis.call('zrange', queue, 0, 0)[1]
-if first then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if true and first ~= 'n' then
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -1502,7 +1495,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "49908959e6ca79103507b5fc32e8761578d6a3b7"
+const FairLeaveSHA = "280ed23c0e9e294c38041aa637f772aa8f7945c6"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1610,9 +1603,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = true and redis.call('zrange', queue, 0, 0)[1]
-if first then
-redis.call(say, KEYS[4] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if true and first ~= 'n' then
+redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -1671,7 +1663,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "c6f8f8ff2ccf27dcbf5eeaba812f843e6f046586"
+const FairReleaseSHA = "3824964316d58e6b05cc4deaf97884b31a6e4899"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1728,9 +1720,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = true and redis.call('zrange', queue, 0, 0)[1]
-if first then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if true and first ~= 'n' then
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -1792,7 +1783,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "090e58a326c98e8d4e6edcb3fbede506b50961f1"
+const ForceReleaseSHA = "90e88a3ccb2f55b6a1cd1e16efb323f13bdff2e2"
 
 // InspectSource is inspect.lua.
 //
@@ -2010,9 +2001,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = false and redis.call('zrange', KEYS[3], 0, 0)[1]
-if first then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if false and first ~= 'n' then
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -2075,7 +2065,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "4bb52e5607dceff0efdb4f529c25e7b5e7fb9190"
+const LeaveQueueSHA = "3ffae4f01680949958c1cfdb81c7418e0fbfb06d"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2466,9 +2456,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = true and redis.call('zrange', queue, 0, 0)[1]
-if first then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if true and first ~= 'n' then
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -2533,7 +2522,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "44f36a641dc8d35dfc53431624213b3c47635b11"
+const ReleaseSHA = "7263fbcb42bf23f5697199bdc6dbab312b0de446"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2595,9 +2584,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = true and redis.call('zrange', queue, 0, 0)[1]
-if first then
-redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if true and first ~= 'n' then
+redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -2657,7 +2645,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "65fe08129b013ea26b669a2f0ba6cf015904f801"
+const ReleaseAllSHA = "22e604c486d25519b78d40b32afa45200c1e59fa"
 
 // RenewSource is renew.lua.
 //
@@ -2962,9 +2950,8 @@ window, length, misses = 0, 20, 0
 end
 if window > now then
 served = true
-local first = true and redis.call('zrange', KEYS[3], 0, 0)[1]
-if first then
-redis.call(say, KEYS[2] .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+if true and first ~= 'n' then
+redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
 end
 elseif window > 0 or foreign > 0 then
 if window > 0 then
@@ -3041,7 +3028,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "fde30539ed57673ab7166c6f598276842af3c554"
+const ServeSHA = "44daf2df05acb441bd138727f01f0fa31e65994d"
 
 // WriteAcquireSource is write_acquire.lua.
 //

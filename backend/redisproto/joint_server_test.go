@@ -150,7 +150,7 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 			said += payload
 		}
 	}
-	for name, queue := range map[string]string{"n": "mortise:1:queue:{n}", "{n}": "mortise:1:queue:{n}:"} {
+	for name, queue := range map[string]string{"n": "mortise:1:next:{n}2", "{n}": "mortise:1:next:{n}:2"} {
 		for _, waiting := range [][]string{nil, {"pa:1"}, {"pa:1", "pb:2"}} {
 			held := func() string {
 				do(t, srv, "FLUSHALL")
@@ -182,7 +182,7 @@ func TestAReleaseOfManyTellsWhatOneTells(t *testing.T) {
 				}
 				check.ErrorIf(t, one != "1" || alone != want, "with %v waiting for %q one says %s %q, want 1 %q", waiting,
 					name, one, alone, want)
-				check.Equal(t, "a release leaves %s", state(), fmt.Sprintf("%v [mortise:reserved pa:1]", waiting[1:]))
+				check.Equal(t, "a release leaves %s", state(), fmt.Sprintf("%v [mortise:reserved:pa:1 -]", waiting[1:]))
 			}
 		}
 	}

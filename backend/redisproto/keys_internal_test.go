@@ -13,7 +13,7 @@ import (
 // name. Redisson's are Redisson's: n and {n} share those. So do they share nestKey, whose entries
 // are each one owner's; see there.
 var companions = map[string]func(name string) string{
-	"queue":  entriesKey,
+	"next":   entriesKey,
 	"writer": claimKey,
 	"once": func(name string) string {
 		return onceKey(backend.CountRequest{Topic: backend.Topic{Kind: backend.KindCountingSemaphore, Name: name}, ID: "id"})

@@ -16,8 +16,8 @@ import (
 )
 
 // queueOf and roundOf are the keys of a lock's queue and of its windows, for a name without braces.
-func queueOf(name string) string { return "mortise:1:queue:{" + name + "}" }
-func roundOf(name string) string { return "mortise:1:round:{" + name + "}" }
+func queueOf(name string) string { return "mortise:1:next:{" + name + "}2" }
+func roundOf(name string) string { return queueOf(name) + ":round" }
 
 // waiter is a session that waits for one name, under one owner.
 type waiter struct {
@@ -179,7 +179,7 @@ func TestAReleaseThatCannotReserve(t *testing.T) {
 // n and {n} share a channel, and no queue: a release of one takes nothing out of the other's.
 func TestANameAndItsTwinShareNoQueue(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
-		waiting := map[string]string{"n": "mortise:1:queue:{n}", "{n}": "mortise:1:queue:{n}:"}
+		waiting := map[string]string{"n": "mortise:1:next:{n}2", "{n}": "mortise:1:next:{n}:2"}
 		for _, fenced := range []bool{false, true} {
 			for name, other := range map[string]string{"n": "{n}", "{n}": "n"} {
 				do(t, srv, "FLUSHALL")
@@ -217,7 +217,7 @@ func TestAReservationIsForItsEntryAlone(t *testing.T) {
 		h.frees(t)
 		w.await(t, "reserved n 7", 1)
 		do(t, srv, "PEXPIRE", "n", "50000") // longer than a slow test takes
-		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved=p"+tag+":7")
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved:p"+tag+":7=-")
 		check.Equal(t, "%d entries are left", do(t, srv, "EXISTS", queueOf("n")).(int64), 0)
 
 		other := waits(t, b, "n", "o:1")
@@ -254,7 +254,7 @@ func TestAReservationIsForItsEntryAlone(t *testing.T) {
 		} {
 			check.ErrorIf(t, x.granted(), "%s was granted a lock that is reserved for another", x.what)
 		}
-		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved=p"+tag+":7")
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved:p"+tag+":7=-")
 		rec, err := w.Inspect(t.Context(), topic("n"))
 		check.ErrorIf(t, err != nil || rec.Holds != 0 || rec.Owner != "", "Inspect: %+v, %v; want no owner", rec, err)
 
@@ -328,7 +328,7 @@ func TestEachReleaseServesTheQueue(t *testing.T) {
 			},
 			"an entry that leaves a reservation": func() (bool, error) {
 				do(t, srv, "DEL", "n")
-				do(t, srv, "HSET", "n", "mortise:reserved", "px:1")
+				do(t, srv, "HSET", "n", "mortise:reserved:px:1", "-")
 				_, err := srv.Do("EVAL", scripts.LeaveQueueSource, "3", "n", "redisson_lock__channel:{n}", queueOf("n"), "px:1",
 					"publish")
 				return err == nil, err
@@ -386,15 +386,15 @@ func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 		dead(20)
 		h.frees(t)
 		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 5)
-		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved=pdead15:1")
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved:pdead15:1=-")
 		do(t, srv, "PEXPIRE", "n", "1")
 		w.gets(t, 20)
 		check.Equal(t, "%d entries are left", do(t, srv, "EXISTS", queueOf("n")).(int64), 0)
 	})
 }
 
-// When the first of the queue leaves, the one behind it is told that it is the first now. When an entry leaves for which
-// the lock is reserved, the next is served; without one all are told.
+// When the first of the queue leaves, the entry behind it is told that it is the first now. When an entry leaves for
+// which the lock is reserved, the next is served; without one all are told.
 func TestAnEntryThatLeavesIsFollowedByTheNext(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		first, second, third := waits(t, b, "n", "f:1"), waits(t, b, "n", "s:1"), waits(t, b, "n", "t:1")
@@ -431,8 +431,9 @@ func TestAnEntryThatPollsIsReservedForBriefly(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		s, _ := session(t, b)
 		polls := func() backend.EnrolReply {
-			return check.Value(s.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{Entry: 1,
-				Polls: 20 * time.Millisecond, AcquireRequest: backend.AcquireRequest{Name: "n", Owner: "p:1", Lease: time.Minute, Fenced: fenced}})).In(t)
+			ask := backend.AcquireRequest{Name: "n", Owner: "p:1", Lease: time.Minute, Fenced: fenced}
+			return check.Value(s.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{AcquireRequest: ask, Entry: 1,
+				Polls: 20 * time.Millisecond})).In(t)
 		}
 		r := polls()
 		check.FatalIf(t, r.Granted || !r.Enrolled, "%+v; want it refused, with a place", r)
@@ -489,7 +490,7 @@ func TestTheQueueAndTheRoundEnd(t *testing.T) {
 func unowned(t *testing.T, srv *redistest.Server, what string) {
 	t.Helper()
 	for _, field := range do(t, srv, "HKEYS", "n").([]any) {
-		check.ErrorIf(t, field != "mortise:reserved", "%s: the lock is held by %q", what, field)
+		check.ErrorIf(t, !strings.HasPrefix(field.(string), "mortise:reserved:"), "%s: the lock is held by %q", what, field)
 	}
 }
 
@@ -498,7 +499,7 @@ func unowned(t *testing.T, srv *redistest.Server, what string) {
 func TestEntriesThatAreForged(t *testing.T) {
 	forged := []string{"", ":", "x", "x:", ":1", "p", "s", "n", "p:", "pTAG", "pTAG:", "pTAG:1:1", "pTAG:-1", "pTAG:99",
 		"pTAG:zzzzzzzzzzzzzzzzzzzz", "sTAG:99", "nTAG:99", "nx:1", "sx:1", "xTAG:99", "TAG:99", "h:1", "mode",
-		"mortise:reserved", "\x00\xff\r\n:1", "%s%n:^[^:]*",
+		"mortise:reserved:x", "p:1", "p1:1:1", "\x00\xff\r\n:1", "%s%n:^[^:]*",
 		strings.Repeat("x", 1<<16), strings.Repeat(":", 1<<16)}
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
@@ -663,6 +664,11 @@ func TestAWindowRefusesOurAsks(t *testing.T) {
 				"%s: %v, %v left; want it refused until the end", what, granted, left)
 			check.Equal(t, what+": %d records", do(t, srv, "EXISTS", "n").(int64), 0)
 		}
+		inWindow(t, srv, "n", func() { // a release in a window tells the first when that ends
+			do(t, srv, "HSET", "n", "h:1", "1")
+			h.frees(t)
+		})
+		eventually(t, "the first is told", func() bool { return strings.Contains(fmt.Sprint(w.all()), "first n 1 ") })
 		w.gets(t, 1)
 	})
 }

@@ -40,9 +40,8 @@ if heard and window > 0 then
 end
 if window > now then
   served = true
-  local first = freed and redis.call('zrange', queue, 0, 0)[1]
-  if first then -- it may have come while the record was held, and have been told of nothing
-    redis.call(say, channel .. ':to:' .. string.match(first, '^[^:]*'), 'n' .. window - now .. ':' .. first)
+  if freed and first ~= 'n' then -- it may have come while the record was held, and have been told of nothing
+    redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
   end
 elseif window > 0 or foreign > 0 then
   if window > 0 then

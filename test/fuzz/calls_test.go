@@ -36,7 +36,8 @@ func FuzzCalls(f *testing.F) {
 	for _, name := range []string{
 		"n", "", " ", "\x00", "a\nb", "{", "}", "{}", "{a}", "a{b}c", "{a}{b}", "}{a}", "{{a}}", "a}", "{a",
 		"\xff\xfe", "é😀", "*", "?[a]", "-1", "\r\n$3\r\nabc\r\n", "%s%n", "../n", "KEYS[1]",
-		"redisson_lock__channel:{n}", "mortise:1:next:{n}2", "mortise:1:next:{n}2:round", "n:timeout", "{n}:a:1:rwlock_timeout:1",
+		"redisson_lock__channel:{n}", "mortise:1:next:{n}2", "mortise:1:next:{n}2:round", "n:timeout",
+		"{n}:a:1:rwlock_timeout:1",
 		strings.Repeat("x", 65536), strings.Repeat("x", 65537), "{" + strings.Repeat("\x00", 65000) + "}",
 	} {
 		f.Add(name, "host/1/x", uint16(fair|fenced|withWait), int64(0), second, int64(0), int64(0), int64(0))

@@ -142,11 +142,11 @@ var nameKeys = []func(name string) string{
 	func(n string) string { return "redisson_lock_token:" + tagged(n) },
 	func(n string) string { return "redisson_lock_queue:" + tagged(n) },
 	func(n string) string { return "redisson_lock_timeout:" + tagged(n) },
-	func(n string) string { return companion("queue", n) },
+	queueOf,
 	func(n string) string { return companion("writer", n) },
 	func(n string) string { return tagged(n) + ":timeout" },
 	func(n string) string { return tagged(n) + ":uuid:1:rwlock_timeout:1" },
-	func(n string) string { return companion("round", n) },
+	func(n string) string { return queueOf(n) + ":round" },
 }
 
 // shapes make a value.
@@ -202,7 +202,7 @@ var shapes = []func(p *tape, key string) [][]any{
 			p.score()}}
 	},
 	19: func(p *tape, key string) [][]any { // a record reserved for an entry that there may be
-		return [][]any{{"del", key}, {"hset", key, "mortise:reserved", p.text()}}
+		return [][]any{{"del", key}, {"hset", key, "mortise:reserved:" + p.text(), "-"}}
 	},
 }
 

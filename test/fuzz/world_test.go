@@ -100,7 +100,7 @@ func own(key, name string) bool {
 	tag := tagged(name)
 	switch key {
 	case name, "redisson_lock_token:" + tag, "redisson_lock_queue:" + tag, "redisson_lock_timeout:" + tag,
-		companion("queue", name), companion("round", name), companion("writer", name), tag + ":timeout":
+		queueOf(name), queueOf(name) + ":round", companion("writer", name), tag + ":timeout":
 		return true
 	}
 	if strings.HasPrefix(key, companion("once", name)+":") {
@@ -108,6 +108,14 @@ func own(key, name string) bool {
 	}
 	rest, is := strings.CutPrefix(key, tag)
 	return is && timeoutOf.MatchString(rest)
+}
+
+// queueOf is the queue of the clients that wait for a plain lock.
+func queueOf(name string) string {
+	if strings.Contains(name, "{") {
+		return "mortise:1:next:" + name + ":2"
+	}
+	return "mortise:1:next:{" + name + "}2"
 }
 
 func ownOf(names []string) func(key string) bool {
