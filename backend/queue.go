@@ -8,9 +8,9 @@ import (
 // QueueStore has a queue of the clients that wait for a plain lock. It is a capability:
 // [Capabilities.Queue]. Enrol and Serve can be left where Acquire and Release can: see [Leaver].
 //
-// A release of a lock that has a queue reserves the lock for the first entry: until the session of the entry claims it, by
-// Enrol, or the reservation ends, it is granted to no other. An entry is a number that the engine draws, and never draws
-// again for the same name: what is late of an earlier one changes nothing.
+// A release of a lock that has a queue reserves the lock for the first entry: until the session of the entry claims
+// it, by Enrol, or the reservation ends, it is granted to no other. An entry is a number that the engine draws, and
+// never draws again for the same name: what is late of an earlier one changes nothing.
 type QueueStore interface {
 	// Enrol is [Store.Acquire] of an owner that waits. A refusal puts the session's entry into the lock's queue, or
 	// keeps its place there. The topic is watched, and was confirmed to be.
@@ -29,8 +29,8 @@ type EnrolRequest struct {
 	Entry uint64
 	// Heard tells that the session has told Released since it told Next: a foreign client has had the lock.
 	Heard bool
-	// Polls, if it is not zero, is how soon the session asks again by itself: it watches nothing, is told nothing, and the
-	// lock is reserved for it for two such times.
+	// Polls, if it is not zero, is how soon the session asks again by itself: it watches nothing, is told nothing, and
+	// the lock is reserved for it for two such times.
 	Polls time.Duration
 }
 
@@ -68,11 +68,13 @@ type ServeReply struct {
 	// Granted tells that Next holds it, with Token where Fenced.
 	Granted bool
 	Token   int64
-	// Enrolled tells that it was released, and that the session, which watches the topic, will be told when it is to ask.
+	// Enrolled tells that it was released, and that the session, which watches the topic, will be told when it is to
+	// ask.
 	Enrolled bool
 }
 
-// QueueHandler may be implemented by a [Handler]. The others are told Released for every release.
+// QueueHandler is implemented by the [Handler] of an engine whose calls enrol. Without entries of its session it is told
+// nothing here.
 type QueueHandler interface {
 	// Reserved tells that t, of KindLock, is reserved for an entry of the session: it is to claim it now.
 	Reserved(t Topic, entry uint64)

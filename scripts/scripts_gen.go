@@ -965,10 +965,10 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 //	           no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the
 //	           queue
 //
-// As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, its tag and a number,
-// into the queue, if it is not there. A record that is reserved for the entry is its claim. heard tells that the
-// client has heard of a release of Redisson's, polls how soon a client asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place;
-// that is all.
+// As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, how it is told, its tag
+// and a number, into the queue, if it is not there. A record that is reserved for the entry is its claim. heard tells
+// that the client has heard of a release of Redisson's, polls how soon a client asks again that cannot be told. A server
+// that refuses writes (it is full) refuses the entry a place; that is all.
 const EnrolSource = `local heard = ARGV[7] == '1'
 local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local free = not mine and redis.call('exists', KEYS[1]) == 0
@@ -1134,13 +1134,14 @@ redis.call('exists', KEYS[1])
 end
 local foreign = 0
 if string.sub(ARGV[5], 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
+local numsub = string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub'
+local count = redis.pcall('pubsub', numsub, KEYS[4], KEYS[4] .. ':mortise')
 foreign = count[4] and count[2] > count[4] and 1 or 0
 end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "3a10e3194696dbed53eee34fbe2a49c7aad4d152"
+const EnrolSHA = "126d1555421472282462e68cd6497578b28be563"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2904,12 +2905,14 @@ const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
-local counts, say = string.sub(ARGV[7], 1, 1) ~= 'n', string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish'
+local told = string.sub(ARGV[7], 1, 1)
+local counts, say = told ~= 'n', told == 's' and 'spublish' or 'publish'
 local others = redis.call('hlen', KEYS[1]) > 1
 if ARGV[6] == '1' and not others then
 others = not counts or redis.call('exists', KEYS[3]) == 1
 if not others then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
+local numsub = say == 'spublish' and 'shardnumsub' or 'numsub'
+local count = redis.pcall('pubsub', numsub, KEYS[2], KEYS[2] .. ':mortise')
 others = not count[4] or count[2] > count[4]
 end
 end
@@ -3028,7 +3031,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "44daf2df05acb441bd138727f01f0fa31e65994d"
+const ServeSHA = "061a5f0189a8098670073e12c7c24e07fe5e3d0f"
 
 // WriteAcquireSource is write_acquire.lua.
 //

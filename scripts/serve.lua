@@ -19,12 +19,14 @@
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}
 end
-local counts, say = string.sub(ARGV[7], 1, 1) ~= 'n', string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish'
+local told = string.sub(ARGV[7], 1, 1)
+local counts, say = told ~= 'n', told == 's' and 'spublish' or 'publish'
 local others = redis.call('hlen', KEYS[1]) > 1 -- a read lock that Redisson granted over this one
 if ARGV[6] == '1' and not others then
   others = not counts or redis.call('exists', KEYS[3]) == 1
   if not others then
-    local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
+    local numsub = say == 'spublish' and 'shardnumsub' or 'numsub'
+    local count = redis.pcall('pubsub', numsub, KEYS[2], KEYS[2] .. ':mortise')
     others = not count[4] or count[2] > count[4]
   end
 end

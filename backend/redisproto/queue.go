@@ -11,9 +11,9 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// A release of a lock that has a queue reserves it: the record has one field, the entry that it is reserved for, and ends
-// soon. The client of the entry is told on a channel of its own beside Redisson's, and claims it. See
-// docs/decisions/0061 and scripts/include/serve_queue.lua.
+// A release of a lock that has a queue reserves it: the record has one field, for the entry that it is reserved for, and
+// ends soon. The client of the entry is told on a channel of its own beside Redisson's, and claims it. See
+// docs/decisions/0061-a-release-reserves-the-lock-for-the-next-client.md and scripts/include/serve_queue.lua.
 
 // entriesKey is the zset of the clients that wait for a lock, by when they came. Its members are entries. Scripts build
 // it from the lock, too: see scripts/include/queue_of.lua.
@@ -34,7 +34,7 @@ func newTag() string { return strconv.FormatUint(rand.Uint64(), 36) }
 const ignoredPayload = "00"
 
 // entry is what an entry of the session is called: how the session is told, its tag, and the number.
-func (s *core) entry(number uint64) string {
+func (s queue) entry(number uint64) string {
 	told := "p"
 	switch {
 	case !s.counts():
@@ -54,7 +54,7 @@ const (
 )
 
 // besides are the topics of the channels beside that of a plain lock.
-func (s *core) besides(t backend.Topic) []backend.Topic {
+func (s queue) besides(t backend.Topic) []backend.Topic {
 	own, all := t, t
 	own.Owner, all.Owner = ownChannel+":"+s.tag, allChannel
 	return []backend.Topic{own, all}
@@ -143,7 +143,9 @@ func (s queue) served(name string, reply []int64, err error) (backend.ServeReply
 		return backend.ServeReply{}, strange("serve", reply)
 	}
 	told := s.listens(backend.Topic{Kind: backend.KindLock, Name: name})
-	return backend.ServeReply{Held: reply[0] > 0, Enrolled: reply[0] == 2 && told, Granted: reply[0] == 3, Token: reply[1]}, nil
+	return backend.ServeReply{
+		Held: reply[0] > 0, Enrolled: reply[0] == 2 && told, Granted: reply[0] == 3, Token: reply[1],
+	}, nil
 }
 
 // Leave implements [backend.QueueStore].
@@ -161,14 +163,14 @@ func (s queue) Leave(ctx context.Context, name string, entry uint64) error {
 func (s *core) message(t backend.Topic, payload string) {
 	switch {
 	case isBeside(t):
-		s.turn(t, payload)
+		queue{s}.turn(t, payload)
 	case heeds(t.Kind, payload):
 		s.handler.Released(t)
 	}
 }
 
 // watching hands on that a topic is watched: that of a plain lock, once all its channels are.
-func (s *core) watching(t backend.Topic) {
+func (s queue) watching(t backend.Topic) {
 	if t.Kind == backend.KindLock {
 		if t.Owner = ""; !s.listens(t) {
 			return
@@ -178,14 +180,14 @@ func (s *core) watching(t backend.Topic) {
 }
 
 // listens reports whether all channels of a plain lock are subscribed.
-func (s *core) listens(t backend.Topic) bool {
+func (s queue) listens(t backend.Topic) bool {
 	return s.subs.Listens(topicChannel(t)) &&
 		!slices.ContainsFunc(s.besides(t), func(x backend.Topic) bool { return !s.subs.Listens(topicChannel(x)) })
 }
 
 // turn hands on what was published on the client's own channel: "r" and an entry that the lock is reserved for, or "n",
 // a time in ms, a colon and the entry that is the first in the queue now. A message of another form asks for a look.
-func (s *core) turn(t backend.Topic, payload string) {
+func (s queue) turn(t backend.Topic, payload string) {
 	h, is := s.handler.(backend.QueueHandler)
 	own := t.Owner != allChannel
 	if t.Owner = ""; !is || !own || payload == "" {

@@ -57,7 +57,7 @@ func newWatcher(s *core) pubsub.Watcher {
 		Open: func(ctx context.Context, ev ShardEvents) (Subscription, error) {
 			return s.adapter.Subscribe(ctx, ev)
 		},
-		Watching: s.watching,
+		Watching: queue{s}.watching,
 		Message:  s.message,
 		Beside:   isBeside,
 		Failed:   func(err error) func(backend.Topic) { return watchFailed(s, err) },

@@ -407,7 +407,7 @@ func (s *session) Inspect(ctx context.Context, name string) (backend.Record, err
 // Subscribe watches the channel of a topic; of a plain lock's those beside it, too.
 func (s *session) Subscribe(t backend.Topic) {
 	if t.Kind == backend.KindLock {
-		for _, x := range s.besides(t) {
+		for _, x := range (queue{s.core}).besides(t) {
 			s.subs.Watch(topicChannel(x), x)
 		}
 	}
@@ -418,7 +418,7 @@ func (s *session) Subscribe(t backend.Topic) {
 func (s *session) Unsubscribe(t backend.Topic) {
 	s.subs.Unwatch(topicChannel(t), t)
 	if t.Kind == backend.KindLock {
-		for _, x := range s.besides(t) {
+		for _, x := range (queue{s.core}).besides(t) {
 			s.subs.Unwatch(topicChannel(x), x)
 		}
 	}

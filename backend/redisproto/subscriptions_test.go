@@ -70,7 +70,7 @@ func TestAWatchIsConfirmedByTheLastOfItsChannels(t *testing.T) {
 			synctest.Wait()
 			for i, at := range order {
 				want(t, r)
-				check.ErrorIf(t, s.listens(topic("n")), "after %d of the channels it is said to listen", i)
+				check.ErrorIf(t, (queue{s.core}).listens(topic("n")), "after %d of the channels it is said to listen", i)
 				a.sub().ev.Subscribed(channelsOf(s, "n")[at])
 			}
 			want(t, r, "watching n")

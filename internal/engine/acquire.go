@@ -18,13 +18,12 @@ type grant struct {
 	token    int64
 	sent     clock.Instant // before the first request that may have got the lease
 	asked    clock.Instant // before the last request
-	first    int64         // before the first request (monotonic)
+	first    int64         // before the first request (monotonic); zero if none was sent
 	verifyAt int64         // monotonic; when to ask whether it is held; 0 if it need not be
 	until    int64         // when the last request of unknown outcome can no longer take effect (monotonic)
 	slot     limiter
 	err      error
-	late     int  // requests whose outcome is unknown
-	begun    bool // a request was sent
+	late     int // requests whose outcome is unknown
 	granted  bool
 	handed   bool // by the tenure before, within the process
 	left     bool // its caller left while it was on its way
@@ -63,8 +62,8 @@ func (g *grant) sending(now clock.Instant) {
 	if g.asked = now; g.late == 0 {
 		g.sent = now
 	}
-	if !g.begun {
-		g.first, g.begun = now.Mono, true
+	if g.first == 0 {
+		g.first = max(now.Mono, 1)
 	}
 }
 
@@ -181,7 +180,7 @@ func (c *question) send(ctx context.Context) error {
 	q := backend.AcquireRequest{
 		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced, Replication: c.replication(),
 		// What the session knows after a first request may be that this one got the lock.
-		Unasked: c.Try && !c.grant.begun,
+		Unasked: c.Try && c.grant.first == 0,
 	}
 	c.grant.sending(c.ready())
 	var r reply

@@ -44,8 +44,8 @@ type batch struct {
 	all    []backend.AcquireReply // one for each
 }
 
-// AcquireAll takes all locks, or says which one could not be had. It does not wait for any. Wait bounds the question, the
-// leases' parent is ctx; each is the parent of the next.
+// AcquireAll takes all locks, or says which one could not be had. It does not wait for any. Wait bounds the question,
+// the leases' parent is ctx; each is the parent of the next.
 func (e *Engine) AcquireAll(ctx, wait context.Context, rs []Request) (leases []*lease.Handle, failed int, err error) {
 	b := &batch{engine: e, calls: make([]call, len(rs)), wait: wait}
 	for i := range rs {
@@ -160,7 +160,7 @@ func (b *batch) send(ctx context.Context) error {
 		in[i] = backend.AcquireRequest{
 			Name: c.Name, Owner: b.owners[i], Lease: c.ttl, Fenced: c.Fenced,
 			// What the session knows after a first request may be that this one got the lock.
-			Unasked: c.Try && !b.grant.begun,
+			Unasked: c.Try && b.grant.first == 0,
 		}
 	}
 	g := &b.grant

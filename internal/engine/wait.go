@@ -18,7 +18,8 @@ const (
 	suspicion = 10 * time.Second
 	// lookAgain is when a waiter asks again though the record has no end.
 	lookAgain = 30 * time.Second
-	// soonest is the longest pause between the asks of a call that polls with which it has a place in the store's queue.
+	// soonest is the longest pause between the asks of a call that polls with which it has a place in the store's
+	// queue.
 	soonest = 20 * time.Millisecond
 	// recheck is when an enrolled waiter asks though nothing told it to.
 	recheck = 5 * time.Second
@@ -192,7 +193,8 @@ func (w *wait) begins() {
 
 // pollsInQueue reports whether the call polls, and so often that the lock can be reserved for it until it asks.
 func (w *wait) pollsInQueue() bool {
-	return 0 < w.Polling && w.Polling <= soonest && w.Family == backend.KindLock && w.Age == nil && w.engine.store.can.Queue != nil
+	return 0 < w.Polling && w.Polling <= soonest &&
+		w.Family == backend.KindLock && w.Age == nil && w.engine.store.can.Queue != nil
 }
 
 // heard settles the answer to a question. It is called without the mutex.

@@ -95,9 +95,9 @@ type set struct {
 	rounds int // that a part was held in
 }
 
-// order is that in which parts are taken: as they were given at first. Once one was held it is that of their names, so that
-// calls do not wait for each other's parts in a ring. A part that was waited for in vain while others were kept is the
-// first of the next round only.
+// order is that in which parts are taken: as they were given at first. Once one was held it is that of their names, so
+// that calls do not wait for each other's parts in a ring. A part that was waited for in vain while others were kept
+// is the first in each second round.
 func (a *set) order(failed int) []int {
 	if a.rounds == 0 {
 		return nil
@@ -164,8 +164,8 @@ type attempt struct {
 }
 
 // takeAll tries to take as many parts as can be by one command, and then the others. Where a part was held it waits for
-// each of them by itself: for the first as long as it may, for the others, while it keeps what it has, for keepFor. Each
-// is taken under the context of the one before, so that the last carries all. Failed is the part that could not
+// each of them by itself: for the first as long as it may, for the others, while it keeps what it has, for keepFor.
+// Each is taken under the context of the one before, so that the last carries all. Failed is the part that could not
 // be had, and waited tells that the waiting is over.
 func (t *attempt) takeAll() (failed int, waited bool, err error) {
 	for n := range t.parts {

@@ -72,7 +72,8 @@ type fairness struct {
 func (f fairness) String() string {
 	return fmt.Sprintf("%3d waiters: %.0f handoffs/s, %.2f commands each; "+
 		"%d to %d acquisitions a waiter, Jain's index %.4f, of the usual shares %.4f; "+
-		"wait: mean %v, p99 %v, %.2f times the mean, longest %.2f times; the machine stood still for %v at most, %v in all",
+		"wait: mean %v, p99 %v, %.2f times the mean, longest %.2f times; "+
+		"the machine stood still for %v at most, %v in all",
 		f.waiters, float64(f.acquisitions)/f.took.Seconds(), f.commands, f.least, f.most, f.jain, f.usual,
 		f.mean.Round(10*time.Microsecond), f.p99.Round(10*time.Microsecond), float64(f.p99)/float64(f.mean),
 		float64(f.longest)/float64(f.mean),
@@ -194,8 +195,8 @@ func TestFairnessOfEightProcessesAndWhatAHandoffCosts(t *testing.T) {
 	}
 }
 
-// Clients of a plain lock with one waiter each are served in turn, and a handoff costs the refusal that enrols, the claim
-// and the release.
+// Clients of a plain lock with one waiter each are served in turn, and a handoff costs the refusal that enrols, the
+// claim and the release.
 func TestProcessesThatWaitForAPlainLockAreServedInTurn(t *testing.T) {
 	for _, client := range harness.Libraries {
 		t.Run(client, func(t *testing.T) {
