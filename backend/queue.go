@@ -29,8 +29,8 @@ type EnrolRequest struct {
 	Entry uint64
 	// Heard tells that the session has told Released since it told Next: a foreign client has had the lock.
 	Heard bool
-	// Polls, if it is not zero, is how soon the session asks again by itself: it watches nothing, is told nothing, and
-	// the lock is reserved for it for two such times.
+	// Polls, if it is not zero, is how soon the session asks again by itself: it watches nothing, is told
+	// nothing, and the lock is reserved for it for two such times.
 	Polls time.Duration
 }
 
@@ -73,8 +73,8 @@ type ServeReply struct {
 	Enrolled bool
 }
 
-// QueueHandler is implemented by the [Handler] of an engine whose calls enrol. Without entries of its session it is told
-// nothing here.
+// QueueHandler is implemented by the [Handler] of an engine whose calls enrol. Without entries of its
+// session it is told nothing here.
 type QueueHandler interface {
 	// Reserved tells that t, of KindLock, is reserved for an entry of the session: it is to claim it now.
 	Reserved(t Topic, entry uint64)

@@ -4,11 +4,11 @@
 --! arg 2 lease   ms
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry
 --
--- Grants the lock to an owner that holds nothing. The same request a second
--- time, while the owner holds it, is granted again and counts once. It then writes what is
--- there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
--- may not write any more does not grant. A record without a time, half made, gets one. A lock that is free and has a
--- queue is reserved for the first there.
+-- Grants the lock to an owner that holds nothing. The same request a second time, while the owner holds it,
+-- is granted again and counts once. It then writes what is there already: WAIT is about what its own
+-- connection wrote, which the first time was perhaps another; and a server that may not write any more does
+-- not grant. A record without a time, half made, gets one. A lock that is free and has a queue is reserved
+-- for the first there.
 --! include queue_of lock=KEYS[1]
 if redis.call('exists', KEYS[1], queue) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], 1)

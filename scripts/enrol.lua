@@ -13,10 +13,11 @@
 --! arg 8 polls   ms
 --! reply ints    1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0, n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first and no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the queue
 --
--- As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, how it is told, its tag
--- and a number, into the queue, if it is not there. A record that is reserved for the entry is its claim. heard tells
--- that the client has heard of a release of Redisson's, polls how soon a client asks again that cannot be told. A server
--- that refuses writes (it is full) refuses the entry a place; that is all.
+-- As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, how it is
+-- told, its tag and a number, into the queue, if it is not there. A record that is reserved for the entry
+-- is its claim. heard tells that the client has heard of a release of Redisson's, polls how soon a client
+-- asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place; that
+-- is all.
 local heard = ARGV[7] == '1'
 local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local free = not mine and redis.call('exists', KEYS[1]) == 0

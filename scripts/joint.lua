@@ -6,9 +6,9 @@
 --! arg * lease   ms
 --! reply ints    for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
 --
--- Acquires and releases several locks that have nothing to do with each other. What goes wrong for one lock, acquire or
--- release tells; it spoils no other. An error of the script means that nothing was done. A lock that has a queue is asked for
--- and released by itself.
+-- Acquires and releases several locks that have nothing to do with each other. What goes wrong for one
+-- lock, acquire or release tells; it spoils no other. An error of the script means that nothing was done. A
+-- lock that has a queue is asked for and released by itself.
 local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do

@@ -54,11 +54,11 @@ var All = []Script{
 //	arguments: owner string, lease ms
 //	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
 //
-// Grants the lock to an owner that holds nothing. The same request a second
-// time, while the owner holds it, is granted again and counts once. It then writes what is
-// there already: WAIT is about what its own connection wrote, which the first time was perhaps another; and a server that
-// may not write any more does not grant. A record without a time, half made, gets one. A lock that is free and has a
-// queue is reserved for the first there.
+// Grants the lock to an owner that holds nothing. The same request a second time, while the owner holds it,
+// is granted again and counts once. It then writes what is there already: WAIT is about what its own
+// connection wrote, which the first time was perhaps another; and a server that may not write any more does
+// not grant. A record without a time, half made, gets one. A lock that is free and has a queue is reserved
+// for the first there.
 const AcquireSource = `local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
@@ -965,10 +965,11 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 //	           no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the
 //	           queue
 //
-// As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, how it is told, its tag
-// and a number, into the queue, if it is not there. A record that is reserved for the entry is its claim. heard tells
-// that the client has heard of a release of Redisson's, polls how soon a client asks again that cannot be told. A server
-// that refuses writes (it is full) refuses the entry a place; that is all.
+// As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, how it is
+// told, its tag and a number, into the queue, if it is not there. A record that is reserved for the entry
+// is its claim. heard tells that the client has heard of a release of Redisson's, polls how soon a client
+// asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place; that
+// is all.
 const EnrolSource = `local heard = ARGV[7] == '1'
 local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local free = not mine and redis.call('exists', KEYS[1]) == 0
@@ -1804,9 +1805,9 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 //	reply:     ints  for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing
 //	           was done, ask with acquire or release
 //
-// Acquires and releases several locks that have nothing to do with each other. What goes wrong for one lock, acquire or
-// release tells; it spoils no other. An error of the script means that nothing was done. A lock that has a queue is asked for
-// and released by itself.
+// Acquires and releases several locks that have nothing to do with each other. What goes wrong for one
+// lock, acquire or release tells; it spoils no other. An error of the script means that nothing was done. A
+// lock that has a queue is asked for and released by itself.
 const JointSource = `local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do

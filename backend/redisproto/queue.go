@@ -11,12 +11,13 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// A release of a lock that has a queue reserves it: the record has one field, for the entry that it is reserved for, and
-// ends soon. The client of the entry is told on a channel of its own beside Redisson's, and claims it. See
-// docs/decisions/0061-a-release-reserves-the-lock-for-the-next-client.md and scripts/include/serve_queue.lua.
+// A release of a lock that has a queue reserves it: the record has one field, for the entry that it is
+// reserved for, and ends soon. The client of the entry is told on a channel of its own beside Redisson's,
+// and claims it. See docs/decisions/0061-a-release-reserves-the-lock-for-the-next-client.md and
+// scripts/include/serve_queue.lua.
 
-// entriesKey is the zset of the clients that wait for a lock, by when they came. Its members are entries. Scripts build
-// it from the lock, too: see scripts/include/queue_of.lua.
+// entriesKey is the zset of the clients that wait for a lock, by when they came. Its members are entries.
+// Scripts build it from the lock, too: see scripts/include/queue_of.lua.
 func entriesKey(name string) string {
 	if strings.Contains(name, "{") {
 		return "mortise:1:next:" + name + ":2"
@@ -185,8 +186,9 @@ func (s queue) listens(t backend.Topic) bool {
 		!slices.ContainsFunc(s.besides(t), func(x backend.Topic) bool { return !s.subs.Listens(topicChannel(x)) })
 }
 
-// turn hands on what was published on the client's own channel: "r" and an entry that the lock is reserved for, or "n",
-// a time in ms, a colon and the entry that is the first in the queue now. A message of another form asks for a look.
+// turn hands on what was published on the client's own channel: "r" and an entry that the lock is reserved
+// for, or "n", a time in ms, a colon and the entry that is the first in the queue now. A message of another
+// form asks for a look.
 func (s queue) turn(t backend.Topic, payload string) {
 	h, is := s.handler.(backend.QueueHandler)
 	own := t.Owner != allChannel
