@@ -78,10 +78,7 @@ func (h *handler) WatchFailed(t backend.Topic, err error) {
 
 // heard has the first waiter look; deaf is why releases cannot be heard of, if so.
 func (h *handler) heard(t backend.Topic, deaf error) {
-	n := h.names.records[t]
-	switch {
-	case n == nil || !n.waits: // it comes late and concerns no call
-	default:
+	if n := h.names.records[t]; n != nil && n.waits { // otherwise it comes late and concerns no call
 		n.deaf = deaf
 		n.Notify()
 	}
