@@ -10,7 +10,8 @@
 -- not grant. A record without a time, half made, gets one. A lock that is free and has a queue is reserved
 -- for the first there.
 --! include queue_of lock=KEYS[1]
-if redis.call('exists', KEYS[1], queue) == 0 then
+local held = redis.pcall('exists', KEYS[1], queue)
+if held == 0 or type(held) == 'table' and redis.call('exists', KEYS[1]) == 0 then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   return 0

@@ -17,7 +17,7 @@ for i = 1, #KEYS / 2 do
   reply[i] = 0
   free[i] = redis.call('exists', lock) == 0
   --! include queue_of lock=lock
-  if free[i] and redis.call('exists', queue) == 1 then
+  if free[i] and redis.pcall('exists', queue) == 1 then
     local served = false
     --! include channel_of lock=lock
     --! include serve_queue lock=lock queue=queue channel=channel asker='' heard=false freed=false served=served

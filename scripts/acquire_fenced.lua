@@ -10,7 +10,7 @@
 -- a flushed store does not start again below tokens that are out.
 --! include queue_of lock=KEYS[1]
 local free = redis.call('exists', KEYS[1]) == 0
-if free and redis.call('exists', queue) == 1 then
+if free and redis.pcall('exists', queue) == 1 then
   local served = false
   --! include channel_of lock=KEYS[1]
   --! include serve_queue lock=KEYS[1] queue=queue channel=channel asker='' heard=false freed=false served=served

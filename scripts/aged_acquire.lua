@@ -32,7 +32,7 @@ if left > 0 then
 end
 --! include queue_of lock=KEYS[1]
 local served = redis.call('exists', KEYS[1]) == 1
-if not served and redis.call('exists', queue) == 1 then
+if not served and redis.pcall('exists', queue) == 1 then
   --! include channel_of lock=KEYS[1]
   --! include serve_queue lock=KEYS[1] queue=queue channel=channel asker='' heard=false freed=false served=served
 end

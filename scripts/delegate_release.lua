@@ -67,7 +67,7 @@ if #gone > 0 then
   if left == 0 then
     --! include queue_of lock=KEYS[1]
     local served = false
-    if redis.call('exists', queue) == 1 then
+    if redis.pcall('exists', queue) == 1 then
       --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[3] asker='' heard=false freed=true served=served
     end
     if not served then

@@ -19,7 +19,7 @@ redis.call('del', KEYS[1])
 for i = 1, math.min(#owners, 128), 2 do
   redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
-if redis.call('exists', queue) == 1 then
+if redis.pcall('exists', queue) == 1 then
   --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[2] asker='' heard=false freed=true served=served
 end
 if not served then

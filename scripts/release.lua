@@ -18,7 +18,7 @@ if ARGV[2] == '0' then
   end
   --! include queue_of lock=KEYS[1]
   local served = false
-  if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+  if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
     --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[2] asker='' heard=false freed=true served=served
   end
   if not served then

@@ -28,7 +28,7 @@ for i = 1, #KEYS / 2 do
     redis.call('hdel', lock, owner)
     local channel, served = KEYS[2 * i], false
     --! include queue_of lock=lock
-    if redis.call('exists', queue) == 1 and redis.call('exists', lock) == 0 then
+    if redis.pcall('exists', queue) == 1 and redis.call('exists', lock) == 0 then
       --! include serve_queue lock=lock queue=queue channel=channel asker='' heard=false freed=true served=served
     end
     if not served then

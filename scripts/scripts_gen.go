@@ -63,7 +63,8 @@ const AcquireSource = `local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.call('exists', KEYS[1], queue) == 0 then
+local held = redis.pcall('exists', KEYS[1], queue)
+if held == 0 or type(held) == 'table' and redis.call('exists', KEYS[1]) == 0 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 return 0
@@ -180,7 +181,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "6c0916a38674d0bcfdf12fb246bd17b4d8aca3dc"
+const AcquireSHA = "4964372415551fbbc38f6bb37fac57c40238bcee"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -202,7 +203,7 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-if free[i] and redis.call('exists', queue) == 1 then
+if free[i] and redis.pcall('exists', queue) == 1 then
 local served = false
 local channel = 'redisson_lock__channel:{' .. lock .. '}'
 if string.find(lock, '{', 1, true) then
@@ -341,7 +342,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "be6e7722610bd5291861e00377a82e15870a3085"
+const AcquireAllSHA = "208e92295e22ef4e7b09a83e930c877dbd6c54f6"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -357,7 +358,7 @@ if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local free = redis.call('exists', KEYS[1]) == 0
-if free and redis.call('exists', queue) == 1 then
+if free and redis.pcall('exists', queue) == 1 then
 local served = false
 local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -472,7 +473,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "568e21cb84adf7d63ef5c03022ecf17d82e66ee7"
+const AcquireFencedSHA = "38e835d8ba6c8327219f5b6bb00b41c4f34e985a"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -509,7 +510,7 @@ if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = redis.call('exists', KEYS[1]) == 1
-if not served and redis.call('exists', queue) == 1 then
+if not served and redis.pcall('exists', queue) == 1 then
 local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
@@ -614,7 +615,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "c71366d7c43a7bceff0809e39b5dd130d8509d6b"
+const AgedAcquireSHA = "8e237b09ce49c876a5107679e636c9781d5219c2"
 
 // CountSource is count.lua.
 //
@@ -816,7 +817,7 @@ if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
-if redis.call('exists', queue) == 1 then
+if redis.pcall('exists', queue) == 1 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -912,7 +913,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "fa8c66fab2f9b003037bcfd8205d14f829a9a18a"
+const DelegateReleaseSHA = "f19fdeb1ec3e0d8c10491245f7d2486302b4d71e"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1692,7 +1693,7 @@ redis.call('del', KEYS[1])
 for i = 1, math.min(#owners, 128), 2 do
 redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
-if redis.call('exists', queue) == 1 then
+if redis.pcall('exists', queue) == 1 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -1785,7 +1786,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "90e88a3ccb2f55b6a1cd1e16efb323f13bdff2e2"
+const ForceReleaseSHA = "72b28bca7d9c7292b37e993fd03f8f672f4a1a8e"
 
 // InspectSource is inspect.lua.
 //
@@ -2428,7 +2429,7 @@ if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local served = false
-if redis.call('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -2524,7 +2525,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "7263fbcb42bf23f5697199bdc6dbab312b0de446"
+const ReleaseSHA = "48ea54feddffc86171e178c14be11f77e51f193c"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2556,7 +2557,7 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-if redis.call('exists', queue) == 1 and redis.call('exists', lock) == 0 then
+if redis.pcall('exists', queue) == 1 and redis.call('exists', lock) == 0 then
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
 local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -2647,7 +2648,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "22e604c486d25519b78d40b32afa45200c1e59fa"
+const ReleaseAllSHA = "e322b771696c1398f7818c9c359acc5451849461"
 
 // RenewSource is renew.lua.
 //

@@ -406,12 +406,13 @@ func (s *session) Inspect(ctx context.Context, name string) (backend.Record, err
 
 // Subscribe watches the channel of a topic; of a plain lock's those beside it, too.
 func (s *session) Subscribe(t backend.Topic) {
+	var all []pubsub.Watch
 	if t.Kind == backend.KindLock {
 		for _, x := range (queue{s.core}).besides(t) {
-			s.subs.Watch(topicChannel(x), x)
+			all = append(all, pubsub.Watch{Channel: topicChannel(x), Topic: x})
 		}
 	}
-	s.subs.Watch(topicChannel(t), t)
+	s.subs.WatchTogether(append(all, pubsub.Watch{Channel: topicChannel(t), Topic: t}))
 }
 
 // Unsubscribe takes Subscribe back.

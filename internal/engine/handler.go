@@ -14,7 +14,7 @@ const (
 	hintInterval = 250 * time.Millisecond
 	// hintDelay is how long an enrolled waiter lets a change of the record rest: a release is told to some client,
 	// too; only what is not told, an expiry or a deletion, is worth asking.
-	hintDelay = 100 * time.Millisecond
+	hintDelay = 250 * time.Millisecond
 	// silence is how long the client of the first entry has to ask before others do.
 	silence = 250 * time.Millisecond
 	// checkWithin is when a tenure, told of a change that need not concern it, asks whether it still holds. Its

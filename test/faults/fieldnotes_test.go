@@ -77,6 +77,7 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 			records = append(records, fmt.Sprint("n", i))
 		}
 		last := map[any]time.Duration{} // by name and owner
+		sent := -1                      // scripts, as of the last look
 		await(t, watchdog-500*time.Millisecond, "every key was released, none had to expire", func() bool {
 			// First the commands that are not waited for any more, then what they came to.
 			_, kinds := machinery()
@@ -88,7 +89,9 @@ func TestRedisson7272And2714_RenewalNeverOutlivesAnAcquireThatWasCancelled(t *te
 				}
 				last[all[i]] = now
 			}
-			return len(all) == 0 && underWay(kinds) == 0
+			before := sent
+			sent = p.Count(redistest.Named("EVALSHA"))
+			return len(all) == 0 && underWay(kinds) == 0 && sent == before // no client takes entries out of queues any more
 		})
 		p.Reset()
 		stays(t, watchdog/3+200*time.Millisecond, "nothing comes back", func() bool { return srv.Must("DBSIZE") == int64(0) })

@@ -116,22 +116,29 @@ func TestCost_FramesOfALoneCall(t *testing.T) {
 			// The first commands of a session connect, say HELLO and load scripts, and the batcher's goroutines that sent
 			// them end some time later: until then a call goes with them.
 			harness.OK(t, harness.Must(c.Lock(context.Background(), "n"))(t).Unlock(context.Background()))
+			frames(t, c, &stack)
 			func() { // what follows goes straight to the library all the same
 				defer func() { _ = recover() }()
 				stack.panics = true
 				_, _ = c.Lock(context.Background(), "other")
 			}()
-			var amiss []string
-			for round, good := 0, 0; good < 3; round++ {
-				l := harness.Must(c.Lock(context.Background(), "n"))(t)
-				locked := stack
-				harness.OK(t, l.Unlock(context.Background()))
-				amiss = append(locked.amiss("Lock"), stack.amiss("Unlock")...)
-				if good++; len(amiss) > 0 {
-					good = 0
-				}
-				harness.FatalIf(t, round > 1000, "%s", strings.Join(amiss, "\n"))
-			}
+			frames(t, c, &stack)
 		})
+	}
+}
+
+// frames looks at lone calls until three in a row go straight to the library.
+func frames(t *testing.T, c *mortise.Client, stack *stackOf) {
+	t.Helper()
+	var amiss []string
+	for round, good := 0, 0; good < 3; round++ {
+		l := harness.Must(c.Lock(context.Background(), "n"))(t)
+		locked := *stack
+		harness.OK(t, l.Unlock(context.Background()))
+		amiss = append(locked.amiss("Lock"), stack.amiss("Unlock")...)
+		if good++; len(amiss) > 0 {
+			good = 0
+		}
+		harness.FatalIf(t, round > 1000, "%s", strings.Join(amiss, "\n"))
 	}
 }

@@ -15,12 +15,20 @@ type Watcher interface {
 	// Watch subscribes to a channel for a topic. Config.Watching is called when the server has
 	// confirmed it, and again after each interruption.
 	Watch(channel string, t backend.Topic)
+	// WatchTogether is Watch of several channels of one slot, which are subscribed by one command.
+	WatchTogether(all []Watch)
 	// Unwatch takes Watch back.
 	Unwatch(channel string, t backend.Topic)
 	// Listens reports whether the server confirmed that a channel is subscribed, watched or not.
 	Listens(channel string) bool
 	// Close ends the connections and the goroutines. No event is delivered after it.
 	Close()
+}
+
+// Watch is a channel that is watched for a topic.
+type Watch struct {
+	Channel string
+	Topic   backend.Topic
 }
 
 // Config is what a [Watcher] needs. Its functions are called without a mutex held.

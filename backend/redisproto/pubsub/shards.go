@@ -81,45 +81,54 @@ func NewSharded(c Config, sharding Sharding) Watcher {
 	}
 }
 
-func (s *shards) Watch(channel string, t backend.Topic) {
+func (s *shards) Watch(channel string, t backend.Topic) { s.WatchTogether([]Watch{{channel, t}}) }
+
+func (s *shards) WatchTogether(all []Watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
 	if s.all != nil {
-		s.all.Watch(channel, t)
+		s.all.WatchTogether(all)
 		return
 	}
 	if s.decided {
-		channel = s.Channel(t)
+		all = slices.Clone(all)
+		for i := range all {
+			all[i].Channel = s.Channel(all[i].Topic)
+		}
 	}
-	s.add(channel, t)
+	s.add(all)
 	if !s.started {
 		s.started = true
 		go s.run()
 	}
 }
 
-// add is called with s.mu held.
-func (s *shards) add(channel string, t backend.Topic) {
-	slot := s.Slot(channel)
+// add is called with s.mu held, for channels of one slot.
+func (s *shards) add(all []Watch) {
+	slot := s.Slot(all[0].Channel)
 	x := s.slots[slot]
 	if x == nil {
 		x = &shardSlot{channels: map[string]*route{}}
 		s.slots[slot] = x
 	}
-	r := s.routes[channel]
-	if r == nil {
-		r = &route{}
-		s.routes[channel], x.channels[channel] = r, r
-	}
-	if !slices.Contains(r.topics, t) {
-		r.topics = append(r.topics, t)
+	for _, w := range all {
+		r := s.routes[w.Channel]
+		if r == nil {
+			r = &route{}
+			s.routes[w.Channel], x.channels[w.Channel] = r, r
+		}
+		if !slices.Contains(r.topics, w.Topic) {
+			r.topics = append(r.topics, w.Topic)
+		}
+		if x.at != nil {
+			r.at = x.at
+		}
 	}
 	if x.at != nil {
-		r.at = x.at
-		r.at.Watch(channel, t)
+		x.at.WatchTogether(all)
 		return
 	}
 	s.lost[slot] = true
@@ -442,7 +451,7 @@ func (s *shards) shard(sharded bool) {
 	}
 	for _, r := range early {
 		for _, t := range r.topics {
-			s.add(s.Channel(t), t)
+			s.add([]Watch{{s.Channel(t), t}})
 		}
 	}
 }

@@ -83,12 +83,26 @@ func newSubscriptions(c Config) *subscriptions {
 	return &subscriptions{Config: c, loop: newLoop(), channels: map[string]*channel{}}
 }
 
-func (s *subscriptions) Watch(name string, t backend.Topic) {
+func (s *subscriptions) Watch(name string, t backend.Topic) { s.WatchTogether([]Watch{{name, t}}) }
+
+func (s *subscriptions) WatchTogether(all []Watch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closed {
 		return
 	}
+	for _, w := range all {
+		s.add(w.Channel, w.Topic)
+	}
+	if !s.started {
+		s.started = true
+		go s.run()
+	}
+	s.signal()
+}
+
+// add is called with s.mu held.
+func (s *subscriptions) add(name string, t backend.Topic) {
 	c := s.channels[name]
 	if c == nil {
 		c = &channel{}
@@ -104,11 +118,6 @@ func (s *subscriptions) Watch(name string, t backend.Topic) {
 		c.fresh = append(c.fresh, t)
 	}
 	s.todo = append(s.todo, name)
-	if !s.started {
-		s.started = true
-		go s.run()
-	}
-	s.signal()
 }
 
 // resubscribe subscribes a channel that is watched, and is not subscribed any more.
