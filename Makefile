@@ -7,8 +7,9 @@ SHELL := /usr/bin/env bash
 # Modules of their own: what they need never reaches those who use mortise.
 nested := $(sort $(dir $(shell find backend/valkey test examples -name go.mod -not -path '*/testdata/*')))
 # Those that `make test` runs: not the one that needs Java, nor those that `make lint` and `make examples` run.
-# Valkey's tests wait, side by side, as the other adapters' do.
+# They run in three lanes, side by side: the root, test/faults with those named here, and the others.
 tested := $(filter-out test/interop/ test/house/ examples/% backend/valkey/,$(nested))
+beside := test/app/ test/bench/ test/property/
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
 
@@ -31,9 +32,7 @@ quickstart: ## show a lock at work, in memory; nothing has to be installed
 
 .PHONY: test
 test: deps ## every test, under -race, on memory and on real Redis (installs what it lacks on Debian)
-	@rc=0; go test -race -timeout 15m -parallel 8 ./... || rc=1; \
-	(echo "--- backend/valkey/"; cd backend/valkey && go test -race -timeout 15m -parallel 16 ./...) || rc=1; \
-	$(call each,$(tested),go test -race -timeout 15m ./...)
+	@.ci/test . 'test/faults/ $(beside)' 'backend/valkey/ $(filter-out test/faults/ $(beside),$(tested))'
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them

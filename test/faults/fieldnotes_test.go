@@ -148,12 +148,12 @@ func TestRedisson3194And3712_ALockThatIsAcquiredAgainAfterARestartIsRenewed(t *t
 // and there were two holders. Here every CPU is busy and thousands of leases are
 // held: they are renewed on time, and one that is not ends before its record does.
 func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testing.T) {
-	m := 4000
+	m := 2000
 	if long {
 		m = 50_000
 	}
 	each(t, func(t *testing.T, s stack) {
-		const watchdog = 8 * time.Second
+		const watchdog = 4 * time.Second
 		srv := redistest.Start(t)
 		var lost, renewed atomic.Int64
 		var least atomic.Int64 // what was left of a lease when its renewal was answered
