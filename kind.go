@@ -45,11 +45,12 @@ func Fenced() LockerOption { return LockerOption{fenced: true} }
 // already, at once and with [ErrInvalid], where the reentrant lock would enter again.
 func NonReentrant() LockerOption { return LockerOption{nonReentrant: true} }
 
-// Polling makes waiters ask again after pauses that begin with about this time and double up to 64 times it, instead
-// of having the release announced to them. It saves the subscription where a great many names are
-// waited for briefly, and costs commands. The pause is between a millisecond and a minute. In a process
-// still only the first waiter of a name asks. Its Unlock announces the release all the
-// same, for waiters that do not poll; Redisson's RedissonSpinLock does not.
+// Polling makes waiters ask again after pauses of about this time, instead of having the release announced to them.
+// It saves the subscription where a great many names are waited for briefly, and costs commands. The pause is between a
+// millisecond and a minute. With one of 20 ms or less a waiter has its turn among those that do not poll: the lock is
+// reserved for it for two pauses. With a longer one it takes the lock when it finds it free, so that it may wait for
+// long where others wait, and its pauses double up to 64 times the first. In a process still only the
+// first waiter of a name asks. Its Unlock announces the release all the same; Redisson's RedissonSpinLock does not.
 func Polling(pause time.Duration) LockerOption { return LockerOption{polling: true, pause: pause} }
 
 // Locker returns a [Locker] for locks with these properties, which combine; without any it is the client itself,

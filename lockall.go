@@ -35,10 +35,10 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 }
 
 // LockAll takes several locks, all or none, as one lease. It does not deadlock,
-// whatever the order in which it and others name the parts: it waits for one lock at
-// a time and holds none meanwhile. (When one is held, it gives back those that it has, waits for
-// that one, and then tries the others, as C++'s std::lock does.) It is
-// Redisson's MultiLock, and excludes it.
+// whatever the order in which it and others name the parts. When one is held it waits for the parts
+// one after the other, in the order of their names, and has a place in the queue of each. It keeps what it
+// has for 250 ms while it waits for the next; then it gives all back and begins with the one that was held.
+// It is Redisson's MultiLock, and excludes it.
 //
 // The lease ends as soon as one part is lost; its Unlock then still releases the
 // others. Its context carries all parts, so any of them can be entered again
@@ -52,8 +52,8 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 // Cost: locks of one [*Client], those of [Fenced] and [NonReentrant]
 // included, are taken by one command, on a cluster by one for each slot, and
 // released by as many. Other parts (fair, polling, read-write, other Lockers) cost one
-// each, and so does entering again. As many again for each time that one was held; while it
-// waits, it costs what Lock does.
+// each, and so does entering again. Where one is held, each part costs what Lock does, as often as it is
+// taken.
 func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
 	set, wait, err := partsOf(ctx, parts, opts)
 	if err != nil {
