@@ -55,9 +55,15 @@ func (c *crew) key(name int64) string { return fmt.Sprint(c.config.Prefix, name)
 // hang has the goroutine of process p that gets in next stay there, and returns its entry.
 func (c *crew) hang(p int) *harness.Entry {
 	c.t.Helper()
-	e := c.Hang(p, patience)
-	harness.FatalIf(c.t, e == nil, "process %d is not inside within %v", p, patience)
-	return e
+	for {
+		e := c.Hang(p, patience)
+		harness.FatalIf(c.t, e == nil, "process %d is not inside within %v", p, patience)
+		if e.Told.Load() == 0 {
+			return e
+		}
+		c.LetGo(p) // a busy machine has had its lease end already
+		c.Await("it leaves", func() bool { return e.Read(0).End != harness.Open })
+	}
 }
 
 // told waits until a visit has asked once more, and was told of its end: its process may have been
