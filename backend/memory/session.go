@@ -171,7 +171,10 @@ func (x aged) AcquireAged(ctx context.Context, q backend.AgedRequest) (backend.A
 		if end := s.lost.Add(q.Least); !s.lost.IsZero() && time.Now().Before(end) && (r == nil || !r.of(q.Owner)) {
 			return backend.AgedReply{Young: true, AcquireReply: refused(end)}, nil
 		}
-		if r, err = s.queues.asked(q.Name); err != nil {
+		if err == nil {
+			r, err = s.queues.asked(q.Name)
+		}
+		if err != nil {
 			return backend.AgedReply{}, err
 		}
 		return backend.AgedReply{AcquireReply: x.acquire(q.AcquireRequest, r)}, nil
