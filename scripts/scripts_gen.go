@@ -128,7 +128,7 @@ local entries = redis.pcall('zrange', queue, 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, channel, '00')
+redis.pcall(say, channel, '000')
 if waiting then
 redis.pcall(say, channel .. ':' .. waiting, '0')
 end
@@ -181,7 +181,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "4964372415551fbbc38f6bb37fac57c40238bcee"
+const AcquireSHA = "86708f92ad87b91e1565fcb1dd56cb711b84f9e8"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -253,7 +253,7 @@ local entries = redis.pcall('zrange', queue, 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, channel, '00')
+redis.pcall(say, channel, '000')
 if waiting then
 redis.pcall(say, channel .. ':' .. waiting, '0')
 end
@@ -342,7 +342,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "208e92295e22ef4e7b09a83e930c877dbd6c54f6"
+const AcquireAllSHA = "622c84b96c67b476a85fe40a6e745527858b2266"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -408,7 +408,7 @@ local entries = redis.pcall('zrange', queue, 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, channel, '00')
+redis.pcall(say, channel, '000')
 if waiting then
 redis.pcall(say, channel .. ':' .. waiting, '0')
 end
@@ -473,7 +473,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "38e835d8ba6c8327219f5b6bb00b41c4f34e985a"
+const AcquireFencedSHA = "40b2ebf09fb7856cfd107b27dd5ec18f85eec3fa"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -559,7 +559,7 @@ local entries = redis.pcall('zrange', queue, 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, channel, '00')
+redis.pcall(say, channel, '000')
 if waiting then
 redis.pcall(say, channel .. ':' .. waiting, '0')
 end
@@ -615,7 +615,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "8e237b09ce49c876a5107679e636c9781d5219c2"
+const AgedAcquireSHA = "ab707804da7517f04633c8faf2d3ff27376a53c5"
 
 // CountSource is count.lua.
 //
@@ -862,7 +862,7 @@ local entries = redis.pcall('zrange', queue, 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[3], '00')
+redis.pcall(say, KEYS[3], '000')
 if waiting then
 redis.pcall(say, KEYS[3] .. ':' .. waiting, '0')
 end
@@ -913,7 +913,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "f19fdeb1ec3e0d8c10491245f7d2486302b4d71e"
+const DelegateReleaseSHA = "034c6a83ffdcc028b2ce75c7c24f6f3df3004e91"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -962,9 +962,8 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 //	arguments: owner string, lease ms, fenced bool, track bool, entry string, keep ms, heard bool,
 //	           polls ms
 //	reply:     ints  1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0,
-//	           n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first and
-//	           no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the
-//	           queue
+//	           n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first; 2,
+//	           n, 0: refused, and the entry is not in the queue
 //
 // As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, how it is
 // told, its tag and a number, into the queue, if it is not there. A record that is reserved for the entry
@@ -1020,7 +1019,7 @@ local entries = redis.pcall('zrange', KEYS[2], 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[4], '00')
+redis.pcall(say, KEYS[4], '000')
 if waiting then
 redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
 end
@@ -1069,8 +1068,8 @@ end
 local left = redis.call('pttl', KEYS[1])
 local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
-local last = left == -2
-if last then
+local window = left == -2
+if window then
 local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 if fields[i] == 'window' then
@@ -1090,19 +1089,16 @@ end
 if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
 return {0, left, 0}
 end
-if not last then
+if not window then
 local record = redis.pcall('hgetall', KEYS[1])
-last = record.err ~= nil
 for i = 1, #record, 2 do
-last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
 if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
-last = true
 redis.pcall('hset', round, 'window', 0, 'length', 20, 'misses', 0, 'foreign', now[1] * 1000 + 10000)
 redis.pcall('pexpire', round, 60000)
 end
 end
 end
-return {0, left, last and 1 or 0}
+return {0, left, 1}
 end
 local token = 0
 if ARGV[3] == '1' then
@@ -1143,7 +1139,7 @@ end
 return {1, token, foreign}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "126d1555421472282462e68cd6497578b28be563"
+const EnrolSHA = "45b269a3beabbe4468d3bfbfe71dfb58f89c06e0"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1453,7 +1449,7 @@ local entries = redis.pcall('zrange', queue, 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[4], '00')
+redis.pcall(say, KEYS[4], '000')
 if waiting then
 redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
 end
@@ -1498,7 +1494,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "280ed23c0e9e294c38041aa637f772aa8f7945c6"
+const FairLeaveSHA = "818dee3e3d56939694d076fed10d2f51cae7eeca"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1621,7 +1617,7 @@ local entries = redis.pcall('zrange', queue, 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[4], '00')
+redis.pcall(say, KEYS[4], '000')
 if waiting then
 redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
 end
@@ -1666,7 +1662,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "3824964316d58e6b05cc4deaf97884b31a6e4899"
+const FairReleaseSHA = "4f0e68ed3425fc8a6627fb9a0f187e1c94e3fcc2"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1738,7 +1734,7 @@ local entries = redis.pcall('zrange', queue, 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '000')
 if waiting then
 redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
@@ -1786,7 +1782,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "72b28bca7d9c7292b37e993fd03f8f672f4a1a8e"
+const ForceReleaseSHA = "d81ebd542eaad6cd2d8d7ed7da673aa13bba89b1"
 
 // InspectSource is inspect.lua.
 //
@@ -2019,7 +2015,7 @@ local entries = redis.pcall('zrange', KEYS[3], 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '000')
 if waiting then
 redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
@@ -2068,7 +2064,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "3ffae4f01680949958c1cfdb81c7418e0fbfb06d"
+const LeaveQueueSHA = "d3f3f52416fcf227a406efbb1e6159459908f420"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2474,7 +2470,7 @@ local entries = redis.pcall('zrange', queue, 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '000')
 if waiting then
 redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
@@ -2525,7 +2521,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "48ea54feddffc86171e178c14be11f77e51f193c"
+const ReleaseSHA = "765402109d9e471fa7da0722b4abd6757806a812"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2602,7 +2598,7 @@ local entries = redis.pcall('zrange', queue, 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, channel, '00')
+redis.pcall(say, channel, '000')
 if waiting then
 redis.pcall(say, channel .. ':' .. waiting, '0')
 end
@@ -2648,7 +2644,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "e322b771696c1398f7818c9c359acc5451849461"
+const ReleaseAllSHA = "d78e738a89698848ca44128d9ab32ad345a74bae"
 
 // RenewSource is renew.lua.
 //
@@ -2970,7 +2966,7 @@ local entries = redis.pcall('zrange', KEYS[3], 0, 7)
 if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
 due = math.min(due > 0 and due or foreign, 8) - 1
 window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[2], '00')
+redis.pcall(say, KEYS[2], '000')
 if waiting then
 redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
 end
@@ -3033,7 +3029,7 @@ end
 return {3, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "061a5f0189a8098670073e12c7c24e07fe5e3d0f"
+const ServeSHA = "0cb6621bc6933f8ed3f82d3871a2d9c015ae89a5"
 
 // WriteAcquireSource is write_acquire.lua.
 //

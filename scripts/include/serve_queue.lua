@@ -55,7 +55,7 @@ elseif window > 0 or foreign > 0 then
   if foreign > 0 and now >= pause and (due > 0 or freed and releases >= #entries) then
     due = math.min(due > 0 and due or foreign, 8) - 1
     window, releases, served = now + length, 0, true
-    redis.pcall(say, channel, '00') -- 0 to Redisson, which wakes; mortise does not heed it
+    redis.pcall(say, channel, '000') -- 0 to Redisson, and a release to mortise of before, which wake; mortise does not
     if waiting then
       redis.pcall(say, channel .. ':' .. waiting, '0')
     end
