@@ -81,6 +81,10 @@ bench: deps ## ours and others side by side, a quarter of an hour, written to do
 bench-compare: deps ## the working tree against revision BASE, in turns: rates, commands, allocations; COMPARE=-quick tries it
 	test/bench/compare $(BASE) $(COMPARE)
 
+.PHONY: bench-fleet
+bench-fleet: deps ## how 1 to 16 processes that wait for one lock are served: by revision BASE, the working tree and peers, in turns
+	BENCH=Fleet test/bench/compare $(BASE) $(COMPARE)
+
 .PHONY: faults
 faults: deps ## lost replies, held requests, killed connections, bad servers, 10,000 waiters
 	cd test/faults && go test -race -count=1 -timeout 15m ./...
