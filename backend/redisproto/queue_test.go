@@ -534,10 +534,11 @@ var garbled = [][]string{
 	{"HSET", "round", "window", "x"},
 	{"HSET", "round", "window", "1", "length", "inf"}, {"HSET", "round", "window", "1", "length", "nan"},
 	{"HSET", "round", "window", "1", "length", "-1e300"}, {"HSET", "round", "window", "1", "misses", "inf"},
-	{"HSET", "round", "window", "1", "misses", "nan", "due", "nan", "releases", "nan", "pause", "nan", "foreign", "nan"},
+	{"HSET", "round", "window", "1", "misses", "nan", "due", "nan", "releases", "nan"},
+	{"HSET", "round", "turn", "nan", "seen", "nan", "opened", "nan"}, {"HSET", "round", "opened", "1"},
 	{"HSET", "round", "due", "1e300"}, {"HSET", "round", "due", "inf", "length", "1e300"},
 	{"HSET", "round", "due", "-inf"},
-	{"HSET", "round", "pause", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "foreign", "1e300"},
+	{"HSET", "round", "turn", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "seen", "1e300"},
 	{"SET", "fair", "x"}, {"HSET", "fair", "x", "1"}, {"RPUSH", "fair", "\x00:\xff"},
 }
 
@@ -680,7 +681,7 @@ func rounds(t *testing.T, srv *redistest.Server, field string) int64 {
 	if !is {
 		return 0
 	}
-	return check.Value(strconv.ParseInt(value, 10, 64)).In(t)
+	return int64(check.Value(strconv.ParseFloat(value, 64)).In(t))
 }
 
 // Clients of mortise alone have no windows: a release that they wait for leaves no state of any. A client that only
@@ -717,7 +718,8 @@ func TestAWindowIsForForeignClients(t *testing.T) {
 }
 
 // A window that no foreign client uses makes the next twice as long, up to 200 ms. After three of them there is none
-// for a second, and one that is used makes the next short again.
+// for a second, or where no foreign client was seen for sixteen windows' time. One that is used makes the next a quarter
+// shorter.
 func TestWindowsThatAreMissed(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
@@ -728,6 +730,7 @@ func TestWindowsThatAreMissed(t *testing.T) {
 			t.Helper()
 			entry++
 			w.enters(t, entry)
+			do(t, srv, "HSET", roundOf("n"), "turn", "0")
 			h.frees(t)
 			w.await(t, fmt.Sprint("first n ", entry, " ", time.Duration(length)*time.Millisecond), 1)
 			check.Equal(t, "a window of %d ms", rounds(t, srv, "length"), length)
@@ -736,10 +739,10 @@ func TestWindowsThatAreMissed(t *testing.T) {
 			w.frees(t)
 			h.takes(t)
 		}
-		paused := func(since time.Time) {
+		paused := func(since time.Time, lasts int64) {
 			t.Helper()
-			clock := rounds(t, srv, "pause") - time.Now().UnixMilli()
-			check.ErrorIf(t, clock > 1000 || clock < 1000-time.Since(since).Milliseconds(), "windows pause for %d ms", clock)
+			clock := rounds(t, srv, "turn") - time.Now().UnixMilli()
+			check.ErrorIf(t, clock > lasts || clock < lasts-time.Since(since).Milliseconds(), "windows pause for %d ms", clock)
 			entry++
 			w.enters(t, entry)
 			h.frees(t)
@@ -749,18 +752,18 @@ func TestWindowsThatAreMissed(t *testing.T) {
 			w.gets(t, entry)
 			w.frees(t)
 			h.takes(t)
-			do(t, srv, "HSET", roundOf("n"), "pause", "0")
 		}
 		window(20)
 		window(40)
 		then := time.Now()
 		window(80)
-		paused(then)
+		paused(then, 16*160)
+		do(t, srv, "HSET", roundOf("n"), "seen", fmt.Sprint(time.Now().UnixMilli()+9000))
 		window(160)
 		window(200)
 		then = time.Now()
 		window(200)
-		paused(then)
+		paused(then, 1000)
 
 		for what, uses := range map[string]func(){
 			"a client that hears of its release": func() {},
@@ -771,17 +774,58 @@ func TestWindowsThatAreMissed(t *testing.T) {
 		} {
 			entry++
 			w.enters(t, entry)
+			do(t, srv, "HSET", roundOf("n"), "turn", "0", "length", "200")
 			h.frees(t)
 			check.Equal(t, what+": a window of %d ms", rounds(t, srv, "length"), 200)
 			uses()
 			do(t, srv, "DEL", "n")
 			r := w.enrol(t, entry, true)
 			check.ErrorIf(t, !r.Granted, "%s: after Redisson's tenure: %+v", what, r)
-			check.Equal(t, what+": the next window has %d ms", rounds(t, srv, "length"), 20)
+			check.Equal(t, what+": the next window has %d ms", rounds(t, srv, "length"), 150)
 			check.Equal(t, what+": %d windows were missed", rounds(t, srv, "misses"), 0)
 			w.frees(t)
 			h.takes(t)
-			do(t, srv, "HSET", roundOf("n"), "length", "200")
+		}
+	})
+}
+
+// After the time of a foreign client the entries have as much, less what they took beyond it before. Until then a lock
+// goes on within its client by one command, which tells of the foreign one.
+func TestATurnIsAsLongAsTheForeignOne(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		listen(t, srv, "redisson_lock__channel:{n}")
+		set := func(field string, value int64) { do(t, srv, "HSET", roundOf("n"), field, fmt.Sprint(value)) }
+		serve := func(next string) backend.ServeReply {
+			t.Helper()
+			r := check.Value(w.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: w.owner,
+				Next: next, Lease: time.Minute, Fenced: fenced, Yield: true, Entry: 7})).In(t)
+			w.owner = next
+			return r
+		}
+		for over, turn := range map[int64]int64{0: 200, 80: 120, 1000: 0} {
+			w.enters(t, 7)
+			do(t, srv, "DEL", "n")
+			now := time.Now().UnixMilli()
+			set("opened", now-200)
+			set("turn", now-200-over)
+			r := w.enrol(t, 7, true)
+			check.FatalIf(t, !r.Granted || !r.Foreign, "%+v; want it granted, with foreign waiters", r)
+			took := time.Now().UnixMilli() - now
+			until := rounds(t, srv, "turn") - now
+			check.ErrorIf(t, until < turn-1 || until > turn+2*took+1, "a turn of %d ms, want %d and up to %d more", until, turn,
+				2*took)
+			set("turn", time.Now().UnixMilli()+3000)
+			reply := serve("w:2")
+			check.ErrorIf(t, !reply.Granted || !reply.Foreign, "%+v; want it granted, with foreign waiters", reply)
+			set("turn", now)
+			reply = serve("w:1")
+			check.ErrorIf(t, reply.Granted || !reply.Held || !reply.Enrolled, "%+v; want it released for all", reply)
+			set("window", 0)
+			w.gets(t, 7)
+			w.frees(t)
+			h.takes(t)
 		}
 	})
 }
