@@ -62,6 +62,7 @@ if not mine and not free and not reserved then
       last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
       if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then -- an owner of Redisson's: the window was used
         last = true
+        redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
         redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
         redis.pcall('pexpire', round, 60000)
       end

@@ -85,11 +85,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -105,19 +106,19 @@ served = true
 if false and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -128,13 +129,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -182,7 +182,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "62d4637c311b973988cb445e19402866e76ea398"
+const AcquireSHA = "513f4fdfbca5ed817fa377726747a5051030d176"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -224,11 +224,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -244,19 +245,19 @@ served = true
 if false and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -267,13 +268,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -351,7 +351,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "465d954f55784857f7d946bea6af3cf35c114cb6"
+const AcquireAllSHA = "168d6ce1e62e559db96c5d9651acce1276e1a535"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -388,11 +388,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -408,19 +409,19 @@ served = true
 if false and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -431,13 +432,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -491,7 +491,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "6c0267f125a0a7600e57db9c4b03332806c42b48"
+const AcquireFencedSHA = "25be6296ec6362d38aeeea35aed0a6dc37c27a0d"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -549,11 +549,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -569,19 +570,19 @@ served = true
 if false and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -592,13 +593,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -644,7 +644,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "d4e66ae82ca88b717839a9b96e6f2e14fff6f872"
+const AgedAcquireSHA = "6843ea5df0accb15f83405d126103abf31c3d4a6"
 
 // CountSource is count.lua.
 //
@@ -860,11 +860,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -880,19 +881,19 @@ served = true
 if true and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -903,13 +904,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -951,7 +951,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "feb968ccaebfc19c1e496683470f99870a711f36"
+const DelegateReleaseSHA = "6263f2bf2bdc0964f96e866c94c421113be71059"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1027,11 +1027,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -1047,19 +1048,19 @@ served = true
 if false and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if heard then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', KEYS[2], 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -1070,13 +1071,12 @@ end
 if first ~= ARGV[5] then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -1142,6 +1142,7 @@ for i = 1, #record, 2 do
 last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
 if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
 last = true
+redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
 redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
 redis.pcall('pexpire', round, 60000)
 end
@@ -1191,7 +1192,7 @@ foreign = foreign + (fair and 1 or 0)
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "11292cad0a2f5ccf5565ca8a5aac88e5616f6e30"
+const EnrolSHA = "48577081eb2d23ba566d732644b57dd3f27ba069"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1470,11 +1471,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -1490,19 +1492,19 @@ served = true
 if true and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -1513,13 +1515,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -1553,7 +1554,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "3254a8dd3ab6fad797909eb54080d3a13eed1ede"
+const FairLeaveSHA = "3d23ea96e998e25e4411e0f297175c51db431f5d"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1645,11 +1646,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -1665,19 +1667,19 @@ served = true
 if true and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -1688,13 +1690,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -1728,7 +1729,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "bfef86f9be4006b2e52904406be2a228d812c0db"
+const FairReleaseSHA = "63566819e4c7cd9f16b54be7355bc1069f6e0350"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1769,11 +1770,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -1789,19 +1791,19 @@ served = true
 if true and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -1812,13 +1814,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -1857,7 +1858,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "626094ae7726b836101557108d69b23df99d44f3"
+const ForceReleaseSHA = "832d92a40ca0e8cb6b25e504774f46a61aefcd87"
 
 // InspectSource is inspect.lua.
 //
@@ -2059,11 +2060,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -2079,19 +2081,19 @@ served = true
 if false and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -2102,13 +2104,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -2146,7 +2147,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "c54a18ab52c2a27683fa626ecb6331bd6bd63ad7"
+const LeaveQueueSHA = "9f2dec4e07f1a879cbb8dbbac1738d9ec49b95cd"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2521,11 +2522,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -2541,19 +2543,19 @@ served = true
 if true and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -2564,13 +2566,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -2610,7 +2611,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "300f8c04c22dc9f9e78661f2aebb324ca0cb5bc2"
+const ReleaseSHA = "3f65861638f9f36f2b463c6a5df21ccc710fe7b8"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2656,11 +2657,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -2676,19 +2678,19 @@ served = true
 if true and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -2699,13 +2701,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -2740,7 +2741,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "b3107a1fb07f2d7d9aabd3bfc902b6c4fd291ca3"
+const ReleaseAllSHA = "e4c5679a4e63c02d92ec5c6c0498c48fe93e0ba4"
 
 // RenewSource is renew.lua.
 //
@@ -2995,7 +2996,7 @@ const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 //	           token: it does, and a foreign client waits
 //
 // Releases the lock and grants it to a successor of the same client in one step, without a message.
-// With yield only if no other client waits, or those that wait are foreign and it is not their turn; otherwise it is released, as by release, and the
+// With yield only if no other client waits, or those that wait are foreign and it is not their turn (see serve_queue); otherwise it is released, as by release, and the
 // client, which has waiters of its own, gets a place at the end of the queue.
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
@@ -3016,8 +3017,13 @@ if not others and foreign > 0 then
 out = 4
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local turn = tonumber(redis.pcall('hget', KEYS[3] .. ':round', 'turn') or 0) or 0
-others = not (turn > now and turn < now + 4000)
+local round = KEYS[3] .. ':round'
+local kept = redis.pcall('hmget', round, 'releases', 'owed', 'pause')
+local releases, pause = tonumber(kept[1] or 0) or 0, tonumber(kept[3] or 0) or 0
+others = releases + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64) and not (pause > now and pause < now + 4000)
+if not others and type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number' then
+others = true
+end
 end
 end
 if others then
@@ -3042,11 +3048,12 @@ for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then
-window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
@@ -3062,19 +3069,19 @@ served = true
 if true and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
 if misses >= 3 then
-misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= entries and now >= turn then
-due, opened = math.min(foreign, 8), now
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
@@ -3085,13 +3092,12 @@ end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
-elseif opened > 0 then
-local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-turn = math.max(turn, now, now + owed - over)
-opened, releases = 0, 0
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-'misses', misses, 'due', due, 'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -3143,7 +3149,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "c53da327aca1e4e208847f18aa275ece1ec1a327"
+const ServeSHA = "e36e4c315926dd5a43ec2a9e72df1818cfa7ca95"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -14,7 +14,7 @@
 --! reply ints      0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's entry is in the queue; 3, token (0 unless fenced): the successor holds it; 4, token: it does, and a foreign client waits
 --
 -- Releases the lock and grants it to a successor of the same client in one step, without a message.
--- With yield only if no other client waits, or those that wait are foreign and it is not their turn; otherwise it is released, as by release, and the
+-- With yield only if no other client waits, or those that wait are foreign and it is not their turn (see serve_queue); otherwise it is released, as by release, and the
 -- client, which has waiters of its own, gets a place at the end of the queue.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}
@@ -27,8 +27,13 @@ if ARGV[6] == '1' and not others then
   if not others and foreign > 0 then
     out = 4
     --! include server_time
-    local turn = tonumber(redis.pcall('hget', KEYS[3] .. ':round', 'turn') or 0) or 0
-    others = not (turn > now and turn < now + 4000)
+    local round = KEYS[3] .. ':round'
+    local kept = redis.pcall('hmget', round, 'releases', 'owed', 'pause')
+    local releases, pause = tonumber(kept[1] or 0) or 0, tonumber(kept[3] or 0) or 0
+    others = releases + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64) and not (pause > now and pause < now + 4000)
+    if not others and type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number' then
+      others = true
+    end
   end
 end
 if others then

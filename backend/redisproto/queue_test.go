@@ -40,7 +40,7 @@ func waits(t *testing.T, b backend.Backend, name, owner string) *waiter {
 func (w *waiter) enrol(t *testing.T, entry uint64, heard ...bool) backend.EnrolReply {
 	t.Helper()
 	return check.Value(w.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{Entry: entry,
-		Heard: len(heard) > 0, AcquireRequest: backend.AcquireRequest{Name: w.name, Owner: w.owner, Lease: time.Minute,
+		Heard: slices.Contains(heard, true), AcquireRequest: backend.AcquireRequest{Name: w.name, Owner: w.owner, Lease: time.Minute,
 			Fenced: w.fenced}})).In(t)
 }
 
@@ -535,10 +535,11 @@ var garbled = [][]string{
 	{"HSET", "round", "window", "1", "length", "inf"}, {"HSET", "round", "window", "1", "length", "nan"},
 	{"HSET", "round", "window", "1", "length", "-1e300"}, {"HSET", "round", "window", "1", "misses", "inf"},
 	{"HSET", "round", "window", "1", "misses", "nan", "due", "nan", "releases", "nan"},
-	{"HSET", "round", "turn", "nan", "seen", "nan", "opened", "nan"}, {"HSET", "round", "opened", "1"},
+	{"HSET", "round", "pause", "nan", "seen", "nan", "tenures", "nan"}, {"HSET", "round", "tenures", "1e300"},
+	{"HSET", "round", "owed", "inf"}, {"HSET", "round", "releases", "-1e300", "owed", "1e300"},
 	{"HSET", "round", "due", "1e300"}, {"HSET", "round", "due", "inf", "length", "1e300"},
 	{"HSET", "round", "due", "-inf"},
-	{"HSET", "round", "turn", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "seen", "1e300"},
+	{"HSET", "round", "pause", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "seen", "1e300"},
 	{"SET", "fair", "x"}, {"HSET", "fair", "x", "1"}, {"RPUSH", "fair", "\x00:\xff"},
 }
 
@@ -730,7 +731,7 @@ func TestWindowsThatAreMissed(t *testing.T) {
 			t.Helper()
 			entry++
 			w.enters(t, entry)
-			do(t, srv, "HSET", roundOf("n"), "turn", "0")
+			do(t, srv, "HSET", roundOf("n"), "pause", "0", "owed", "0")
 			h.frees(t)
 			w.await(t, fmt.Sprint("first n ", entry, " ", time.Duration(length)*time.Millisecond), 1)
 			check.Equal(t, "a window of %d ms", rounds(t, srv, "length"), length)
@@ -741,7 +742,7 @@ func TestWindowsThatAreMissed(t *testing.T) {
 		}
 		paused := func(since time.Time, lasts int64) {
 			t.Helper()
-			clock := rounds(t, srv, "turn") - time.Now().UnixMilli()
+			clock := rounds(t, srv, "pause") - time.Now().UnixMilli()
 			check.ErrorIf(t, clock > lasts || clock < lasts-time.Since(since).Milliseconds(), "windows pause for %d ms", clock)
 			entry++
 			w.enters(t, entry)
@@ -774,7 +775,7 @@ func TestWindowsThatAreMissed(t *testing.T) {
 		} {
 			entry++
 			w.enters(t, entry)
-			do(t, srv, "HSET", roundOf("n"), "turn", "0", "length", "200")
+			do(t, srv, "HSET", roundOf("n"), "pause", "0", "owed", "0", "length", "200")
 			h.frees(t)
 			check.Equal(t, what+": a window of %d ms", rounds(t, srv, "length"), 200)
 			uses()
@@ -789,40 +790,42 @@ func TestWindowsThatAreMissed(t *testing.T) {
 	})
 }
 
-// After the time of a foreign client the entries have as much, less what they took beyond it before. Until then a lock
-// goes on within its client by one command, which tells of the foreign one.
-func TestATurnIsAsLongAsTheForeignOne(t *testing.T) {
+// An entry is served as often as a foreign client was seen to be. Until then a lock goes on within its client by one
+// command, which tells of the foreign one.
+func TestATurnHasAsManyTenuresAsTheForeignOne(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
 		listen(t, srv, "redisson_lock__channel:{n}")
-		set := func(field string, value int64) { do(t, srv, "HSET", roundOf("n"), field, fmt.Sprint(value)) }
-		serve := func(next string) backend.ServeReply {
+		serve := func(i int) backend.ServeReply {
 			t.Helper()
+			next := fmt.Sprint("w:", i)
 			r := check.Value(w.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: w.owner,
 				Next: next, Lease: time.Minute, Fenced: fenced, Yield: true, Entry: 7})).In(t)
 			w.owner = next
 			return r
 		}
-		for over, turn := range map[int64]int64{0: 200, 80: 120, 1000: 0} {
+		for _, seen := range []int{1, 2, 3, 8, 20} {
 			w.enters(t, 7)
-			do(t, srv, "DEL", "n")
-			now := time.Now().UnixMilli()
-			set("opened", now-200)
-			set("turn", now-200-over)
+			do(t, srv, "HSET", roundOf("n"), "pause", "0", "owed", "0")
+			h.frees(t) // a window
+			for i := range seen {
+				do(t, srv, "HSET", "n", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+				r := w.enrol(t, 7, i > 0)
+				check.FatalIf(t, r.Granted, "granted, and a foreign client has it")
+				do(t, srv, "DEL", "n")
+			}
 			r := w.enrol(t, 7, true)
 			check.FatalIf(t, !r.Granted || !r.Foreign, "%+v; want it granted, with foreign waiters", r)
-			took := time.Now().UnixMilli() - now
-			until := rounds(t, srv, "turn") - now
-			check.ErrorIf(t, until < turn-1 || until > turn+2*took+1, "a turn of %d ms, want %d and up to %d more", until, turn,
-				2*took)
-			set("turn", time.Now().UnixMilli()+3000)
-			reply := serve("w:2")
-			check.ErrorIf(t, !reply.Granted || !reply.Foreign, "%+v; want it granted, with foreign waiters", reply)
-			set("turn", now)
-			reply = serve("w:1")
-			check.ErrorIf(t, reply.Granted || !reply.Held || !reply.Enrolled, "%+v; want it released for all", reply)
-			set("window", 0)
+			for i := range min(seen, 8) - 1 {
+				reply := serve(i)
+				check.ErrorIf(t, !reply.Granted || !reply.Foreign, "%d of %d: %+v; want it granted, with foreign waiters",
+					i, seen, reply)
+			}
+			reply := serve(100)
+			check.ErrorIf(t, reply.Granted || !reply.Held || !reply.Enrolled, "%d seen: %+v; want it released for all", seen, reply)
+			do(t, srv, "DEL", roundOf("n"))
+			w.owner = "w:1"
 			w.gets(t, 7)
 			w.frees(t)
 			h.takes(t)

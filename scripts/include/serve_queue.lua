@@ -8,8 +8,8 @@
 -- Clients of Redisson do not enrol, nor do waiters for a fair lock: they are foreign here, and have turns. In a turn
 -- there are as many windows as foreign clients, eight at the most: the record stays absent for some time, in which no
 -- entry is served. A window that none of them uses makes the next one longer, and after three there is none for a while.
--- Then it is the turn of the entries: each is served once, and they go on being served until each had, in the end, as much
--- time as a foreign client.
+-- Then it is the turn of the entries, each of which is served as often as a foreign client was, as far as that was seen:
+-- once at least, and eight times at the most.
 local function tell(entry, message)
   return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
     channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
@@ -23,11 +23,12 @@ for i = 1, #fields, 2 do
   local n = tonumber(fields[i + 1])
   kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil -- else written by another; NaN for one
 end
-local window, opened, turn = kept.window or 0, kept.opened or 0, kept.turn or 0
+local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, releases = kept.misses or 0, kept.due or 0, kept.releases or 0
-if window > now + 200 or turn > now + 4000 then -- written by another
-  window, turn = 0, 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then -- written by another
+  window, pause = 0, 0
 end
 local foreign, fair = seen > now and 1 or 0
 --! include foreign_clients mark=first channel=channel foreign=foreign fair=fair
@@ -36,19 +37,19 @@ if window > now and not heard then
   if freed and first ~= 'n' then -- it may have come while the record was held, and have been told of nothing
     tell(first, 'n' .. math.ceil(window - now) .. ':')
   end
-elseif opened > 0 or foreign > 0 then
+elseif tenures > 0 or foreign > 0 then
   if heard then
     length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
   elseif window > 0 then
     length, misses = math.min(2 * length, 200), misses + 1
   end
   if misses >= 3 then
-    misses, due, turn = 0, 0, now + (seen > now and 1000 or 16 * length)
+    misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
   end
   local entries = #redis.pcall('zrange', queue, 0, 7)
   window, releases = 0, releases + (freed and 1 or 0)
-  if freed and releases >= entries and now >= turn then
-    due, opened = math.min(foreign, 8), now
+  if freed and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+    due, tenures = math.min(foreign, 8), 1
   end
   if due > 0 and foreign > 0 then
     due, window, served = due - 1, now + length, true
@@ -59,13 +60,12 @@ elseif opened > 0 or foreign > 0 then
     if first ~= asker then
       tell(first, 'n' .. length .. ':')
     end
-  elseif opened > 0 then
-    local owed, over = math.min(now - opened, 250) * entries / math.max(foreign, 1), math.max(opened - turn, 0)
-    turn = math.max(turn, now, now + owed - over)
-    opened, releases = 0, 0
+  elseif tenures > 0 then
+    owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+    tenures, releases = 0, 0
   end
-  redis.pcall('hset', round, 'window', window, 'opened', opened, 'turn', turn, 'length', length, 'seen', seen,
-    'misses', misses, 'due', due, 'releases', releases)
+  redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+    'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
   redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
