@@ -2996,7 +2996,8 @@ const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
 //	           token: it does, and a foreign client waits
 //
 // Releases the lock and grants it to a successor of the same client in one step, without a message.
-// With yield only if no other client waits, or those that wait are foreign and it is not their turn (see serve_queue); otherwise it is released, as by release, and the
+// With yield only if no other client waits, or those that wait are foreign and it is not their turn (see
+// serve_queue); otherwise it is released, as by release, and the
 // client, which has waiters of its own, gets a place at the end of the queue.
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}

@@ -14,7 +14,8 @@
 --! reply ints      0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's entry is in the queue; 3, token (0 unless fenced): the successor holds it; 4, token: it does, and a foreign client waits
 --
 -- Releases the lock and grants it to a successor of the same client in one step, without a message.
--- With yield only if no other client waits, or those that wait are foreign and it is not their turn (see serve_queue); otherwise it is released, as by release, and the
+-- With yield only if no other client waits, or those that wait are foreign and it is not their turn (see
+-- serve_queue); otherwise it is released, as by release, and the
 -- client, which has waiters of its own, gets a place at the end of the queue.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}

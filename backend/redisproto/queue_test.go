@@ -40,8 +40,8 @@ func waits(t *testing.T, b backend.Backend, name, owner string) *waiter {
 func (w *waiter) enrol(t *testing.T, entry uint64, heard ...bool) backend.EnrolReply {
 	t.Helper()
 	return check.Value(w.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{Entry: entry,
-		Heard: slices.Contains(heard, true), AcquireRequest: backend.AcquireRequest{Name: w.name, Owner: w.owner, Lease: time.Minute,
-			Fenced: w.fenced}})).In(t)
+		Heard: slices.Contains(heard, true), AcquireRequest: backend.AcquireRequest{
+			Name: w.name, Owner: w.owner, Lease: time.Minute, Fenced: w.fenced}})).In(t)
 }
 
 // enters asks for a lock that is held, and gets a place in its queue.
@@ -823,7 +823,8 @@ func TestATurnHasAsManyTenuresAsTheForeignOne(t *testing.T) {
 					i, seen, reply)
 			}
 			reply := serve(100)
-			check.ErrorIf(t, reply.Granted || !reply.Held || !reply.Enrolled, "%d seen: %+v; want it released for all", seen, reply)
+			check.ErrorIf(t, reply.Granted || !reply.Held || !reply.Enrolled, "%d seen: %+v; want it released for all",
+				seen, reply)
 			do(t, srv, "DEL", roundOf("n"))
 			w.owner = "w:1"
 			w.gets(t, 7)
