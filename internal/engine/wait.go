@@ -23,8 +23,8 @@ const (
 	soonest = 20 * time.Millisecond
 	// recheck is when an enrolled waiter asks though nothing told it to.
 	recheck = 5 * time.Second
-	// spacing is what a client that waits for many names leaves between such asks, on average.
-	spacing = 10 * time.Millisecond
+	// spacing is what a client that waits for many names leaves between such asks, or a quarter less.
+	spacing = 12 * time.Millisecond
 	// reunion is the time over which a client asks again when it is told of releases again.
 	reunion = 500 * time.Millisecond
 	// lookBack is how often a waiter asks whether a store that failed is back, at the least: locking is to resume
@@ -34,11 +34,11 @@ const (
 
 // recheckBy is when an enrolled waiter whose lock is held until left asks next though nothing tells it to.
 func (s *watches) recheckBy(left time.Duration) time.Duration {
-	return max(min(left, aroundOf(recheck)), aroundOf(time.Duration(len(s.all))*spacing))
+	return max(min(left, upTo(recheck)), upTo(time.Duration(len(s.all))*spacing))
 }
 
-// aroundOf is a time of d and a quarter of it more or less.
-func aroundOf(d time.Duration) time.Duration { return d*3/4 + rand.N(d/2+1) }
+// upTo is a time between three quarters of d and d.
+func upTo(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
 
 // Answer is what the store said to a waiter.
 type Answer struct {
