@@ -238,6 +238,15 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		e.until("the second is told", func() bool { return ears[2].count("first n") == 1 })
 		e.errorIf(ears[1].told() || ears[2].told(), "a session was told that it may have a lock that is held")
 	}},
+	{"Port_TheReplyTellsTheFirstEntryThatItIs", func(e *env) {
+		all, ears := e.relays(3)
+		all[0].take("n", "h:1", long)
+		for i, s := range all[1:] {
+			s.watch(&ears[i+1].ears, "n")
+			r := s.enrols("n", fmt.Sprintf("%d:1", i+1), 1)
+			e.errorIf(!r.Enrolled || r.First != (i == 0), "Enrol of session %d in turn: %+v", i, r)
+		}
+	}},
 	{"Port_WithNoSessionInTurnAllAreTold", func(e *env) {
 		all, ears := e.relays(3)
 		all[0].take("n", "h:1", long)

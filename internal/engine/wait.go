@@ -48,7 +48,7 @@ type Answer struct {
 	Look     time.Duration // when to ask again, if that is another time; else 0
 	Again    time.Duration // when to ask again at the latest, if positive
 	Enrolled bool          // it will be told when it is its turn
-	First    bool          // unless a release comes that serves no entry: then it is to ask
+	First    bool          // and it is to ask at a release, too, which serves no entry then
 	Failure  error         // the store's; the question is repeated if it may pass
 }
 
