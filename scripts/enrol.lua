@@ -36,13 +36,8 @@ if not mine and not free and not reserved then
   local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
   local window = left == -2
   if window then
-    local fields = redis.pcall('hgetall', round)
-    for i = 1, #fields, 2 do
-      if fields[i] == 'window' then
-        left = math.ceil((tonumber(fields[i + 1]) or 0) - now[1] * 1000 - now[2] / 1000)
-      end
-    end
-    left = math.min(math.max(left, 1), 200)
+    local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
+    left = math.min(math.max(math.ceil(ends - now[1] * 1000 - now[2] / 1000), 1), 200)
   end
   if type(placed) == 'table' then
     return {2, math.max(left, -1), 0}

@@ -1115,13 +1115,8 @@ local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
 local window = left == -2
 if window then
-local fields = redis.pcall('hgetall', round)
-for i = 1, #fields, 2 do
-if fields[i] == 'window' then
-left = math.ceil((tonumber(fields[i + 1]) or 0) - now[1] * 1000 - now[2] / 1000)
-end
-end
-left = math.min(math.max(left, 1), 200)
+local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
+left = math.min(math.max(math.ceil(ends - now[1] * 1000 - now[2] / 1000), 1), 200)
 end
 if type(placed) == 'table' then
 return {2, math.max(left, -1), 0}
@@ -1189,7 +1184,7 @@ foreign = foreign + (fair and 1 or 0)
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "4c891de6b65d3ed2242975b98fd330897e80ff8e"
+const EnrolSHA = "3307b5f9f1e9ee7c9abf29fbde00f75a9fefc311"
 
 // FairAcquireSource is fair_acquire.lua.
 //

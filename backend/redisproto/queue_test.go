@@ -720,8 +720,7 @@ func TestAWindowIsForForeignClients(t *testing.T) {
 }
 
 // A window that no foreign client uses makes the next twice as long, up to 200 ms. After three of them there is none
-// for a second, or where no foreign client was seen for sixteen windows' time. One that is used makes the next a quarter
-// shorter.
+// for a second, or where no foreign client was seen for sixteen windows' time. One that is used makes the next shorter.
 func TestWindowsThatAreMissed(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
