@@ -58,6 +58,7 @@ if not mine and not free and not reserved then
         redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
         redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
         redis.pcall('pexpire', round, 60000)
+        break
       end
     end
   end

@@ -1137,6 +1137,7 @@ if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%
 redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
 redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
 redis.pcall('pexpire', round, 60000)
+break
 end
 end
 end
@@ -1184,7 +1185,7 @@ foreign = foreign + (fair and 1 or 0)
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "3307b5f9f1e9ee7c9abf29fbde00f75a9fefc311"
+const EnrolSHA = "b7a602407db35b890f3260ef6c8453651e8b0356"
 
 // FairAcquireSource is fair_acquire.lua.
 //
