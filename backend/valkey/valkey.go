@@ -58,6 +58,7 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 		opt.DisableRetry = true
 		plain := opt
 		plain.DisableCache = true
+		a.line = newLine(plain)
 		if !opt.DisableCache {
 			a.tracking.Store(true)
 			a.most = redisproto.TrackedBatch
