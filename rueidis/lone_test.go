@@ -17,8 +17,8 @@ import (
 	"github.com/mortise-go/mortise/rueidis"
 )
 
-// A lone caller sends by itself, over a connection whose reply it may leave. It is free at once though the server stands
-// still, and what it asked for is released.
+// A lone caller sends by itself, over a connection that it may leave. It is free at once though the server
+// stands still, and what it asked for is released.
 func TestALoneCallerLeavesAtOnceAndLeavesNothing(t *testing.T) {
 	for what, opt := range map[string]redis.ClientOption{"caching": {}, "no caching": {DisableCache: true}} {
 		t.Run(what, func(t *testing.T) {
@@ -48,14 +48,16 @@ func TestALoneCallerLeavesAtOnceAndLeavesNothing(t *testing.T) {
 				ready()
 				ctx, cancel := context.WithCancel(t.Context())
 				srv.Pause()
-				locked = min(locked, leaves(t, srv, cancel, func() error { return check.Err(locks.Lock(ctx, "n")) }))
+				lock := func() error { return check.Err(locks.Lock(ctx, "n")) }
+				locked = min(locked, leaves(t, srv, cancel, lock))
 				ready()
 				lease := check.Value(locks.Lock(t.Context(), "n")).In(t)
 				ctx, cancel = context.WithCancel(t.Context())
 				srv.Pause()
 				unlocked = min(unlocked, leaves(t, srv, cancel, func() error { return lease.Unlock(ctx) }))
 			}
-			check.ErrorIf(t, max(locked, unlocked) > 5*time.Millisecond, "Lock returns after %v, Unlock after %v", locked, unlocked)
+			check.ErrorIf(t, max(locked, unlocked) > 5*time.Millisecond, "Lock returns after %v, Unlock after %v",
+				locked, unlocked)
 		})
 	}
 }
