@@ -1215,7 +1215,11 @@ if head then
 local mixed, stands, chain = false, false, now + 300000
 local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
 local tail = redis.call('lindex', KEYS[2], -1)
-if tail and (string.find(tail, form) or not ((redis.call('zscore', KEYS[3], tail) or 0) % 1 >= 0.5)) then
+local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
+local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
+if not ours and ARGV[1] == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
+mixed, chain = true, math.max(chain, math.ceil(ends))
+elseif not ours then
 local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
 for i = 1, #times, 2 do
 scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
@@ -1223,7 +1227,7 @@ end
 local highest, last
 for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
 local score, java = scores[field], string.find(field, form)
-mixed, stands = mixed or java ~= nil, stands or field == ARGV[1]
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
 if score then
 local new, cut = score, score % 0.5 ~= 0
 if field ~= ARGV[1] and (not cut or field == ARGV[1] or java and (i > 1 or not false)) then
@@ -1244,7 +1248,7 @@ end
 end
 chain = math.ceil(chain)
 for i = 1, #put, 1000 do
-redis.call('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
 end
 end
 redis.call('lpop', KEYS[2])
@@ -1267,7 +1271,11 @@ if wait > 0 then
 local mixed, stands, chain = false, false, now + 300000
 local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
 local tail = redis.call('lindex', KEYS[2], -1)
-if tail and (string.find(tail, form) or not ((redis.call('zscore', KEYS[3], tail) or 0) % 1 >= 0.5)) then
+local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
+local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
+if not ours and '' == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
+mixed, chain = true, math.max(chain, math.ceil(ends))
+elseif not ours then
 local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
 for i = 1, #times, 2 do
 scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
@@ -1275,7 +1283,7 @@ end
 local highest, last
 for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
 local score, java = scores[field], string.find(field, form)
-mixed, stands = mixed or java ~= nil, stands or field == ARGV[1]
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
 if score then
 local new, cut = score, score % 0.5 ~= 0
 if field ~= '' and (not cut or field == ARGV[1] or java and (i > 1 or not free)) then
@@ -1296,7 +1304,7 @@ end
 end
 chain = math.ceil(chain)
 for i = 1, #put, 1000 do
-redis.call('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
 end
 end
 local place = mixed and chain + math.min(wait, 300000) or now + math.max(left, 0) + wait - 0.5
@@ -1383,7 +1391,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "c36202ee6b7db740d73499ea02c1a0bfed5e0542"
+const FairAcquireSHA = "35a5387c761c3403a4848c07180b295f39f8b8a3"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -1405,7 +1413,11 @@ if type(head) == 'string' and type(redis.pcall('zscore', KEYS[3], ARGV[1])) == '
 local mixed, stands, chain = false, false, now + 300000
 local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
 local tail = redis.call('lindex', KEYS[2], -1)
-if tail and (string.find(tail, form) or not ((redis.call('zscore', KEYS[3], tail) or 0) % 1 >= 0.5)) then
+local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
+local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
+if not ours and ARGV[1] == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
+mixed, chain = true, math.max(chain, math.ceil(ends))
+elseif not ours then
 local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
 for i = 1, #times, 2 do
 scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
@@ -1413,7 +1425,7 @@ end
 local highest, last
 for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
 local score, java = scores[field], string.find(field, form)
-mixed, stands = mixed or java ~= nil, stands or field == ARGV[1]
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
 if score then
 local new, cut = score, score % 0.5 ~= 0
 if field ~= ARGV[1] and (not cut or field == ARGV[1] or java and (i > 1 or not true)) then
@@ -1434,7 +1446,7 @@ end
 end
 chain = math.ceil(chain)
 for i = 1, #put, 1000 do
-redis.call('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
 end
 end
 redis.call('zrem', KEYS[3], ARGV[1])
@@ -1599,7 +1611,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "c5dfc945926cee09d0623d273c2694b32374099a"
+const FairLeaveSHA = "440d7e36d40cfba587985a11c89e60feb094e0a1"
 
 // FairReleaseSource is fair_release.lua.
 //

@@ -9,11 +9,15 @@
 -- The fraction of a score tells what Redisson cannot: .5 or .75, that no waiter of Redisson's stood before it when it was
 -- written; .25 or .75, that it was cut. So one look at the last place tells that none of Redisson's stands in
 -- the queue, and then nothing is to be kept. Otherwise mixed is true, chain is the score of the last place, and stands
--- tells that the caller has a place.
+-- tells that the caller has a place, or may have one behind the first 4096, which are all that are kept.
 local mixed, stands, chain = false, false, now + 300000
 local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$' -- an owner of Redisson's
 local tail = redis.call('lindex', KEYS[2], -1)
-if tail and (string.find(tail, form) or not ((redis.call('zscore', KEYS[3], tail) or 0) % 1 >= 0.5)) then
+local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
+local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
+if not ours and out == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
+  mixed, chain = true, math.max(chain, math.ceil(ends)) -- a new place; the other places are kept by grants and looks
+elseif not ours then
   local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
   for i = 1, #times, 2 do
     scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13) -- more is not Redisson's
@@ -21,7 +25,7 @@ if tail and (string.find(tail, form) or not ((redis.call('zscore', KEYS[3], tail
   local highest, last -- as they were: the highest score so far that was not cut, and the last one
   for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
     local score, java = scores[field], string.find(field, form)
-    mixed, stands = mixed or java ~= nil, stands or field == ARGV[1]
+    mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
     if score then
       local new, cut = score, score % 0.5 ~= 0
       if field ~= out and (not cut or field == ARGV[1] or java and (i > 1 or not free)) then
@@ -42,6 +46,6 @@ if tail and (string.find(tail, form) or not ((redis.call('zscore', KEYS[3], tail
   end
   chain = math.ceil(chain)
   for i = 1, #put, 1000 do
-    redis.call('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+    redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
   end
 end
