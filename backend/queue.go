@@ -27,7 +27,7 @@ type QueueStore interface {
 type EnrolRequest struct {
 	AcquireRequest
 	Entry uint64
-	// Heard tells that the session has told Released since it told Next: a foreign client has had the lock.
+	// Heard tells that the session has told Released since it told First: a foreign client has had the lock.
 	Heard bool
 	// Polls, if it is not zero, is how soon the session asks again by itself: it watches nothing, is told
 	// nothing, and the lock is reserved for it for two such times.
@@ -39,8 +39,7 @@ type EnrolReply struct {
 	AcquireReply
 	// Enrolled tells, where refused, that the session will be told when it is to ask, by a [QueueHandler].
 	Enrolled bool
-	// First tells, where Enrolled, that the entry is the first, and that no release is to come that serves it: as
-	// QueueHandler.First, with Remaining.
+	// First tells, where Enrolled, that the entry is the first: as QueueHandler.First, with Remaining.
 	First bool
 	// Foreign tells, where granted, that a client waits that does not enrol: one of another library.
 	Foreign bool
@@ -65,9 +64,10 @@ type ServeRequest struct {
 type ServeReply struct {
 	// Held tells whether the owner held the lock when the request arrived. It does not any more.
 	Held bool
-	// Granted tells that Next holds it, with Token where Fenced.
+	// Granted tells that Next holds it, with Token where Fenced, and Foreign as in EnrolReply.
 	Granted bool
 	Token   int64
+	Foreign bool
 	// Enrolled tells that it was released, and that the session, which watches the topic, will be told when it is to
 	// ask.
 	Enrolled bool
@@ -78,7 +78,7 @@ type ServeReply struct {
 type QueueHandler interface {
 	// Reserved tells that t, of KindLock, is reserved for an entry of the session: it is to claim it now.
 	Reserved(t Topic, entry uint64)
-	// First tells that an entry is the first in the queue of t, and that no release may come that serves it: the
-	// session is to ask when it hears of a release, and after a time.
+	// First tells that an entry is the first in the queue of t: the session is to ask when it hears of a release,
+	// which has served no entry, and after a time.
 	First(t Topic, entry uint64, after time.Duration)
 }

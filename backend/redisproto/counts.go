@@ -43,7 +43,7 @@ func heeds(k backend.Kind, payload string) bool {
 		n, err := strconv.ParseInt(payload, 10, 64)
 		return n > 0 || err != nil
 	}
-	return payload != ignoredPayload
+	return payload != windowPayload && payload != ignoredPayload
 }
 
 // What is done with counts. Each is the core with methods of its own.

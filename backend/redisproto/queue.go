@@ -31,8 +31,11 @@ const entriesKept = time.Minute
 // newTag is what a session is called in queues.
 func newTag() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// ignoredPayload is published to wake Java only, which parses it as 0.
-const ignoredPayload = "00"
+// Clients that enrol do not heed these payloads, which Java parses as 0.
+const (
+	windowPayload  = "000" // a window is open; the version before takes it for a release
+	ignoredPayload = "00"  // the version before publishes it beside what its own clients heed
+)
 
 // entry is what an entry of the session is called: how the session is told, its tag, and the number.
 func (s queue) entry(number uint64) string {
@@ -140,12 +143,12 @@ func (s queue) served(name string, reply []int64, err error) (backend.ServeReply
 			s.seen.Exclude(name, time.Now())
 		}
 		return backend.ServeReply{}, err
-	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3:
+	case len(reply) != 2 || reply[0] < 0 || reply[0] > 4:
 		return backend.ServeReply{}, strange("serve", reply)
 	}
 	told := s.listens(backend.Topic{Kind: backend.KindLock, Name: name})
 	return backend.ServeReply{
-		Held: reply[0] > 0, Enrolled: reply[0] == 2 && told, Granted: reply[0] == 3, Token: reply[1],
+		Held: reply[0] > 0, Enrolled: reply[0] == 2 && told, Granted: reply[0] >= 3, Token: reply[1], Foreign: reply[0] == 4,
 	}, nil
 }
 

@@ -65,7 +65,7 @@ type reply struct {
 	Absent    bool          // the owner that was to be entered under
 	Young     bool          // the store
 	Enrolled  bool          // in the store's queue
-	First     bool          // there, and no release is to come that serves it
+	First     bool          // there, as the first
 	Foreign   bool          // a client waits that does not enrol
 }
 

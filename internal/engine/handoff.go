@@ -47,10 +47,11 @@ func newHandoff(t *tenure) *handoff {
 		from: t, to: w, owner: e.OwnerID(), sent: e.Now(),
 		round: n.round, events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
 	}
-	h.isLocal = h.fits(h.sent) && n.budget > 0
+	mayGoOn := n.budget.Left(h.sent.Mono)
+	h.isLocal = h.fits(h.sent) && mayGoOn
 	h.req = backend.ServeRequest{
 		Name: n.topic.Name, Owner: t.Owner, Next: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
-		Yield: n.budget <= 0, Entry: uint64(n.entry),
+		Yield: !mayGoOn, Entry: uint64(n.entry),
 	}
 	// What it tells may arrive before its reply.
 	n.enrolled = n.enrolled || h.req.Yield && e.names.watches.confirmed(n.topic)
@@ -137,7 +138,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 		w.handed = g
 		e.calls.running++
 		if n.budget.Spend(); h.req.Yield {
-			n.budget.Refill(n.queue())
+			n.refill(h.reply.Foreign, e.Now().Mono)
 		}
 	case g.granted || g.late > 0:
 		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}
@@ -146,7 +147,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 		e.names.leave(n.topic, h.req.Entry)
 	case h.reply.Enrolled:
 		n.enrolled, n.refused = true, true // foremost as told: that may have come before this reply
-		n.RetryAt(e.Now().Mono + int64(min(recheckAfter(), e.Config.Watchdog)))
+		n.RetryAt(e.Now().Mono + int64(e.names.watches.recheckBy(e.Config.Watchdog)))
 		if n.round == h.round { // otherwise they came later, and are to ask
 			n.Heard(h.events)
 		}
