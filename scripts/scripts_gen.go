@@ -1192,28 +1192,39 @@ const EnrolSHA = "b7a602407db35b890f3260ef6c8453651e8b0356"
 //	keys:      lock hash, queue list, timeouts zset, token string, channel channel
 //	arguments: owner string, lease ms, wait ms, fenced bool, track bool, absence ms, counts bool,
 //	           publish string
-//	reply:     ints  1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where the lock is
-//	           free, look or left -1 where there is no end
+//	reply:     ints  1, token, 0, 0: granted; 0, left, look, new: refused, in ms; left is 0 where the
+//	           lock is free, look or left -1 where there is no end; new is 1 where the owner took a
+//	           place
 //
 // Grants the lock to an owner that holds nothing, if it is free and the owner is the
 // first in the queue, or there is no queue. The same request a second time, while the
 // owner holds it, is granted again and counts once. An owner that is refused gets
 // a place in the queue, unless wait is 0, or keeps the place that it has.
 //
-// The score of a place is the time at which it is given up, by the server's clock, which is to be
-// Java's clock too. Redisson sets it when the place is taken, to the last place's plus
-// wait, and lowers it by the wait of each owner that goes before. Here it is raised when its owner
-// asks, which shows that the owner is alive, and a grant lowers no score below what a first place would get.
-const FairAcquireSource = `local held = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-local free = redis.call('exists', KEYS[1]) == 0
-if not free and redis.call('hexists', KEYS[1], 'mode') == 1 then
+// The score of a place is the time at which it is given up, by the server's clock, which is to be Java's clock too.
+// It is raised when its owner asks, which shows that the owner is alive. While none of Redisson's waiters
+// stands in the queue, a grant changes no score: see include/keep_places.
+const FairAcquireSource = `local left = redis.call('pttl', KEYS[1])
+local free, held, java = left == -2, false, false
+if not free then
+local length = redis.pcall('hlen', KEYS[1])
+local fields = type(length) == 'number' and length <= 16 and redis.pcall('hgetall', KEYS[1])
+if not fields or fields.err then
+fields = {'mode', redis.call('hexists', KEYS[1], 'mode'), ARGV[1], redis.call('hexists', KEYS[1], ARGV[1])}
+end
+for i = 1, #fields, 2 do
+if fields[i] == 'mode' and fields[i + 1] ~= 0 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
+held = held or fields[i] == ARGV[1] and fields[i + 1] ~= 0
+java = java or string.find(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') ~= nil
+end
 end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local wait = tonumber(ARGV[3])
 local head = redis.call('lindex', KEYS[2], 0)
-while head and head ~= ARGV[1] do
+while free and head and head ~= ARGV[1] do
 local score = redis.call('zscore', KEYS[3], head)
 if not score then
 redis.call('zadd', KEYS[3], now + tonumber(ARGV[6]), head)
@@ -1243,14 +1254,47 @@ if free then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 if head then
+local mixed, stands, chain = false, false, now + 300000
+local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
+local tail = redis.call('lindex', KEYS[2], -1)
+local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
+local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
+if not ours and ARGV[1] == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
+mixed, chain = true, math.max(chain, math.ceil(ends))
+elseif not ours then
+local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
+for i = 1, #times, 2 do
+scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
+end
+local highest, last
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
+local score, java = scores[field], string.find(field, form)
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
+if score then
+local new, cut = score, score % 0.5 ~= 0
+if field ~= ARGV[1] and (not cut or field == ARGV[1] or java and (i > 1 or not false)) then
+if highest then
+chain = chain + math.max(score - highest, java and math.min(score - last, 300000) or 0, 0)
+elseif java then
+chain = math.max(chain, score)
+end
+new, cut = chain, false
+end
+last, highest = score, score % 0.5 ~= 0 and highest or math.max(highest or score, score)
+new = math.ceil(new) - (cut and (mixed and 0.75 or 0.25) or mixed and 0 or 0.5)
+if new ~= score and field ~= ARGV[1] then
+put[#put + 1] = new
+put[#put + 1] = field
+end
+end
+end
+chain = math.ceil(chain)
+for i = 1, #put, 1000 do
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+end
+end
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], ARGV[1])
-local floor = now + tonumber(ARGV[2]) + wait
-local others = redis.call('zrange', KEYS[3], 0, -1, 'withscores')
-for i = 1, #others, 2 do
-local score = tonumber(others[i + 1])
-redis.call('zadd', KEYS[3], math.max(score - wait, math.min(score, floor)), others[i])
-end
 end
 else
 local left = redis.call('pttl', KEYS[1])
@@ -1261,54 +1305,88 @@ end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {1, token, 0}
+return {1, token, 0, 0}
 end
-local left = 0
-if not free then
-left = redis.call('pttl', KEYS[1])
-if left >= 0 then
-left = math.max(left, 1)
-end
-end
+left = free and 0 or left >= 0 and math.max(left, 1) or left
+local new = 0
 if wait > 0 then
-local base = now + math.max(left, 0)
-local score = head and redis.call('zscore', KEYS[3], ARGV[1])
-if not score then
-local last = head and redis.call('zscore', KEYS[3], redis.call('lindex', KEYS[2], -1))
-if last then
-base = math.max(base, tonumber(last))
+local mixed, stands, chain = false, false, now + 300000
+local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
+local tail = redis.call('lindex', KEYS[2], -1)
+local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
+local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
+if not ours and '' == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
+mixed, chain = true, math.max(chain, math.ceil(ends))
+elseif not ours then
+local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
+for i = 1, #times, 2 do
+scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
 end
-redis.call('zadd', KEYS[3], base + wait, ARGV[1])
+local highest, last
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
+local score, java = scores[field], string.find(field, form)
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
+if score then
+local new, cut = score, score % 0.5 ~= 0
+if field ~= '' and (not cut or field == ARGV[1] or java and (i > 1 or not free)) then
+if highest then
+chain = chain + math.max(score - highest, java and math.min(score - last, 300000) or 0, 0)
+elseif java then
+chain = math.max(chain, score)
+end
+new, cut = chain, false
+end
+last, highest = score, score % 0.5 ~= 0 and highest or math.max(highest or score, score)
+new = math.ceil(new) - (cut and (mixed and 0.75 or 0.25) or mixed and 0 or 0.5)
+if new ~= score and field ~= '' then
+put[#put + 1] = new
+put[#put + 1] = field
+end
+end
+end
+chain = math.ceil(chain)
+for i = 1, #put, 1000 do
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+end
+end
+local place = mixed and chain + math.min(wait, 300000) or now + math.max(left, 0) + wait - 0.5
+if redis.call('zadd', KEYS[3], 'nx', place, ARGV[1]) == 1 then
+new = head == ARGV[1] and 0 or 1
+elseif mixed then
+new = stands and 0 or 1
+if new == 1 then
+redis.call('zadd', KEYS[3], place, ARGV[1])
+end
+elseif not head or tonumber(redis.call('zscore', KEYS[3], ARGV[1])) < place - wait / 8 then
+redis.call('zadd', KEYS[3], place, ARGV[1])
+stands = head == ARGV[1]
+for _, field in ipairs(stands and {} or redis.call('lrange', KEYS[2], 0, -1)) do
+stands = stands or field == ARGV[1]
+end
+new = stands and 0 or 1
+end
+if new == 1 then
 redis.call('rpush', KEYS[2], ARGV[1])
 head = head or ARGV[1]
-score = base + wait
-elseif tonumber(score) < base + wait then
-local place = 1
-if head ~= ARGV[1] then
-local queue = redis.call('lrange', KEYS[2], 0, -1)
-while place <= #queue and queue[place] ~= ARGV[1] do
-place = place + 1
 end
-if place > #queue then
-redis.call('rpush', KEYS[2], ARGV[1])
-end
-end
-score = base + wait * place
-redis.call('zadd', KEYS[3], score, ARGV[1])
-end
-local keep = tonumber(score) - now + 3600000
+local keep = math.ceil(place) - now + 3600000
 if redis.call('pttl', KEYS[3]) < keep then
-redis.call('pexpire', KEYS[2], keep)
-redis.call('pexpire', KEYS[3], keep)
+redis.call('pexpire', KEYS[2], keep + 600000)
+redis.call('pexpire', KEYS[3], keep + 600000)
 end
+java = java or mixed
 end
-if head == ARGV[1] or left < 0 then
-return {0, left, left}
-end
+local often = java and tonumber(ARGV[6]) or 1e13
 if not free then
-return {0, left, left + math.ceil(ARGV[6] / 10)}
+local look = left
+if head ~= ARGV[1] and left >= 0 then
+look = left + math.ceil(ARGV[6] / 10)
 end
-local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
+return {0, left, look < 0 and java and often or math.min(look, often), new}
+end
+if head == ARGV[1] then
+return {0, 0, 0, new}
+end
 local limit = now + tonumber(ARGV[6])
 local silent = {}
 local places = ARGV[7] == '1' and math.huge or 64
@@ -1318,20 +1396,20 @@ local field = redis.call('lindex', KEYS[2], i)
 if not field or field == ARGV[1] then
 break
 end
-local score = redis.call('zscore', KEYS[3], field)
+local score = math.min(tonumber(redis.call('zscore', KEYS[3], field) or 1e13), 1e13)
 if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 and ARGV[7] == '1' then
 if i == 0 then
 local patience = 5 * tonumber(ARGV[6])
-if not score or tonumber(score) > now + patience then
-redis.call('zadd', KEYS[3], now + patience, field)
+if score > now + patience then
+redis.call('zadd', KEYS[3], now + patience - (score % 1 >= 0.5 and 0.25 or 0.75), field)
 end
-return {0, 0, patience}
+return {0, 0, math.min(patience, often), new}
 end
 break
 end
-local waits = string.find(field, java)
-if not score or tonumber(score) > limit and (i == 0 or not waits) then
-redis.call('zadd', KEYS[3], limit, field)
+local waits = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
+if score > limit and (i == 0 or not waits) then
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), field)
 local client = ARGV[7] == '1' and not waits and string.match(field, '^.*:')
 if client then
 silent[client] = true
@@ -1340,21 +1418,22 @@ end
 i = i + 1
 end
 for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
+if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
 if count[2] == 0 then
-redis.call('zadd', KEYS[3], limit, other)
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), other)
 end
 end
 end
 local score = redis.call('zscore', KEYS[3], head)
 if score then
-limit = math.min(limit, math.max(tonumber(score), now + 1))
+limit = math.min(limit, math.max(math.ceil(score), now + 1))
 end
-return {0, 0, limit - now}`
+return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "2d60099087ce7ca00d54832290ec7eb0b97ef453"
+const FairAcquireSHA = "35a5387c761c3403a4848c07180b295f39f8b8a3"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -1362,85 +1441,119 @@ const FairAcquireSHA = "2d60099087ce7ca00d54832290ec7eb0b97ef453"
 //	arguments: owner string, wait ms, absence ms, counts bool, publish string
 //	reply:     int  0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 //
-// Takes an owner out of the queue, and releases the lock if the owner holds it. The places
-// behind it need not wait for it any more: their scores go down by its wait, yet not
-// below what a first place would get. If the lock is free and the owner was
-// first, the next is told, as by fair_release. A key that is no lock is not held.
+// Takes an owner out of the queue, where it asked for a place (wait is not 0), and releases the lock if the owner
+// holds it. If the lock is free and the owner was first, the next is told, as by fair_release. A
+// key that is no lock is not held, and one that is no queue has no place.
 const FairLeaveSource = `local out = 0
-if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
-redis.call('hdel', KEYS[1], ARGV[1])
+if redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
 out = 2
 end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local first = false
-if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
-out = out + 1
-local queue = redis.call('lrange', KEYS[2], 0, -1)
-first = queue[1] == ARGV[1]
-local behind = false
-local floor = now + math.max(redis.call('pttl', KEYS[1]), 0) + tonumber(ARGV[2])
-for i = 1, #queue do
-if queue[i] == ARGV[1] then
-behind = true
-elseif behind then
-local score = tonumber(redis.call('zscore', KEYS[3], queue[i]) or now)
-redis.call('zadd', KEYS[3], math.max(score - tonumber(ARGV[2]), math.min(score, floor)), queue[i])
+local head = ARGV[2] ~= '0' and redis.pcall('lindex', KEYS[2], 0)
+if type(head) == 'string' and type(redis.pcall('zscore', KEYS[3], ARGV[1])) == 'string' then
+local mixed, stands, chain = false, false, now + 300000
+local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
+local tail = redis.call('lindex', KEYS[2], -1)
+local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
+local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
+if not ours and ARGV[1] == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
+mixed, chain = true, math.max(chain, math.ceil(ends))
+elseif not ours then
+local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
+for i = 1, #times, 2 do
+scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
+end
+local highest, last
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
+local score, java = scores[field], string.find(field, form)
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
+if score then
+local new, cut = score, score % 0.5 ~= 0
+if field ~= ARGV[1] and (not cut or field == ARGV[1] or java and (i > 1 or not true)) then
+if highest then
+chain = chain + math.max(score - highest, java and math.min(score - last, 300000) or 0, 0)
+elseif java then
+chain = math.max(chain, score)
+end
+new, cut = chain, false
+end
+last, highest = score, score % 0.5 ~= 0 and highest or math.max(highest or score, score)
+new = math.ceil(new) - (cut and (mixed and 0.75 or 0.25) or mixed and 0 or 0.5)
+if new ~= score and field ~= ARGV[1] then
+put[#put + 1] = new
+put[#put + 1] = field
 end
 end
+end
+chain = math.ceil(chain)
+for i = 1, #put, 1000 do
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+end
+end
+redis.call('zrem', KEYS[3], ARGV[1])
 redis.call('lrem', KEYS[2], 0, ARGV[1])
+out = out + 1
 end
-if out ~= 2 and out ~= 3 and not (first and redis.call('exists', KEYS[1]) == 0) then
+if out < 2 and not (out == 1 and head == ARGV[1] and redis.call('exists', KEYS[1]) == 0) then
 return out
 end
 local limit, alone = now + tonumber(ARGV[3]), false
-if ARGV[4] == '0' then
-local queue = redis.call('lrange', KEYS[2], 0, 63)
-local client = queue[1] and string.match(queue[1], '^.*:')
-for i, field in ipairs(queue) do
+local head = redis.pcall('lindex', KEYS[2], 0)
+local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
+local told, silent = ARGV[4] == '0', {}
+if type(head) ~= 'string' or type(score) == 'table' then
+told, alone = true, true
+elseif told then
+local client = string.match(head, '^.*:')
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 63)) do
 if i == 1 or string.match(field, '^.*:') ~= client then
 redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
 if i > 1 then
 break
 end
-if tonumber(redis.call('zscore', KEYS[3], field) or limit + 1) < limit then
-redis.call('zadd', KEYS[3], limit, field)
+score = math.min(tonumber(score or 1e13), 1e13)
+if score < limit then
+redis.call('zadd', KEYS[3], limit - (1 - score % 1) % 1, field)
 end
 end
 end
-alone = #queue == 0
 end
-local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-local i, told, silent = 0, ARGV[4] == '0', {}
+local i, field = 0, head
 while not told do
-local field = redis.call('lindex', KEYS[2], i)
-if not field then
-alone = true
-break
-end
-local score = tonumber(redis.call('zscore', KEYS[3], field) or limit + 1)
+local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
+score = math.min(tonumber(score or 1e13), 1e13)
 told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
 if told and score < limit then
-redis.call('zadd', KEYS[3], limit, field)
-elseif not told and score > limit and (i == 0 or not string.find(field, java)) then
-redis.call('zadd', KEYS[3], limit, field)
-local client = not string.find(field, java) and string.match(field, '^.*:')
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
+elseif not told and score > limit and (i == 0 or not java) then
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), field)
+local client = not java and string.match(field, '^.*:')
 if client then
 silent[client] = true
 end
 end
-if not told and i == 0 and score <= now then
+if not told then
+if i == 0 and score <= now then
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], field)
 else
 i = i + 1
 end
+field = redis.call('lindex', KEYS[2], i)
+if not field then
+alone = true
+break
+end
+score = redis.call('zscore', KEYS[3], field)
+end
 end
 for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
+if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
 if count[2] == 0 then
-redis.call('zadd', KEYS[3], limit, other)
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), other)
 end
 end
 end
@@ -1547,7 +1660,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "4bdeab0b487f3e7ed7a95afc66e50a47439bc998"
+const FairLeaveSHA = "cba272d6ca356d7d6ef282e58ee0dc8e75171b9f"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1557,65 +1670,75 @@ const FairLeaveSHA = "4bdeab0b487f3e7ed7a95afc66e50a47439bc998"
 //
 // Sets the hold count of an owner to keep; at zero the lock is free, and a waiter is told (see
 // include/tell_next.lua). The lease's time is left alone.
-const FairReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+const FairReleaseSource = `if ARGV[2] ~= '0' then
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-if ARGV[2] ~= '0' then
 redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
 redis.call('exists', KEYS[1])
 return 1
 end
-redis.call('hdel', KEYS[1], ARGV[1])
+if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
+return 0
+end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limit, alone = now + tonumber(ARGV[3]), false
-if ARGV[4] == '0' then
-local queue = redis.call('lrange', KEYS[2], 0, 63)
-local client = queue[1] and string.match(queue[1], '^.*:')
-for i, field in ipairs(queue) do
+local head = redis.pcall('lindex', KEYS[2], 0)
+local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
+local told, silent = ARGV[4] == '0', {}
+if type(head) ~= 'string' or type(score) == 'table' then
+told, alone = true, true
+elseif told then
+local client = string.match(head, '^.*:')
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 63)) do
 if i == 1 or string.match(field, '^.*:') ~= client then
 redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
 if i > 1 then
 break
 end
-if tonumber(redis.call('zscore', KEYS[3], field) or limit + 1) < limit then
-redis.call('zadd', KEYS[3], limit, field)
+score = math.min(tonumber(score or 1e13), 1e13)
+if score < limit then
+redis.call('zadd', KEYS[3], limit - (1 - score % 1) % 1, field)
 end
 end
 end
-alone = #queue == 0
 end
-local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-local i, told, silent = 0, ARGV[4] == '0', {}
+local i, field = 0, head
 while not told do
-local field = redis.call('lindex', KEYS[2], i)
-if not field then
-alone = true
-break
-end
-local score = tonumber(redis.call('zscore', KEYS[3], field) or limit + 1)
+local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
+score = math.min(tonumber(score or 1e13), 1e13)
 told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
 if told and score < limit then
-redis.call('zadd', KEYS[3], limit, field)
-elseif not told and score > limit and (i == 0 or not string.find(field, java)) then
-redis.call('zadd', KEYS[3], limit, field)
-local client = not string.find(field, java) and string.match(field, '^.*:')
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
+elseif not told and score > limit and (i == 0 or not java) then
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), field)
+local client = not java and string.match(field, '^.*:')
 if client then
 silent[client] = true
 end
 end
-if not told and i == 0 and score <= now then
+if not told then
+if i == 0 and score <= now then
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], field)
 else
 i = i + 1
 end
+field = redis.call('lindex', KEYS[2], i)
+if not field then
+alone = true
+break
+end
+score = redis.call('zscore', KEYS[3], field)
+end
 end
 for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
+if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
 if count[2] == 0 then
-redis.call('zadd', KEYS[3], limit, other)
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), other)
 end
 end
 end
@@ -1722,7 +1845,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "2e1d872dd95f0c068d94401ebbe5df95c37bde58"
+const FairReleaseSHA = "5d3db36f4d45f2428f8d619d41831c95f4d8327f"
 
 // ForceReleaseSource is force_release.lua.
 //

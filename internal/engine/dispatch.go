@@ -59,6 +59,7 @@ func (s *store) renew(ctx context.Context, kinds []backend.Kind, in []backend.Re
 type reply struct {
 	backend.AcquireReply
 	AskAfter  time.Duration // for fair locks and under another owner
+	Joined    bool          // a fair lock's queue, by this request
 	Available int64         // permits
 	Claimed   bool          // by a waiting writer
 	Absent    bool          // the owner that was to be entered under
@@ -82,7 +83,7 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 		return ofEnter(x), raised(err, ofEnter)
 	case c.Family == backend.KindFair:
 		x, err := s.can.Fair.Acquire(ctx, backend.FairRequest{AcquireRequest: q, Wait: c.place})
-		return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter}, err
+		return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Joined: x.Joined}, err
 	case c.Family == backend.KindSemaphore:
 		x, err := s.can.Semaphores.Acquire(ctx, backend.PermitRequest{Name: q.Name, Owner: q.Owner, Lease: q.Lease})
 		return reply{AcquireReply: x.AcquireReply, Available: x.Available}, err
