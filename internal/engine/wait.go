@@ -29,7 +29,7 @@ const (
 )
 
 // recheckAfter is when an enrolled waiter asks next though nothing tells it to.
-func recheckAfter() time.Duration { return recheck + rand.N(recheck/2) - recheck/4 }
+func recheckAfter() time.Duration { return recheck + rand.N(recheck/5) - recheck/10 }
 
 // Answer is what the store said to a waiter.
 type Answer struct {
