@@ -71,6 +71,10 @@ bench: deps ## ours and others side by side, a quarter of an hour, written to do
 	test/bench/peers
 	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h -docs ../../docs .
 
+.PHONY: shares
+shares: deps ## what Java's threads get of a lock that goroutines wait for too, and how long they wait: 5 runs a row
+	cd test/interop && go test -count=1 -v -timeout 60m -run TestShares -shares 3s -shares.runs 5 .
+
 .PHONY: bench-compare
 bench-compare: deps ## the working tree against revision BASE, in turns: rates, commands, allocations; COMPARE=-quick tries it
 	test/bench/compare $(BASE) $(COMPARE)

@@ -27,7 +27,7 @@ type QueueStore interface {
 type EnrolRequest struct {
 	AcquireRequest
 	Entry uint64
-	// Heard tells that the session has told Released since it told Next: a foreign client has had the lock.
+	// Heard tells that the session has told Released since it told First: a foreign client has had the lock.
 	Heard bool
 	// Polls, if it is not zero, is how soon the session asks again by itself: it watches nothing, is told
 	// nothing, and the lock is reserved for it for two such times.
@@ -65,9 +65,10 @@ type ServeRequest struct {
 type ServeReply struct {
 	// Held tells whether the owner held the lock when the request arrived. It does not any more.
 	Held bool
-	// Granted tells that Next holds it, with Token where Fenced.
+	// Granted tells that Next holds it, with Token where Fenced, and Foreign as in EnrolReply.
 	Granted bool
 	Token   int64
+	Foreign bool
 	// Enrolled tells that it was released, and that the session, which watches the topic, will be told when it is to
 	// ask.
 	Enrolled bool

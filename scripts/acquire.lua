@@ -9,9 +9,9 @@
 -- connection wrote, which the first time was perhaps another; and a server that may not write any more does
 -- not grant. A record without a time, half made, gets one. A lock that is free and has a queue is reserved
 -- for the first there.
---! include queue_of lock=KEYS[1]
-local held = redis.pcall('exists', KEYS[1], queue)
-if held == 0 or type(held) == 'table' and redis.call('exists', KEYS[1]) == 0 then
+local free
+--! include look lock=KEYS[1] free=free
+if free then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   return 0
@@ -23,21 +23,7 @@ if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 end
 --! include not_read_write
 local left = redis.call('pttl', KEYS[1])
-if left == -2 then
-  local served = false
-  --! include channel_of lock=KEYS[1]
-  --! include serve_queue lock=KEYS[1] queue=queue channel=channel asker='' heard=false freed=false served=served
-  if not served then
-    redis.call('hset', KEYS[1], ARGV[1], 1)
-    redis.call('pexpire', KEYS[1], ARGV[2])
-    return 0
-  end
-  left = redis.call('pttl', KEYS[1])
-  if left == -2 then
-    return 20 -- a window
-  end
-end
 if left < 0 then
-  return -1
+  return left == -2 and 20 or -1 -- -2: a window
 end
 return math.max(left, 1)

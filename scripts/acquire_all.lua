@@ -15,14 +15,7 @@ local reply, free, granted = {}, {}, true
 for i = 1, #KEYS / 2 do
   local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
   reply[i] = 0
-  free[i] = redis.call('exists', lock) == 0
-  --! include queue_of lock=lock
-  if free[i] and redis.pcall('exists', queue) == 1 then
-    local served = false
-    --! include channel_of lock=lock
-    --! include serve_queue lock=lock queue=queue channel=channel asker='' heard=false freed=false served=served
-    free[i] = not served
-  end
+  --! include look lock=lock free=free[i]
   if not free[i] then
     local held = redis.pcall('hexists', lock, owner)
     if type(held) == 'table' then

@@ -8,21 +8,11 @@
 -- As acquire, and draws a fencing token: larger than every token that this lock
 -- gave out before. A missing counter starts at the server's time in ms, so that
 -- a flushed store does not start again below tokens that are out.
---! include queue_of lock=KEYS[1]
-local free = redis.call('exists', KEYS[1]) == 0
-if free and redis.pcall('exists', queue) == 1 then
-  local served = false
-  --! include channel_of lock=KEYS[1]
-  --! include serve_queue lock=KEYS[1] queue=queue channel=channel asker='' heard=false freed=false served=served
-  free = not served
-end
+local free
+--! include look lock=KEYS[1] free=free
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   --! include not_read_write
-  local left = redis.call('pttl', KEYS[1])
-  if left < 0 then
-    return {left == -2 and 20 or -1, 0}
-  end
-  return {math.max(left, 1), 0}
+  --! include refuse_pair second=0
 end
 -- The token first: where it cannot be drawn, nothing is locked.
 local token

@@ -30,13 +30,9 @@ local left = begun + tonumber(ARGV[3]) - now
 if left > 0 then
   return {left, 1}
 end
---! include queue_of lock=KEYS[1]
-local served = redis.call('exists', KEYS[1]) == 1
-if not served and redis.pcall('exists', queue) == 1 then
-  --! include channel_of lock=KEYS[1]
-  --! include serve_queue lock=KEYS[1] queue=queue channel=channel asker='' heard=false freed=false served=served
-end
-if not served then
+local free
+--! include look lock=KEYS[1] free=free
+if free then
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   --! include read_back track=ARGV[5] lock=KEYS[1]

@@ -65,15 +65,11 @@ if #gone > 0 then
     redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
   end
   if left == 0 then
-    --! include queue_of lock=KEYS[1]
     local served = false
-    if redis.pcall('exists', queue) == 1 then
-      --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[3] asker='' heard=false freed=true served=served
-    end
+    --! include tell_waiters lock=KEYS[1] channel=KEYS[3] publish=ARGV[3] served=served
     if not served then
-      redis.call(ARGV[3], KEYS[3], '0')
+      --! include tell_queue_head queue=KEYS[4] publish=ARGV[3] channel=KEYS[3]
     end
-    --! include tell_queue_head queue=KEYS[4] publish=ARGV[3] channel=KEYS[3]
   end
 end
 redis.call('exists', KEYS[1]) -- so that a connection that tracks hears of what it still holds

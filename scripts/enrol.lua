@@ -39,7 +39,7 @@ if not mine and not free and not reserved then
     local fields = redis.pcall('hgetall', round)
     for i = 1, #fields, 2 do
       if fields[i] == 'window' then
-        left = (tonumber(fields[i + 1]) or 0) - now[1] * 1000 - math.floor(now[2] / 1000)
+        left = math.ceil((tonumber(fields[i + 1]) or 0) - now[1] * 1000 - now[2] / 1000)
       end
     end
     left = math.min(math.max(left, 1), 200)
@@ -62,7 +62,8 @@ if not mine and not free and not reserved then
       last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
       if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then -- an owner of Redisson's: the window was used
         last = true
-        redis.pcall('hset', round, 'window', 0, 'length', 20, 'misses', 0, 'foreign', now[1] * 1000 + 10000)
+        redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
+        redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
         redis.pcall('pexpire', round, 60000)
       end
     end
@@ -88,10 +89,6 @@ else
   end
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
-local foreign = 0
-if string.sub(ARGV[5], 1, 1) ~= 'n' then
-  local numsub = string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub'
-  local count = redis.pcall('pubsub', numsub, KEYS[4], KEYS[4] .. ':mortise')
-  foreign = count[4] and count[2] > count[4] and 1 or 0
-end
-return {1, token, foreign}
+local foreign, fair = 0
+--! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair
+return {1, token, foreign > 0 and 1 or 0}

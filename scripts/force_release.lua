@@ -13,17 +13,13 @@ if several == 0 then
 end
 --! include not_read_write
 local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
---! include queue_of lock=KEYS[1]
 local served = false
 redis.call('del', KEYS[1])
 for i = 1, math.min(#owners, 128), 2 do
   redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
-if redis.pcall('exists', queue) == 1 then
-  --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[2] asker='' heard=false freed=true served=served
-end
+--! include tell_waiters lock=KEYS[1] channel=KEYS[2] publish=ARGV[1] served=served
 if not served then
-  redis.call(ARGV[1], KEYS[2], '0')
   --! include tell_queue_head queue=KEYS[3] publish=ARGV[1] channel=KEYS[2]
 end
 return 1

@@ -16,14 +16,8 @@ if ARGV[2] == '0' then
   if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
     return 0
   end
-  --! include queue_of lock=KEYS[1]
   local served = false
-  if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
-    --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[2] asker='' heard=false freed=true served=served
-  end
-  if not served then
-    redis.call(ARGV[3], KEYS[2], '0')
-  end
+  --! include tell_waiters lock=KEYS[1] channel=KEYS[2] publish=ARGV[3] served=served
   return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then

@@ -27,13 +27,7 @@ for i = 1, #KEYS / 2 do
     -- Not del: a read lock that Redisson granted over this one, as it does, is not ours.
     redis.call('hdel', lock, owner)
     local channel, served = KEYS[2 * i], false
-    --! include queue_of lock=lock
-    if redis.pcall('exists', queue) == 1 and redis.call('exists', lock) == 0 then
-      --! include serve_queue lock=lock queue=queue channel=channel asker='' heard=false freed=true served=served
-    end
-    if not served then
-      redis.call(ARGV[1], channel, '0')
-    end
+    --! include tell_waiters lock=lock channel=channel publish=ARGV[1] served=served
   end
 end
 return held

@@ -61,12 +61,110 @@ var All = []Script{
 // connection wrote, which the first time was perhaps another; and a server that may not write any more does
 // not grant. A record without a time, half made, gets one. A lock that is free and has a queue is reserved
 // for the first there.
-const AcquireSource = `local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
+const AcquireSource = `local free
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local held = redis.pcall('exists', KEYS[1], queue)
-if held == 0 or type(held) == 'table' and redis.call('exists', KEYS[1]) == 0 then
+local there = redis.pcall('exists', KEYS[1], queue)
+free = there == 0
+if not free and redis.call('exists', KEYS[1]) == 0 then
+local served = false
+local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+channel = 'redisson_lock__channel:' .. KEYS[1]
+end
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+local time = redis.call('time')
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
+for i = 1, #fields, 2 do
+local n = tonumber(fields[i + 1])
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+end
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
+served = true
+if false and first ~= 'n' then
+tell(first, 'n' .. math.ceil(window - now) .. ':')
+end
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+end
+local entries = #redis.pcall('zrange', queue, 0, 7)
+window, releases = 0, releases + (false and 1 or 0)
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
+end
+if first ~= '' then
+tell(first, 'n' .. length .. ':')
+end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
+redis.pcall('pexpire', round, 60000)
+end
+for i = 1, served and 0 or 16 do
+first = redis.pcall('zrange', queue, 0, 0)[1]
+if first then
+redis.call('zrem', queue, first)
+end
+if not first or first == '' then
+break
+end
+local told = tell(first, 'r')
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and kept['polls:' .. first] or 0
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+served = true
+end
+local second = redis.call('zrange', queue, 0, 0)[1]
+if second then
+tell(second, 'n1000:')
+end
+break
+end
+end
+free = not served
+end
+if free then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 return 0
@@ -80,110 +178,13 @@ if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local left = redis.call('pttl', KEYS[1])
-if left == -2 then
-local served = false
-local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
-if string.find(KEYS[1], '{', 1, true) then
-channel = 'redisson_lock__channel:' .. KEYS[1]
-end
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
-local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
-end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
-window, pause = 0, 0
-end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
-end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
-served = true
-if false and first ~= 'n' then
-redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
-end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
-length, misses = math.min(2 * length, 200), misses + 1
-if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
-end
-end
-window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zrange', queue, 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, channel, '00')
-if waiting then
-redis.pcall(say, channel .. ':' .. waiting, '0')
-end
-if first ~= '' then
-redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
-end
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
-redis.pcall('pexpire', round, 60000)
-end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
-end
-if not first or first == '' then
-break
-end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
-told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
-if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
-served = true
-end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
-end
-break
-end
-end
-if not served then
-redis.call('hset', KEYS[1], ARGV[1], 1)
-redis.call('pexpire', KEYS[1], ARGV[2])
-return 0
-end
-left = redis.call('pttl', KEYS[1])
-if left == -2 then
-return 20
-end
-end
 if left < 0 then
-return -1
+return left == -2 and 20 or -1
 end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "4964372415551fbbc38f6bb37fac57c40238bcee"
+const AcquireSHA = "513f4fdfbca5ed817fa377726747a5051030d176"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -200,71 +201,81 @@ const AcquireAllSource = `local reply, free, granted = {}, {}, true
 for i = 1, #KEYS / 2 do
 local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
 reply[i] = 0
-free[i] = redis.call('exists', lock) == 0
 local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-if free[i] and redis.pcall('exists', queue) == 1 then
+local there = redis.pcall('exists', lock, queue)
+free[i] = there == 0
+if not free[i] and redis.call('exists', lock) == 0 then
 local served = false
 local channel = 'redisson_lock__channel:{' .. lock .. '}'
 if string.find(lock, '{', 1, true) then
 channel = 'redisson_lock__channel:' .. lock
 end
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if false and first ~= 'n' then
-redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zrange', queue, 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, channel, '00')
-if waiting then
-redis.pcall(say, channel .. ':' .. waiting, '0')
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -275,19 +286,17 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
@@ -344,7 +353,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "208e92295e22ef4e7b09a83e930c877dbd6c54f6"
+const AcquireAllSHA = "168d6ce1e62e559db96c5d9651acce1276e1a535"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -355,71 +364,82 @@ const AcquireAllSHA = "208e92295e22ef4e7b09a83e930c877dbd6c54f6"
 // As acquire, and draws a fencing token: larger than every token that this lock
 // gave out before. A missing counter starts at the server's time in ms, so that
 // a flushed store does not start again below tokens that are out.
-const AcquireFencedSource = `local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
+const AcquireFencedSource = `local free
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local free = redis.call('exists', KEYS[1]) == 0
-if free and redis.pcall('exists', queue) == 1 then
+local there = redis.pcall('exists', KEYS[1], queue)
+free = there == 0
+if not free and redis.call('exists', KEYS[1]) == 0 then
 local served = false
 local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if false and first ~= 'n' then
-redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zrange', queue, 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, channel, '00')
-if waiting then
-redis.pcall(say, channel .. ':' .. waiting, '0')
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -430,19 +450,17 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
@@ -475,7 +493,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "38e835d8ba6c8327219f5b6bb00b41c4f34e985a"
+const AcquireFencedSHA = "25be6296ec6362d38aeeea35aed0a6dc37c27a0d"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -507,70 +525,82 @@ local left = begun + tonumber(ARGV[3]) - now
 if left > 0 then
 return {left, 1}
 end
+local free
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local served = redis.call('exists', KEYS[1]) == 1
-if not served and redis.pcall('exists', queue) == 1 then
+local there = redis.pcall('exists', KEYS[1], queue)
+free = there == 0
+if not free and redis.call('exists', KEYS[1]) == 0 then
+local served = false
 local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if false and first ~= 'n' then
-redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zrange', queue, 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, channel, '00')
-if waiting then
-redis.pcall(say, channel .. ':' .. waiting, '0')
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -581,25 +611,24 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
 end
+free = not served
 end
-if not served then
+if free then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 if ARGV[5] == '1' then
@@ -612,12 +641,12 @@ return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local left = redis.call('pttl', KEYS[1])
 if left < 0 then
-return {-1, 0}
+return {left == -2 and 20 or -1, 0}
 end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "8e237b09ce49c876a5107679e636c9781d5219c2"
+const AgedAcquireSHA = "6843ea5df0accb15f83405d126103abf31c3d4a6"
 
 // CountSource is count.lua.
 //
@@ -814,66 +843,75 @@ if top then
 redis.call(ARGV[3], KEYS[3] .. ':under:' .. top, '0')
 end
 if left == 0 then
+local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local served = false
-if redis.pcall('exists', queue) == 1 then
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24)
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[3], KEYS[3] .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[3],
+KEYS[3] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if true and first ~= 'n' then
-redis.pcall(say, KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zrange', queue, 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[3], '00')
-if waiting then
-redis.pcall(say, KEYS[3] .. ':' .. waiting, '0')
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3], '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3] .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -884,19 +922,17 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, KEYS[3] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
@@ -905,9 +941,11 @@ end
 if not served then
 redis.call(ARGV[3], KEYS[3], '0')
 end
-local head = redis.call('lindex', KEYS[4], 0)
-if head then
+if not served then
+local head = redis.pcall('lindex', KEYS[4], 0)
+if type(head) == 'string' then
 redis.call(ARGV[3], KEYS[3] .. ':' .. head, '0')
+end
 end
 end
 end
@@ -915,7 +953,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "f19fdeb1ec3e0d8c10491245f7d2486302b4d71e"
+const DelegateReleaseSHA = "6263f2bf2bdc0964f96e866c94c421113be71059"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -978,60 +1016,69 @@ local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 local free = not mine and redis.call('exists', KEYS[1]) == 0
 if free and redis.call('exists', KEYS[2]) == 1 then
 local served = false
-local first = redis.pcall('zrange', KEYS[2], 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = KEYS[2] .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', KEYS[2], 0, 0)[1] or 'n'
+local round, kept = KEYS[2] .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if heard and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not heard then
 served = true
 if false and first ~= 'n' then
-redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if heard then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', KEYS[2], 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zrange', KEYS[2], 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[4], '00')
-if waiting then
-redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4] .. ':' .. fair, '0')
 end
 if first ~= ARGV[5] then
-redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -1042,19 +1089,17 @@ end
 if not first or first == ARGV[5] then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[2], 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, KEYS[4] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
@@ -1076,7 +1121,7 @@ if last then
 local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 if fields[i] == 'window' then
-left = (tonumber(fields[i + 1]) or 0) - now[1] * 1000 - math.floor(now[2] / 1000)
+left = math.ceil((tonumber(fields[i + 1]) or 0) - now[1] * 1000 - now[2] / 1000)
 end
 end
 left = math.min(math.max(left, 1), 200)
@@ -1099,7 +1144,8 @@ for i = 1, #record, 2 do
 last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
 if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
 last = true
-redis.pcall('hset', round, 'window', 0, 'length', 20, 'misses', 0, 'foreign', now[1] * 1000 + 10000)
+redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
+redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
 redis.pcall('pexpire', round, 60000)
 end
 end
@@ -1136,16 +1182,19 @@ end
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
-local foreign = 0
+local foreign, fair = 0
 if string.sub(ARGV[5], 1, 1) ~= 'n' then
-local numsub = string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub'
-local count = redis.pcall('pubsub', numsub, KEYS[4], KEYS[4] .. ':mortise')
-foreign = count[4] and count[2] > count[4] and 1 or 0
+local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-return {1, token, foreign}`
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "126d1555421472282462e68cd6497578b28be563"
+const EnrolSHA = "48577081eb2d23ba566d732644b57dd3f27ba069"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1405,66 +1454,75 @@ end
 end
 end
 if alone then
+local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local served = false
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if true and first ~= 'n' then
-redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zrange', queue, 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[4], '00')
-if waiting then
-redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4] .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -1475,19 +1533,17 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, KEYS[4] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
@@ -1500,7 +1556,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "280ed23c0e9e294c38041aa637f772aa8f7945c6"
+const FairLeaveSHA = "3d23ea96e998e25e4411e0f297175c51db431f5d"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1573,66 +1629,75 @@ end
 end
 end
 if alone then
+local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local served = false
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4], KEYS[4] .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if true and first ~= 'n' then
-redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zrange', queue, 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[4], '00')
-if waiting then
-redis.pcall(say, KEYS[4] .. ':' .. waiting, '0')
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4] .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -1643,19 +1708,17 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, KEYS[4] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
@@ -1668,7 +1731,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "3824964316d58e6b05cc4deaf97884b31a6e4899"
+const FairReleaseSHA = "63566819e4c7cd9f16b54be7355bc1069f6e0350"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1686,70 +1749,79 @@ if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
-local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
-queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
-end
 local served = false
 redis.call('del', KEYS[1])
 for i = 1, math.min(#owners, 128), 2 do
 redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
-if redis.pcall('exists', queue) == 1 then
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
+end
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
+KEYS[2] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if true and first ~= 'n' then
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zrange', queue, 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[2], '00')
-if waiting then
-redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -1760,19 +1832,17 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
@@ -1780,15 +1850,17 @@ end
 end
 if not served then
 redis.call(ARGV[1], KEYS[2], '0')
-local head = redis.call('lindex', KEYS[3], 0)
-if head then
+end
+if not served then
+local head = redis.pcall('lindex', KEYS[3], 0)
+if type(head) == 'string' then
 redis.call(ARGV[1], KEYS[2] .. ':' .. head, '0')
 end
 end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "72b28bca7d9c7292b37e993fd03f8f672f4a1a8e"
+const ForceReleaseSHA = "832d92a40ca0e8cb6b25e504774f46a61aefcd87"
 
 // InspectSource is inspect.lua.
 //
@@ -1977,60 +2049,69 @@ there = 1
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = KEYS[3] .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
+local round, kept = KEYS[3] .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
+KEYS[2] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if false and first ~= 'n' then
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
-local entries = redis.pcall('zrange', KEYS[3], 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or false and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[2], '00')
-if waiting then
-redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
+if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -2041,19 +2122,17 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
@@ -2070,7 +2149,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "3ffae4f01680949958c1cfdb81c7418e0fbfb06d"
+const LeaveQueueSHA = "9f2dec4e07f1a879cbb8dbbac1738d9ec49b95cd"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2800,66 +2879,75 @@ const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
+local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local served = false
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
+KEYS[2] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if true and first ~= 'n' then
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zrange', queue, 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[2], '00')
-if waiting then
-redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -2870,19 +2958,17 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
@@ -2901,7 +2987,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "48ea54feddffc86171e178c14be11f77e51f193c"
+const ReleaseSHA = "3f65861638f9f36f2b463c6a5df21ccc710fe7b8"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2934,60 +3020,69 @@ if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', lock) == 0 then
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if true and first ~= 'n' then
-redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zrange', queue, 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, channel, '00')
-if waiting then
-redis.pcall(say, channel .. ':' .. waiting, '0')
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -2998,19 +3093,17 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
@@ -3024,7 +3117,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "e322b771696c1398f7818c9c359acc5451849461"
+const ReleaseAllSHA = "e4c5679a4e63c02d92ec5c6c0498c48fe93e0ba4"
 
 // RenewSource is renew.lua.
 //
@@ -3829,87 +3922,113 @@ const SemaphoreTakeSHA = "8683ec628f515509100565a5a81fe7d19fad73f4"
 //	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, entry
 //	           string, keep ms
 //	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the
-//	           client's entry is in the queue; 3, token (0 unless fenced): the successor holds it
+//	           client's entry is in the queue; 3, token (0 unless fenced): the successor holds it; 4,
+//	           token: it does, and a foreign client waits
 //
 // Releases the lock and grants it to a successor of the same client in one step, without a message.
-// With yield only if no other client waits; otherwise it is released, as by release, and the
+// With yield only if no other client waits, or those that wait are foreign and it is not their turn (see
+// serve_queue); otherwise it is released, as by release, and the
 // client, which has waiters of its own, gets a place at the end of the queue.
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
-local told = string.sub(ARGV[7], 1, 1)
-local counts, say = told ~= 'n', told == 's' and 'spublish' or 'publish'
-local others = redis.call('hlen', KEYS[1]) > 1
+local out, others = 3, redis.call('hlen', KEYS[1]) > 1
 if ARGV[6] == '1' and not others then
-others = not counts or redis.call('exists', KEYS[3]) == 1
-if not others then
-local numsub = say == 'spublish' and 'shardnumsub' or 'numsub'
-local count = redis.pcall('pubsub', numsub, KEYS[2], KEYS[2] .. ':mortise')
-others = not count[4] or count[2] > count[4]
+others = redis.call('exists', KEYS[3]) == 1
+local foreign, fair = 1
+if string.sub(ARGV[7], 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(ARGV[7], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
+KEYS[2] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if not others and foreign > 0 then
+out = 4
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local round = KEYS[3] .. ':round'
+local kept = redis.pcall('hmget', round, 'releases', 'owed', 'pause')
+local releases, pause = tonumber(kept[1] or 0) or 0, tonumber(kept[3] or 0) or 0
+others = releases + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64) and not (pause > now and pause < now + 4000)
+if not others and type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number' then
+others = true
+end
 end
 end
 if others then
-local out, served, left = 1, false, redis.call('time')
+local served, left = false, redis.call('time')
+out = 1
 redis.call('hdel', KEYS[1], ARGV[1])
 if type(redis.pcall('zadd', KEYS[3], left[1] * 1000000 + left[2], ARGV[7])) ~= 'table' then
 redis.call('pexpire', KEYS[3], ARGV[8])
 out = 2
 end
 if redis.call('exists', KEYS[1]) == 0 then
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = KEYS[3] .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local fields, kept = redis.pcall('hgetall', round), {}
+local now = time[1] * 1000 + time[2] / 1000
+local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
+local round, kept = KEYS[3] .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil
+kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
 window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', KEYS[2], KEYS[2] .. ':mortise')
-foreign = count[4] and count[2] - count[4] or foreign
+local foreign, fair = seen > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
+KEYS[2] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if false and window > 0 then
-window, length, misses = 0, 20, 0
-end
-if window > now then
+fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
+fair = type(fair) == 'string' and fair
+foreign = foreign + (fair and 1 or 0)
+if window > now and not false then
 served = true
 if true and first ~= 'n' then
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif window > 0 or foreign > 0 then
-if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+elseif window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + 1000
+misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
-end
+local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
-local entries = redis.pcall('zrange', KEYS[3], 0, 7)
-if foreign > 0 and now >= pause and (due > 0 or true and releases >= #entries) then
-due = math.min(due > 0 and due or foreign, 8) - 1
-window, releases, served = now + length, 0, true
-redis.pcall(say, KEYS[2], '00')
-if waiting then
-redis.pcall(say, KEYS[2] .. ':' .. waiting, '0')
+if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '00')
+if fair then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
 end
 if first ~= '' then
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+tell(first, 'n' .. length .. ':')
 end
+elseif tenures > 0 then
+owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+tenures, releases = 0, 0
 end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-'releases', releases)
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -3920,26 +4039,24 @@ end
 if not first or first == '' then
 break
 end
-counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local told = redis.pcall(say, KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or not counts or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.min(2 * polls, 100) or 1000)
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-redis.pcall(say, KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+tell(second, 'n1000:')
 end
 break
 end
 end
 end
 if not served then
-redis.call(say, KEYS[2], '0')
+redis.call(string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
 end
 return {out, 0}
 end
@@ -3960,10 +4077,10 @@ redis.call('pexpire', KEYS[1], ARGV[3])
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {3, token}`
+return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "061a5f0189a8098670073e12c7c24e07fe5e3d0f"
+const ServeSHA = "e36e4c315926dd5a43ec2a9e72df1818cfa7ca95"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -11,27 +11,35 @@
 --! arg 6 yield     bool
 --! arg 7 entry     string
 --! arg 8 keep      ms
---! reply ints      0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's entry is in the queue; 3, token (0 unless fenced): the successor holds it
+--! reply ints      0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's entry is in the queue; 3, token (0 unless fenced): the successor holds it; 4, token: it does, and a foreign client waits
 --
 -- Releases the lock and grants it to a successor of the same client in one step, without a message.
--- With yield only if no other client waits; otherwise it is released, as by release, and the
+-- With yield only if no other client waits, or those that wait are foreign and it is not their turn (see
+-- serve_queue); otherwise it is released, as by release, and the
 -- client, which has waiters of its own, gets a place at the end of the queue.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}
 end
-local told = string.sub(ARGV[7], 1, 1)
-local counts, say = told ~= 'n', told == 's' and 'spublish' or 'publish'
-local others = redis.call('hlen', KEYS[1]) > 1 -- a read lock that Redisson granted over this one
+local out, others = 3, redis.call('hlen', KEYS[1]) > 1 -- a read lock that Redisson granted over this one
 if ARGV[6] == '1' and not others then
-  others = not counts or redis.call('exists', KEYS[3]) == 1
-  if not others then
-    local numsub = say == 'spublish' and 'shardnumsub' or 'numsub'
-    local count = redis.pcall('pubsub', numsub, KEYS[2], KEYS[2] .. ':mortise')
-    others = not count[4] or count[2] > count[4]
+  others = redis.call('exists', KEYS[3]) == 1
+  local foreign, fair = 1
+  --! include foreign_clients mark=ARGV[7] channel=KEYS[2] foreign=foreign fair=fair
+  if not others and foreign > 0 then
+    out = 4
+    --! include server_time
+    local round = KEYS[3] .. ':round'
+    local kept = redis.pcall('hmget', round, 'releases', 'owed', 'pause')
+    local releases, pause = tonumber(kept[1] or 0) or 0, tonumber(kept[3] or 0) or 0
+    others = releases + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64) and not (pause > now and pause < now + 4000)
+    if not others and type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number' then
+      others = true
+    end
   end
 end
 if others then
-  local out, served, left = 1, false, redis.call('time')
+  local served, left = false, redis.call('time')
+  out = 1
   redis.call('hdel', KEYS[1], ARGV[1])
   if type(redis.pcall('zadd', KEYS[3], left[1] * 1000000 + left[2], ARGV[7])) ~= 'table' then
     redis.call('pexpire', KEYS[3], ARGV[8])
@@ -41,7 +49,7 @@ if others then
     --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] asker='' heard=false freed=true served=served
   end
   if not served then
-    redis.call(say, KEYS[2], '0')
+    redis.call(string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
   end
   return {out, 0}
 end
@@ -54,4 +62,4 @@ redis.call('hset', KEYS[1], ARGV[2], 1)
 redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('pexpire', KEYS[1], ARGV[3])
 --! include read_back track=ARGV[5] lock=KEYS[1]
-return {3, token}
+return {out, token}

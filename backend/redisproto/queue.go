@@ -166,12 +166,12 @@ func (s queue) served(name string, reply []int64, err error) (backend.ServeReply
 			s.seen.Exclude(name, time.Now())
 		}
 		return backend.ServeReply{}, err
-	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3:
+	case len(reply) != 2 || reply[0] < 0 || reply[0] > 4:
 		return backend.ServeReply{}, strange("serve", reply)
 	}
 	told := s.listens(backend.Topic{Kind: backend.KindLock, Name: name})
 	return backend.ServeReply{
-		Held: reply[0] > 0, Enrolled: reply[0] == 2 && told, Granted: reply[0] == 3, Token: reply[1],
+		Held: reply[0] > 0, Enrolled: reply[0] == 2 && told, Granted: reply[0] >= 3, Token: reply[1], Foreign: reply[0] == 4,
 	}, nil
 }
 

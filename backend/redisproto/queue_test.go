@@ -40,8 +40,8 @@ func waits(t *testing.T, b backend.Backend, name, owner string) *waiter {
 func (w *waiter) enrol(t *testing.T, entry uint64, heard ...bool) backend.EnrolReply {
 	t.Helper()
 	return check.Value(w.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{Entry: entry,
-		Heard: len(heard) > 0, AcquireRequest: backend.AcquireRequest{Name: w.name, Owner: w.owner, Lease: time.Minute,
-			Fenced: w.fenced}})).In(t)
+		Heard: slices.Contains(heard, true), AcquireRequest: backend.AcquireRequest{
+			Name: w.name, Owner: w.owner, Lease: time.Minute, Fenced: w.fenced}})).In(t)
 }
 
 // enters asks for a lock that is held, and gets a place in its queue.
@@ -534,10 +534,12 @@ var garbled = [][]string{
 	{"HSET", "round", "window", "x"},
 	{"HSET", "round", "window", "1", "length", "inf"}, {"HSET", "round", "window", "1", "length", "nan"},
 	{"HSET", "round", "window", "1", "length", "-1e300"}, {"HSET", "round", "window", "1", "misses", "inf"},
-	{"HSET", "round", "window", "1", "misses", "nan", "due", "nan", "releases", "nan", "pause", "nan", "foreign", "nan"},
+	{"HSET", "round", "window", "1", "misses", "nan", "due", "nan", "releases", "nan"},
+	{"HSET", "round", "pause", "nan", "seen", "nan", "tenures", "nan"}, {"HSET", "round", "tenures", "1e300"},
+	{"HSET", "round", "owed", "inf"}, {"HSET", "round", "releases", "-1e300", "owed", "1e300"},
 	{"HSET", "round", "due", "1e300"}, {"HSET", "round", "due", "inf", "length", "1e300"},
 	{"HSET", "round", "due", "-inf"},
-	{"HSET", "round", "pause", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "foreign", "1e300"},
+	{"HSET", "round", "pause", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "seen", "1e300"},
 	{"SET", "fair", "x"}, {"HSET", "fair", "x", "1"}, {"RPUSH", "fair", "\x00:\xff"},
 }
 
@@ -680,7 +682,7 @@ func rounds(t *testing.T, srv *redistest.Server, field string) int64 {
 	if !is {
 		return 0
 	}
-	return check.Value(strconv.ParseInt(value, 10, 64)).In(t)
+	return int64(check.Value(strconv.ParseFloat(value, 64)).In(t))
 }
 
 // Clients of mortise alone have no windows: a release that they wait for leaves no state of any. A client that only
@@ -717,7 +719,8 @@ func TestAWindowIsForForeignClients(t *testing.T) {
 }
 
 // A window that no foreign client uses makes the next twice as long, up to 200 ms. After three of them there is none
-// for a second, and one that is used makes the next short again.
+// for a second, or where no foreign client was seen for sixteen windows' time. One that is used makes the next a quarter
+// shorter.
 func TestWindowsThatAreMissed(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
@@ -728,6 +731,7 @@ func TestWindowsThatAreMissed(t *testing.T) {
 			t.Helper()
 			entry++
 			w.enters(t, entry)
+			do(t, srv, "HSET", roundOf("n"), "pause", "0", "owed", "0")
 			h.frees(t)
 			w.await(t, fmt.Sprint("first n ", entry, " ", time.Duration(length)*time.Millisecond), 1)
 			check.Equal(t, "a window of %d ms", rounds(t, srv, "length"), length)
@@ -736,10 +740,10 @@ func TestWindowsThatAreMissed(t *testing.T) {
 			w.frees(t)
 			h.takes(t)
 		}
-		paused := func(since time.Time) {
+		paused := func(since time.Time, lasts int64) {
 			t.Helper()
 			clock := rounds(t, srv, "pause") - time.Now().UnixMilli()
-			check.ErrorIf(t, clock > 1000 || clock < 1000-time.Since(since).Milliseconds(), "windows pause for %d ms", clock)
+			check.ErrorIf(t, clock > lasts || clock < lasts-time.Since(since).Milliseconds(), "windows pause for %d ms", clock)
 			entry++
 			w.enters(t, entry)
 			h.frees(t)
@@ -749,18 +753,18 @@ func TestWindowsThatAreMissed(t *testing.T) {
 			w.gets(t, entry)
 			w.frees(t)
 			h.takes(t)
-			do(t, srv, "HSET", roundOf("n"), "pause", "0")
 		}
 		window(20)
 		window(40)
 		then := time.Now()
 		window(80)
-		paused(then)
+		paused(then, 16*160)
+		do(t, srv, "HSET", roundOf("n"), "seen", fmt.Sprint(time.Now().UnixMilli()+9000))
 		window(160)
 		window(200)
 		then = time.Now()
 		window(200)
-		paused(then)
+		paused(then, 1000)
 
 		for what, uses := range map[string]func(){
 			"a client that hears of its release": func() {},
@@ -771,17 +775,61 @@ func TestWindowsThatAreMissed(t *testing.T) {
 		} {
 			entry++
 			w.enters(t, entry)
+			do(t, srv, "HSET", roundOf("n"), "pause", "0", "owed", "0", "length", "200")
 			h.frees(t)
 			check.Equal(t, what+": a window of %d ms", rounds(t, srv, "length"), 200)
 			uses()
 			do(t, srv, "DEL", "n")
 			r := w.enrol(t, entry, true)
 			check.ErrorIf(t, !r.Granted, "%s: after Redisson's tenure: %+v", what, r)
-			check.Equal(t, what+": the next window has %d ms", rounds(t, srv, "length"), 20)
+			check.Equal(t, what+": the next window has %d ms", rounds(t, srv, "length"), 150)
 			check.Equal(t, what+": %d windows were missed", rounds(t, srv, "misses"), 0)
 			w.frees(t)
 			h.takes(t)
-			do(t, srv, "HSET", roundOf("n"), "length", "200")
+		}
+	})
+}
+
+// An entry is served as often as a foreign client was seen to be. Until then a lock goes on within its client by one
+// command, which tells of the foreign one.
+func TestATurnHasAsManyTenuresAsTheForeignOne(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		listen(t, srv, "redisson_lock__channel:{n}")
+		serve := func(i int) backend.ServeReply {
+			t.Helper()
+			next := fmt.Sprint("w:", i)
+			r := check.Value(w.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: w.owner,
+				Next: next, Lease: time.Minute, Fenced: fenced, Yield: true, Entry: 7})).In(t)
+			w.owner = next
+			return r
+		}
+		for _, seen := range []int{1, 2, 3, 8, 20} {
+			w.enters(t, 7)
+			do(t, srv, "HSET", roundOf("n"), "pause", "0", "owed", "0")
+			h.frees(t) // a window
+			for i := range seen {
+				do(t, srv, "HSET", "n", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+				r := w.enrol(t, 7, i > 0)
+				check.FatalIf(t, r.Granted, "granted, and a foreign client has it")
+				do(t, srv, "DEL", "n")
+			}
+			r := w.enrol(t, 7, true)
+			check.FatalIf(t, !r.Granted || !r.Foreign, "%+v; want it granted, with foreign waiters", r)
+			for i := range min(seen, 8) - 1 {
+				reply := serve(i)
+				check.ErrorIf(t, !reply.Granted || !reply.Foreign, "%d of %d: %+v; want it granted, with foreign waiters",
+					i, seen, reply)
+			}
+			reply := serve(100)
+			check.ErrorIf(t, reply.Granted || !reply.Held || !reply.Enrolled, "%d seen: %+v; want it released for all",
+				seen, reply)
+			do(t, srv, "DEL", roundOf("n"))
+			w.owner = "w:1"
+			w.gets(t, 7)
+			w.frees(t)
+			h.takes(t)
 		}
 	})
 }

@@ -327,9 +327,7 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 			}
 		}
 		if !c.grant.handed {
-			if n.budget.Refill(n.queue()); c.grant.reply.Foreign {
-				n.budget = 0
-			}
+			n.refill(c.grant.reply.Foreign, now.Mono)
 		}
 	}
 	if c.Family == backend.KindDelegated {

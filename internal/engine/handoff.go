@@ -47,10 +47,11 @@ func newHandoff(t *tenure) *handoff {
 		from: t, to: w, owner: e.OwnerID(), sent: e.Now(),
 		round: n.round, events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
 	}
-	h.isLocal = h.fits(h.sent) && n.budget > 0
+	mayGoOn := n.budget.Left(h.sent.Mono)
+	h.isLocal = h.fits(h.sent) && mayGoOn
 	h.req = backend.ServeRequest{
 		Name: n.topic.Name, Owner: t.Owner, Next: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
-		Yield: n.budget <= 0, Entry: uint64(n.entry),
+		Yield: !mayGoOn, Entry: uint64(n.entry),
 	}
 	// What it tells may arrive before its reply.
 	n.enrolled = n.enrolled || h.req.Yield && e.names.watches.confirmed(n.topic)
@@ -137,7 +138,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 		w.handed = g
 		e.calls.running++
 		if n.budget.Spend(); h.req.Yield {
-			n.budget.Refill(n.queue())
+			n.refill(h.reply.Foreign, e.Now().Mono)
 		}
 	case g.granted || g.late > 0:
 		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}

@@ -71,6 +71,13 @@ func (n *name) queue() *localqueue.Queue {
 	return &n.Queue
 }
 
+// refill gives a tenure that begins its budget, one hold where a client of another library waits.
+func (n *name) refill(foreign bool, now int64) {
+	if n.budget = (localqueue.Budget{}); !foreign {
+		n.budget.Refill(n.queue(), now)
+	}
+}
+
 // first is the waiter that asks the store; nil if nothing waits.
 func (n *name) first() *waiter {
 	if t := n.queue().First(); t != nil {

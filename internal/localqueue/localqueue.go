@@ -8,8 +8,11 @@ import (
 	"github.com/mortise-go/mortise/internal/clock"
 )
 
-// maxBudget bounds how often a record goes on within the process while others wait.
-const maxBudget = 32
+// A record goes on within the process, while others wait, for as often and as long as this.
+const (
+	maxHandoffs = 32
+	maxTenure   = 250 * time.Millisecond
+)
 
 // Queue is the waiters of this process for one name, in the order in which they came. Only the first asks the
 // store, and only when something happened since it last asked: that keeps the number of commands independent of the
@@ -242,16 +245,24 @@ func (q *Queue) Least() int64 {
 	return q.least
 }
 
-// Budget is how many more times a record goes on within the process before others have their turn. It outlives the
-// waiters: a waiter that comes after them does not begin anew.
-type Budget int
+// Budget is how many more times a record goes on within the process before others have their turn, and until when
+// (monotonic). It outlives the waiters: a waiter that comes after them does not begin anew.
+type Budget struct {
+	handoffs int
+	until    int64
+}
 
-// Refill gives a new tenure its budget: the waiters of now may follow within the process, those that come later
-// do not keep others out.
-func (b *Budget) Refill(q *Queue) { *b = Budget(min(max(q.Len(), 1), maxBudget)) }
+// Refill gives a tenure that begins now its budget: the waiters of now may follow within the process, those that come
+// later do not keep others out.
+func (b *Budget) Refill(q *Queue, now int64) {
+	*b = Budget{min(max(q.Len(), 1), maxHandoffs), now + int64(maxTenure)}
+}
 
 // Spend notes that a record goes on within the process.
-func (b *Budget) Spend() { *b-- }
+func (b *Budget) Spend() { b.handoffs-- }
+
+// Left reports whether a record may go on within the process.
+func (b *Budget) Left(now int64) bool { return b.handoffs > 0 && now < b.until }
 
 // Ready is what a sleeping waiter is told on.
 func (t *Ticket) Ready() <-chan struct{} {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mortise-go/mortise/internal/clock"
 )
@@ -114,12 +115,17 @@ func TestTheBudgetIsTheWaitersOfTheBeginning(t *testing.T) {
 			q.Join(new(Ticket))
 		}
 		var b Budget
-		b.Refill(q)
-		if got := int(b); got != want {
+		b.Refill(q, 7)
+		got := 0
+		for ; b.Left(7); got++ {
+			b.Spend()
+		}
+		if got != want {
 			t.Errorf("%d waiters: %d handoffs, want %d", waiters, got, want)
 		}
-		if b.Spend(); int(b) != want-1 {
-			t.Error("a handoff costs none")
+		b.Refill(q, 7)
+		if last := 7 + int64(250*time.Millisecond); !b.Left(last-1) || b.Left(last) {
+			t.Error("the budget lasts for another time than 250 ms")
 		}
 	}
 }

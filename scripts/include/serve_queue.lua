@@ -5,66 +5,67 @@
 -- now. served is then true. It stays false where nothing is in the queue, or where the first is the asker, whose entry is
 -- removed: the lock is free.
 --
--- Clients of Redisson do not enrol, nor do waiters for a fair lock: they are foreign here. After each
--- round, which is as many releases as there are entries, eight at the most, they have a window: the record stays absent
--- for some time, in which no entry is served. A window that none of them uses makes the next one longer.
---
--- Subscribers of Redisson's channel that do not subscribe to mortise's beside it are foreign. An entry begins with how its
--- client is told: s by SPUBLISH, p by PUBLISH, n by PUBLISH where that does not count all subscribers. Then foreign is
--- what was seen to hold the lock.
+-- Clients of Redisson do not enrol, nor do waiters for a fair lock: they are foreign here, and have turns. In a turn
+-- there are as many windows as foreign clients, eight at the most: the record stays absent for some time, in which no
+-- entry is served. A window that none of them uses makes the next one longer, and after three there is none for a while.
+-- Then it is the turn of the entries, each of which is served as often as a foreign client was, as far as that was seen:
+-- once at least, and eight times at the most.
+local function tell(entry, message)
+  return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+    channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+local time = redis.call('time')
+local now = time[1] * 1000 + time[2] / 1000
 local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n' -- nothing where the key holds other data
-local counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = queue .. ':round'
-local fair = 'redisson_lock_queue:' .. string.sub(channel, 24)
---! include server_time
-local fields, kept = redis.pcall('hgetall', round), {}
+local round, kept = queue .. ':round', {}
+local fields = redis.pcall('hgetall', round)
 for i = 1, #fields, 2 do
   local n = tonumber(fields[i + 1])
-  kept[fields[i]] = n and n >= 0 and n <= now + 10000 and math.floor(n) or nil -- else written by another; NaN for one
+  kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil -- else written by another; NaN for one
 end
-local window, length = kept.window or 0, math.min(math.max(kept.length or 0, 20), 200)
-local misses, due, pause, releases = kept.misses or 0, kept.due or 0, kept.pause or 0, kept.releases or 0
-if window > now + 200 or pause > now + 1000 then -- written by another
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then -- written by another
   window, pause = 0, 0
 end
-local foreign = (kept.foreign or 0) > now and 1 or 0
-if counts then
-  local count = redis.pcall('pubsub', say == 'spublish' and 'shardnumsub' or 'numsub', channel, channel .. ':mortise')
-  foreign = count[4] and count[2] - count[4] or foreign
-end
-local waiting = redis.pcall('lindex', fair, 0)
-waiting = type(waiting) == 'string' and waiting
-foreign = foreign + (waiting and 1 or 0)
-if heard and window > 0 then
-  window, length, misses = 0, 20, 0
-end
-if window > now then
+local foreign, fair = seen > now and 1 or 0
+--! include foreign_clients mark=first channel=channel foreign=foreign fair=fair
+if window > now and not heard then
   served = true
   if freed and first ~= 'n' then -- it may have come while the record was held, and have been told of nothing
-    redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. window - now .. ':' .. first)
+    tell(first, 'n' .. math.ceil(window - now) .. ':')
   end
-elseif window > 0 or foreign > 0 then
-  if window > 0 then
+elseif tenures > 0 or foreign > 0 then
+  if heard then
+    length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+  elseif window > 0 then
     length, misses = math.min(2 * length, 200), misses + 1
-    if misses >= 3 then
-      misses, due, pause = 0, 0, now + 1000
-    end
   end
+  if misses >= 3 then
+    misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+  end
+  local entries = #redis.pcall('zrange', queue, 0, 7)
   window, releases = 0, releases + (freed and 1 or 0)
-  local entries = redis.pcall('zrange', queue, 0, 7)
-  if foreign > 0 and now >= pause and (due > 0 or freed and releases >= #entries) then
-    due = math.min(due > 0 and due or foreign, 8) - 1
-    window, releases, served = now + length, 0, true
-    redis.pcall(say, channel, '00') -- 0 to Redisson, which wakes; mortise does not heed it
-    if waiting then
-      redis.pcall(say, channel .. ':' .. waiting, '0')
+  if freed and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+    due, tenures = math.min(foreign, 8), 1
+  end
+  if due > 0 and foreign > 0 then
+    due, window, served = due - 1, now + length, true
+    redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00') -- mortise does not heed it
+    if fair then
+      redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
     end
     if first ~= asker then
-      redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. length .. ':' .. first)
+      tell(first, 'n' .. length .. ':')
     end
+  elseif tenures > 0 then
+    owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+    tenures, releases = 0, 0
   end
-  redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'due', due, 'pause', pause,
-    'releases', releases)
+  redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+    'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
   redis.pcall('pexpire', round, 60000)
 end
 for i = 1, served and 0 or 16 do
@@ -75,19 +76,17 @@ for i = 1, served and 0 or 16 do
   if not first or first == asker then
     break
   end
-  counts, say = string.sub(first, 1, 1) ~= 'n', string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-  local told = redis.pcall(say, channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'r' .. first)
+  local told = tell(first, 'r')
   told = type(told) == 'number' and told or 0 -- an old server has no SPUBLISH
   local polls = told == 0 and kept['polls:' .. first] or 0
-  if told > 0 or polls > 0 or not counts or i == 16 then
+  if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
     if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
-      redis.call('pexpire', lock, polls > 0 and math.min(2 * polls, 100) or 1000)
+      redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
       served = true
     end
     local second = redis.call('zrange', queue, 0, 0)[1]
     if second then
-      say = string.sub(second, 1, 1) == 's' and 'spublish' or 'publish'
-      redis.pcall(say, channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n1000:' .. second)
+      tell(second, 'n1000:')
     end
     break
   end

@@ -52,13 +52,7 @@ while not told do
 end
 --! include silent_clients publish=ARGV[5] channel=KEYS[4]
 if alone then
-  --! include queue_of lock=KEYS[1]
   local served = false
-  if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
-    --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[4] asker='' heard=false freed=true served=served
-  end
-  if not served then
-    redis.call(ARGV[5], KEYS[4], '0')
-  end
+  --! include tell_waiters lock=KEYS[1] channel=KEYS[4] publish=ARGV[5] served=served
 end
 return result

@@ -1,7 +1,7 @@
 --! fragment tell_queue_head queue publish channel
 --
 -- Tells the first waiter in the queue of a fair lock.
-local head = redis.call('lindex', queue, 0)
-if head then
+local head = redis.pcall('lindex', queue, 0)
+if type(head) == 'string' then
   redis.call(publish, channel .. ':' .. head, '0')
 end

@@ -171,6 +171,8 @@ func failover(t *testing.T, s stack, cut bool) {
 	if cut {
 		_, err := tryUntilAvailable(ctx, b, hole.Name())
 		harness.ErrorIf(t, err != nil, "what was taken without a replica is not lost: %v", err)
+		_, err = lockUntilAvailable(ctx, a, "orders:found") // a's client library has found the new master, too
+		harness.ErrorIf(t, err != nil, "a client goes on at the new master: %v", err)
 		harness.CheckIsf(t, hole.Unlock(ctx), mortise.ErrLost, "and its holder's Unlock")
 	}
 

@@ -197,7 +197,7 @@ var shapes = []func(p *tape, key string) [][]any{
 	16: func(p *tape, key string) [][]any { return [][]any{{"incrby", key, p.int()}} },
 	17: func(p *tape, key string) [][]any { return [][]any{{"setrange", key, 70000, p.text()}} },
 	18: func(p *tape, key string) [][]any { // the state of windows
-		fields := []string{"window", "length", "misses", "due", "pause", "releases", "foreign"}
+		fields := []string{"window", "length", "misses", "pause", "seen", "due", "tenures", "releases", "owed"}
 		return [][]any{{"hset", key, fields[int(p.next())%len(fields)], p.text(), fields[int(p.next())%len(fields)],
 			p.score()}}
 	},

@@ -2,6 +2,7 @@ package interop
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -257,7 +258,7 @@ func (j *java) open(t *testing.T, s *site, name string, watchdog time.Duration) 
 	r := request{Op: "open", Client: c.name, Thread: c.name,
 		Site: Site{Cluster: s.cluster(), Sharded: s.sharded, Watchdog: watchdog.Milliseconds()}}
 	for _, server := range s.servers {
-		r.Nodes = append(r.Nodes, "redis://"+server.Addr())
+		r.Nodes = append(r.Nodes, "redis://"+cmp.Or(s.front, server.Addr()))
 	}
 	got := j.wait(j.start(r), 2*long)
 	harness.FatalIf(t, got.Error != "", "Redisson %s could not be opened: %s: %s", j.version, got.Error, got.Message)

@@ -4,16 +4,22 @@ import (
 	"context"
 	"flag"
 	"fmt"
+	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"testing"
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-var sharesFor = flag.Duration("shares", 0, "for how long each row of TestShares runs, instead of a trial of two rows")
+var (
+	sharesFor  = flag.Duration("shares", 0, "for how long each run of TestShares takes, instead of a trial of two rows")
+	sharesRuns = flag.Int("shares.runs", 1, "how often each row of TestShares runs; the medians count")
+)
 
 // share is what Java threads and goroutines that lock one name again and again came to.
 type share struct {
@@ -23,18 +29,26 @@ type share struct {
 
 func (s share) ofJava() float64 { return float64(s.java) / float64(s.java+s.golang) }
 
-// contend has threads of one JVM and goroutines of each of some clients lock a name for a time.
-func contend(t *testing.T, s *site, c *redisson, kind string, threads int, goroutines []mortise.Locker, hold,
-	lasts time.Duration) (out share) {
+// contest is threads and goroutines that lock one name again and again.
+type contest struct {
+	kind    string
+	threads int              // of a JVM
+	locks   []mortise.Locker // of a goroutine each
+	hold    time.Duration
+	lasts   time.Duration
+}
+
+// run has them lock the name for as long as it lasts.
+func (x contest) run(t *testing.T, c *redisson) (out share) {
 	name := "shares-" + strconv.Itoa(len(t.Name()))
 	var all sync.WaitGroup
 	var mu sync.Mutex
-	for i := range threads {
-		l := c.thread(t, fmt.Sprint("turns-", i)).lockOf(kind, name)
+	for i := range x.threads {
+		l := c.thread(t, fmt.Sprint("turns-", i)).lockOf(x.kind, name)
 		all.Go(func() {
 			r := l.ask("turns")
-			r.Wait, r.Lease = lasts.Milliseconds(), hold.Milliseconds()
-			reply := l.thread.client.java.wait(l.thread.start(r), lasts+long)
+			r.Wait, r.Lease = x.lasts.Milliseconds(), x.hold.Milliseconds()
+			reply := l.thread.client.java.wait(l.thread.start(r), x.lasts+long)
 			longest, _ := strconv.Atoi(reply.Text)
 			mu.Lock()
 			defer mu.Unlock()
@@ -43,60 +57,146 @@ func contend(t *testing.T, s *site, c *redisson, kind string, threads int, gorou
 			out.longJava = max(out.longJava, time.Duration(longest)*time.Millisecond)
 		})
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), lasts)
+	ctx, cancel := context.WithTimeout(context.Background(), x.lasts)
 	defer cancel()
-	for _, g := range goroutines {
+	for _, g := range x.locks {
 		all.Go(func() {
+			turns, longest := int64(0), time.Duration(0)
 			for ctx.Err() == nil {
 				begun := time.Now()
 				l, err := g.Lock(ctx, name)
-				waited := time.Since(begun)
-				mu.Lock()
-				out.longGolang = max(out.longGolang, waited)
-				mu.Unlock()
+				longest = max(longest, time.Since(begun))
 				if err != nil {
 					break
 				}
-				time.Sleep(hold)
+				time.Sleep(x.hold)
 				harness.Check(t, l.Unlock(context.Background()))
-				mu.Lock()
-				out.golang++
-				mu.Unlock()
+				turns++
 			}
+			mu.Lock()
+			defer mu.Unlock()
+			out.golang += turns
+			out.longGolang = max(out.longGolang, longest)
 		})
 	}
 	all.Wait()
 	return out
 }
 
-// Java threads beside goroutines that lock the same name again and again get a share of it that is worth the name.
+// lockers opens clients, each with so many goroutines.
+func lockers(t *testing.T, a adapter, s *site, kind string, clients, goroutines int) (all []mortise.Locker) {
+	var k []mortise.LockerOption
+	if kind == "fenced" {
+		k = append(k, mortise.Fenced())
+	}
+	for range clients {
+		locks := harness.Must(mortise.New(a.open(t, s)))(t)
+		t.Cleanup(func() { locks.Shutdown(context.Background()) })
+		l := harness.Must(locks.Locker(k...))(t)
+		for range goroutines {
+			all = append(all, l)
+		}
+	}
+	return all
+}
+
+func median[T int64 | float64 | time.Duration](all []T) T {
+	slices.Sort(all)
+	return all[len(all)/2]
+}
+
+// asBusy asserts what holds for a run whose length was asked for. A trial shows that both sides get their turns.
+func asBusy(t *testing.T, bad bool, what string, args ...any) {
+	t.Helper()
+	harness.ErrorIf(t, *sharesFor != 0 && bad, what, args...)
+}
+
+// Threads of a JVM beside goroutines that lock the same name again and again have a share of it that is worth the
+// name, and wait little longer than beside as many threads.
 func TestShares(t *testing.T) {
-	s := standalone(t)
-	c := theJava(t, versions[len(versions)-1]).open(t, s, "shares", 30*time.Second)
+	s := &site{servers: []*redistest.Server{redistest.Start(t)}}
+	java := theJava(t, versions[len(versions)-1])
+	near := java.open(t, s, "near", 30*time.Second)
+	far := java.open(t, away(t, s, 30*time.Millisecond), "far", 30*time.Second)
+	lasts := max(*sharesFor, 2*time.Second)
+	row := func(what string, c *redisson, x contest, least, most float64, bounded bool) {
+		t.Run(what, func(t *testing.T) {
+			var shares, ratios []float64
+			var longest []time.Duration
+			for range *sharesRuns {
+				got := x.run(t, c)
+				harness.ErrorIf(t, got.java == 0 || got.golang == 0, "a side got nothing: %+v", got)
+				shares, longest = append(shares, got.ofJava()), append(longest, got.longJava)
+				ratio := 0.0
+				if bounded && *sharesFor != 0 {
+					alone := x
+					alone.threads, alone.locks = 2*x.threads, nil
+					ratio = float64(got.longJava) / float64(alone.run(t, c).longJava)
+				}
+				ratios = append(ratios, ratio)
+				t.Logf("Java has %d of %d, a share of %.2f; its longest wait %v (%.2f of that of %d threads alone), Go's %v",
+					got.java, got.java+got.golang, got.ofJava(), got.longJava, ratio, 2*x.threads, got.longGolang)
+			}
+			got := median(shares)
+			asBusy(t, got < least || got > most, "Java has a share of %.2f, want %.2f to %.2f", got, least, most)
+			asBusy(t, bounded && median(ratios) > 1.5, "Java's longest wait is %.2f of that of its threads alone",
+				median(ratios))
+			asBusy(t, x.hold == 0 && median(longest) > time.Second, "Java waited for %v", median(longest))
+		})
+	}
 	for _, a := range adapters {
 		for _, kind := range []string{"plain", "fenced"} {
-			for _, hold := range []time.Duration{0, time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond} {
-				if *sharesFor == 0 && (hold != 5*time.Millisecond || kind != "plain") {
+			for _, hold := range []time.Duration{0, 1, 5, 10} {
+				if *sharesFor == 0 && (hold != 5 || kind != "plain") {
 					continue
 				}
-				t.Run(fmt.Sprintf("%s/%s/%v", a.name, kind, hold), func(t *testing.T) {
-					locks := harness.Must(mortise.New(a.open(t, s)))(t)
-					defer locks.Shutdown(context.Background())
-					var k []mortise.LockerOption
-					if kind == "fenced" {
-						k = append(k, mortise.Fenced())
-					}
-					g := make([]mortise.Locker, 8)
-					for i := range g {
-						g[i] = harness.Must(locks.Locker(k...))(t)
-					}
-					lasts := max(*sharesFor, 3*time.Second)
-					got := contend(t, s, c, kind, 8, g, hold, lasts)
-					t.Logf("Java has %d of %d, a share of %.2f; its longest wait %v, Go's %v", got.java,
-						got.java+got.golang, got.ofJava(), got.longJava, got.longGolang)
-					harness.ErrorIf(t, got.ofJava() < 0.1, "Java has a share of %.3f", got.ofJava())
-				})
+				least, most := 0.35, 0.65
+				if hold == 0 {
+					least, most = 0.05, 1
+				}
+				x := contest{kind, 8, lockers(t, a, s, kind, 1, 8), hold * time.Millisecond, lasts}
+				row(fmt.Sprint(a.name, "/", kind, "/", x.hold), near, x, least, most, hold != 0)
+			}
+		}
+		x := contest{"plain", 8, lockers(t, a, s, "plain", 8, 1), 10 * time.Millisecond, lasts}
+		row(a.name+"/eight clients of one goroutine", near, x, 0.08, 0.25, false)
+		x = contest{"plain", 8, lockers(t, a, s, "plain", 1, 8), 10 * time.Millisecond, lasts}
+		row(a.name+"/Java 30 ms away", far, x, 0.2, 1, false)
+		t.Run(a.name+"/a client that listens and takes nothing", func(t *testing.T) {
+			x.threads = 0
+			var ratios []float64
+			for range *sharesRuns {
+				without := x.run(t, near).golang
+				rdb := s.clients().Universal()
+				listens := rdb.Subscribe(t.Context(), "redisson_lock__channel:{shares-"+strconv.Itoa(len(t.Name()))+"}")
+				harness.Must(listens.Receive(t.Context()))(t)
+				with := x.run(t, near).golang
+				listens.Close()
+				rdb.Close()
+				ratios = append(ratios, float64(with)/float64(without))
+				t.Logf("Go has %d, and %d without it", with, without)
+			}
+			asBusy(t, median(ratios) < 0.8, "Go has %.2f of what it has without", median(ratios))
+		})
+	}
+}
+
+// away is a site whose server is so far away, there and back.
+func away(t *testing.T, s *site, trip time.Duration) *site {
+	late := func(l *redistest.Line, from, to net.Conn) func() {
+		return func() {
+			for c := range l.Chunks(from) {
+				if !l.Sleep(time.Until(c.Came.Add(trip / 2))) {
+					return
+				}
+				if _, err := to.Write(c.Data); err != nil {
+					return
+				}
 			}
 		}
 	}
+	r := redistest.NewRelay(t, s.servers[0].Addr(), func(l *redistest.Line) (up, down func()) {
+		return late(l, l.Client, l.Server), late(l, l.Server, l.Client)
+	})
+	return &site{servers: s.servers, front: r.Addr()}
 }

@@ -27,6 +27,8 @@ type site struct {
 	servers []*redistest.Server
 	// sharded: both sides announce releases with SPUBLISH.
 	sharded bool
+	// front is the address that Java is told of a standalone server; empty for the server's.
+	front string
 
 	marks atomic.Int64
 	mu    sync.Mutex
