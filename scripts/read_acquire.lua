@@ -29,6 +29,13 @@ local queued, kept = redis.pcall('exists', queue) == 1, false
 if queued and left == -2 then
   --! include kept_side entry=ARGV[4] side='r' kept=kept
 end
+if queued and not mode and left >= -1 then -- it is free, and claimed: Redisson's release told no writer
+  local writes, served = false, false
+  --! include kept_side entry='' side='w' kept=writes
+  if not writes then
+    --! include tell_sides reading=false served=served
+  end
+end
 if kept or left >= -1 then
   local placed = 0
   if ARGV[4] ~= '' then

@@ -2550,6 +2550,65 @@ break
 end
 end
 end
+if queued and not mode and left >= -1 then
+local writes, served = false, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+writes = true
+break
+end
+end
+if not writes then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = false and 'r' or claimed and 'w', nil
+for i = 1, false and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+end
 if kept or left >= -1 then
 local placed = 0
 if ARGV[4] ~= '' then
@@ -2653,7 +2712,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "b86a00fd6b9e80fb5cd69efd7b1922cc6c3aba2d"
+const ReadAcquireSHA = "bd012d6bf555811a231bd8f718f9026b2b848d88"
 
 // ReadEnterSource is read_enter.lua.
 //

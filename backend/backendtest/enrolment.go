@@ -308,6 +308,19 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		e.until("the reader is told when the claim has gone", func() bool { return ears[0].reserved() >= 1 })
 		e.errorIf(!reader(4), "the reader is refused")
 	}},
+	{"Port_Enrolment_AReaderThatAClaimKeepsOutOfAFreeLockWakesTheWriter", func(e *env) {
+		all, ears := watchingAll(e, 2, writing)
+		readWith(e.bare(), 1, backend.Enrolment{})
+		r := call(e, all[1].Capabilities().ReadWrite.AcquireWrite, backend.WriteRequest{Name: "n", Owner: "w:1",
+			Lease: long, Claim: long, Claimant: "w", Enrolment: backend.Enrolment{Entry: 1}})
+		e.fatalIf(r.Granted || !r.Claimed || !r.Enrolled, "the writer: %+v", r)
+		e.store.Delete("n") // as a release of Redisson's, it tells no entry
+		got, q := readWith(all[0], 2, backend.Enrolment{Entry: 1})
+		e.fatalIf(got || !q.Enrolled, "a reader beside a claim: %v, %+v", got, q)
+		e.until("the writer is told", func() bool { return ears[1].reserved() == 1 })
+		got, _ = writeWith(all[1], 3, backend.Enrolment{Entry: 1})
+		e.errorIf(!got, "the writer is refused")
+	}},
 	{"Rule08_ASilentClientBeforeItDelaysAWaiterByABoundedTime", eachQueued(3, func(
 		e *env, k queued, holder *raw, all []*raw, ears []*turnEars,
 	) {

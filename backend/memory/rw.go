@@ -63,6 +63,9 @@ func (x sided) acquireRead(q backend.ReadRequest) (backend.ReadReply, error) {
 		}
 	default:
 		if until := x.keepsOut(q.Name, r, entry{x.client, q.Entry}); !until.IsZero() {
+			if r == nil && len(s.enrolments.told(rwTopic(q.Name), entry{})) == 0 {
+				s.enrolments.tellSides(q.Name, false)
+			}
 			w := enrolled{entry: entry{x.client, q.Entry}, topic: rwTopic(q.Name)}
 			return backend.ReadReply{AcquireReply: refused(until), QueueReply: s.enrolments.refused(w)}, nil
 		}
