@@ -56,7 +56,13 @@ conformance: deps ## the conformance suites alone, of all adapters, on those ser
 
 .PHONY: exclusion
 exclusion: deps ## processes that fight for a lock of each kind, exclusion counted outside Redis
-	cd test/exclusion && go test -count=1 -v -timeout 15m ./...
+	cd test/exclusion && go test -count=1 -v -timeout 15m -fleet.time=5s ./...
+
+# The last revision with the wire of before: make older OLDER=<revision>
+OLDER ?=
+.PHONY: older
+older: ## archive the product at revision OLDER, which test/exclusion has processes of in its fleets of two versions
+	test/exclusion/archive-older $(OLDER)
 
 .PHONY: fairness
 fairness: deps ## the fair lock between 8 processes: who gets it how often, waits, commands, dead waiters
@@ -78,6 +84,10 @@ shares: deps ## what Java's threads get of a lock that goroutines wait for too, 
 .PHONY: bench-compare
 bench-compare: deps ## the working tree against revision BASE, in turns: rates, commands, allocations; COMPARE=-quick tries it
 	test/bench/compare $(BASE) $(COMPARE)
+
+.PHONY: bench-fleet
+bench-fleet: deps ## how 1 to 16 processes that wait for one lock are served: by revision BASE, the working tree and peers, in turns
+	BENCH=Fleet test/bench/compare $(BASE) $(COMPARE)
 
 .PHONY: faults
 faults: deps ## lost replies, held requests, killed connections, bad servers, 10,000 waiters

@@ -12,8 +12,11 @@ import (
 // LockInfo is what the store says of a lock.
 type LockInfo struct {
 	Name string
-	// Held is false where no owner holds it; what follows is then zero.
+	// Held is false where no owner holds it; what follows, but Reserved, is then zero.
 	Held bool
+	// Reserved tells that it was released just now, and that only the client that has waited longest gets it in the
+	// next second.
+	Reserved bool
 	// Owner is the holder as the store knows it, "client:number"; from Redisson,
 	// "uuid:thread". Where others have entered its lock from elsewhere ([Client.WithDelegations]), it is the first
 	// that came, of those that are there.
@@ -50,7 +53,7 @@ func (c *Client) Inspect(ctx context.Context, name string) (LockInfo, error) {
 func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (LockInfo, error) {
 	s := LockInfo{Name: name}
 	rec, err := c.inner().Inspect(ctx, family, name)
-	if err != nil || !rec.Held {
+	if s.Reserved = rec.Reserved; err != nil || !rec.Held {
 		return s, err
 	}
 	s.Held, s.Owner, s.Client = true, rec.Owner, engine.ClientOf(rec.Owner)

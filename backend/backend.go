@@ -232,8 +232,10 @@ type RenewResult struct {
 
 // Record is what the store holds on a name.
 type Record struct {
-	// Held is false where there is no record; all else is zero then.
+	// Held is false where no owner holds it; all else but Reserved is zero then.
 	Held bool
+	// Reserved tells that no owner holds it, and that the client at the head of its queue is to be the next.
+	Reserved bool
 	// Kind is KindRead or KindWrite, by its holder, where it is a read-write lock.
 	Kind Kind
 	// Owner is the holder; where only readers hold it, the first of them in the order

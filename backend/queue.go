@@ -39,8 +39,7 @@ type EnrolReply struct {
 	AcquireReply
 	// Enrolled tells, where refused, that the session will be told when it is to ask, by a [QueueHandler].
 	Enrolled bool
-	// First tells, where Enrolled, that the entry is the first, and that no release is to come that serves it: as
-	// QueueHandler.First, with Remaining.
+	// First tells, where Enrolled, that the entry is the first: as QueueHandler.First, with Remaining.
 	First bool
 	// Foreign tells, where granted, that a client waits that does not enrol: one of another library.
 	Foreign bool
@@ -79,8 +78,8 @@ type ServeReply struct {
 type QueueHandler interface {
 	// Reserved tells that t is reserved for an entry of the session: it is to claim it now.
 	Reserved(t Topic, entry uint64)
-	// First tells that an entry is the first in the queue of t, and that no release may come that serves it: the
-	// session is to ask when it hears of a release, and after a time.
+	// First tells that an entry is the first in the queue of t: the session is to ask when it hears of a release,
+	// which has served no entry, and after a time.
 	First(t Topic, entry uint64, after time.Duration)
 }
 

@@ -11,7 +11,7 @@
 --! arg 6 keep    ms
 --! arg 7 heard   bool
 --! arg 8 polls   ms
---! reply ints    1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0, n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first and no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the queue
+--! reply ints    1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0, n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first; 2, n, 0: refused, and the entry is not in the queue
 --
 -- As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, how it is
 -- told, its tag and a number, into the queue, if it is not there. A record that is reserved for the entry
@@ -34,15 +34,10 @@ if not mine and not free and not reserved then
   local left = redis.call('pttl', KEYS[1])
   local now = redis.call('time')
   local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
-  local last = left == -2 -- it is a window
-  if last then
-    local fields = redis.pcall('hgetall', round)
-    for i = 1, #fields, 2 do
-      if fields[i] == 'window' then
-        left = math.ceil((tonumber(fields[i + 1]) or 0) - now[1] * 1000 - now[2] / 1000)
-      end
-    end
-    left = math.min(math.max(left, 1), 200)
+  local window = left == -2
+  if window then
+    local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
+    left = math.min(math.max(math.ceil(ends - now[1] * 1000 - now[2] / 1000), 1), 200)
   end
   if type(placed) == 'table' then
     return {2, math.max(left, -1), 0}
@@ -55,20 +50,17 @@ if not mine and not free and not reserved then
   if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
     return {0, left, 0}
   end
-  if not last then
-    local record = redis.pcall('hgetall', KEYS[1]) -- a user without the permission asks more often
-    last = record.err ~= nil
+  if not window then
+    local record = redis.pcall('hgetall', KEYS[1])
     for i = 1, #record, 2 do
-      last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
       if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then -- an owner of Redisson's: the window was used
-        last = true
         redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
         redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
         redis.pcall('pexpire', round, 60000)
       end
     end
   end
-  return {0, left, last and 1 or 0}
+  return {0, left, 1}
 end
 -- The token first: where it cannot be drawn, nothing is locked.
 local token = 0

@@ -124,7 +124,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
 end
@@ -184,7 +184,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "513f4fdfbca5ed817fa377726747a5051030d176"
+const AcquireSHA = "bce9c5e322a94abf5e472594eef64539d8498d01"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -263,7 +263,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
 end
@@ -353,7 +353,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "168d6ce1e62e559db96c5d9651acce1276e1a535"
+const AcquireAllSHA = "0c27d76b451edca0022275a66c8131077624645a"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -427,7 +427,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
 end
@@ -493,7 +493,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "25be6296ec6362d38aeeea35aed0a6dc37c27a0d"
+const AcquireFencedSHA = "fd5bb31269d0fce71154fbe8db4598bcd54216b1"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -588,7 +588,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
 end
@@ -646,7 +646,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "6843ea5df0accb15f83405d126103abf31c3d4a6"
+const AgedAcquireSHA = "de09bbdc00a8a5e236ed0690935e63d9d28181d8"
 
 // CountSource is count.lua.
 //
@@ -899,7 +899,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3], '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3], '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3] .. ':' .. fair, '0')
 end
@@ -953,7 +953,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "6263f2bf2bdc0964f96e866c94c421113be71059"
+const DelegateReleaseSHA = "e53e9373b748b515c3a8455adaeca87d8d7b533b"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1002,9 +1002,8 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 //	arguments: owner string, lease ms, fenced bool, track bool, entry string, keep ms, heard bool,
 //	           polls ms
 //	reply:     ints  1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0,
-//	           n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first and
-//	           no release of mortise's is to come; 2, n, 0: refused, and the entry is not in the
-//	           queue
+//	           n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first; 2,
+//	           n, 0: refused, and the entry is not in the queue
 //
 // As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, how it is
 // told, its tag and a number, into the queue, if it is not there. A record that is reserved for the entry
@@ -1066,7 +1065,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4] .. ':' .. fair, '0')
 end
@@ -1116,15 +1115,10 @@ end
 local left = redis.call('pttl', KEYS[1])
 local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
-local last = left == -2
-if last then
-local fields = redis.pcall('hgetall', round)
-for i = 1, #fields, 2 do
-if fields[i] == 'window' then
-left = math.ceil((tonumber(fields[i + 1]) or 0) - now[1] * 1000 - now[2] / 1000)
-end
-end
-left = math.min(math.max(left, 1), 200)
+local window = left == -2
+if window then
+local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
+left = math.min(math.max(math.ceil(ends - now[1] * 1000 - now[2] / 1000), 1), 200)
 end
 if type(placed) == 'table' then
 return {2, math.max(left, -1), 0}
@@ -1137,20 +1131,17 @@ end
 if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
 return {0, left, 0}
 end
-if not last then
+if not window then
 local record = redis.pcall('hgetall', KEYS[1])
-last = record.err ~= nil
 for i = 1, #record, 2 do
-last = last or string.sub(record[i], 1, 17) == 'mortise:reserved:'
 if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
-last = true
 redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
 redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
 redis.pcall('pexpire', round, 60000)
 end
 end
 end
-return {0, left, last and 1 or 0}
+return {0, left, 1}
 end
 local token = 0
 if ARGV[3] == '1' then
@@ -1194,7 +1185,7 @@ foreign = foreign + (fair and 1 or 0)
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "48577081eb2d23ba566d732644b57dd3f27ba069"
+const EnrolSHA = "d4ca10bd33ebeca0147d7a563b46daa6dd03b0a9"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1510,7 +1501,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4] .. ':' .. fair, '0')
 end
@@ -1556,7 +1547,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "3d23ea96e998e25e4411e0f297175c51db431f5d"
+const FairLeaveSHA = "4bdeab0b487f3e7ed7a95afc66e50a47439bc998"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1685,7 +1676,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4] .. ':' .. fair, '0')
 end
@@ -1731,7 +1722,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "63566819e4c7cd9f16b54be7355bc1069f6e0350"
+const FairReleaseSHA = "2e1d872dd95f0c068d94401ebbe5df95c37bde58"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1809,7 +1800,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
 end
@@ -1860,7 +1851,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "832d92a40ca0e8cb6b25e504774f46a61aefcd87"
+const ForceReleaseSHA = "0224bdbc417372541d26d9a158b9fec5d1253cf8"
 
 // InspectSource is inspect.lua.
 //
@@ -2099,7 +2090,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
 end
@@ -2149,7 +2140,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "9f2dec4e07f1a879cbb8dbbac1738d9ec49b95cd"
+const LeaveQueueSHA = "9b62678f7c005db730a22bd778b2d46f8ac7bde0"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2847,12 +2838,12 @@ redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
 end
 end
-redis.call(ARGV[2], KEYS[4], (served and '0' or '') .. '0')
+redis.call(ARGV[2], KEYS[4], (served and '00' or '') .. '0')
 end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "a798b7f9c9ffa8ca24c9376584ecc4b1ebc8e0c1"
+const ReadReleaseSHA = "23c1b4a0c7af677ffbd066b22e99ae4c50c91d5c"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -2994,7 +2985,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
 end
@@ -3046,7 +3037,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "3f65861638f9f36f2b463c6a5df21ccc710fe7b8"
+const ReleaseSHA = "b57f86bcadd32d55740e100b6148251a1770d142"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -3129,7 +3120,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
 end
@@ -3176,7 +3167,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "e4c5679a4e63c02d92ec5c6c0498c48fe93e0ba4"
+const ReleaseAllSHA = "fd48858738faa0b117fa41957944e67c11bc3582"
 
 // RenewSource is renew.lua.
 //
@@ -3285,11 +3276,11 @@ redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
 end
 end
-redis.call(ARGV[1], KEYS[3], (served and '0' or '') .. message)
+redis.call(ARGV[1], KEYS[3], (served and '00' or '') .. message)
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "f302afeda3d5240a2f580df5ecf629127775d0ac"
+const RwForceReleaseSHA = "26831edafc08f68f1260b66bbdf6d265bc0518ea"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -3465,14 +3456,14 @@ redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
 end
 end
-redis.call(ARGV[2], KEYS[3], (served and '0' or '') .. '0')
+redis.call(ARGV[2], KEYS[3], (served and '00' or '') .. '0')
 else
 redis.call(ARGV[2], KEYS[3], '0')
 end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "8052dff5d0ba719e7a1ea3b178f731946d8bc468"
+const RwWithdrawSHA = "44172bd160278fa272745db96be958752b071341"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -4075,7 +4066,7 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '00')
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '000')
 if fair then
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
 end
@@ -4139,7 +4130,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "e36e4c315926dd5a43ec2a9e72df1818cfa7ca95"
+const ServeSHA = "e35e614da591d8aaf8951aaaac19c5842b187655"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -4343,8 +4334,8 @@ redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
 end
 end
-redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. '1')
+redis.call(ARGV[3], KEYS[3], (served and '00' or '') .. '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "c10e1275d3f1dc0d353ac2dea11b07af1c60bbd5"
+const WriteReleaseSHA = "3627fbb65938adeca5562d0dba9773296bdd5489"

@@ -485,7 +485,7 @@ func (s *raw) record(name string) backend.Record {
 func (s *raw) isFree(name string) {
 	s.e.Helper()
 	rec := s.record(name)
-	s.e.errorIf(rec.Held, "%s is held: %+v", name, rec)
+	s.e.errorIf(rec.Held || rec.Reserved, "%s is held, or reserved: %+v", name, rec)
 }
 
 // heldBy checks the owner and the hold count of name.

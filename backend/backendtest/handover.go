@@ -238,6 +238,15 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		e.until("the second is told", func() bool { return ears[2].count("first n") == 1 })
 		e.errorIf(ears[1].told() || ears[2].told(), "a session was told that it may have a lock that is held")
 	}},
+	{"Port_TheReplyTellsTheFirstEntryThatItIs", func(e *env) {
+		all, ears := e.relays(3)
+		all[0].take("n", "h:1", long)
+		for i, s := range all[1:] {
+			s.watch(&ears[i+1].ears, "n")
+			r := s.enrols("n", fmt.Sprintf("%d:1", i+1), 1)
+			e.errorIf(!r.Enrolled || r.First != (i == 0), "Enrol of session %d in turn: %+v", i, r)
+		}
+	}},
 	{"Port_WithNoSessionInTurnAllAreTold", func(e *env) {
 		all, ears := e.relays(3)
 		all[0].take("n", "h:1", long)
@@ -260,15 +269,15 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		e.until("the second is told", ears[1].told)
 		all[1].claims("n", "1:1")
 	}},
-	{"Port_AReservedLockIsHeldWithoutAnOwner", func(e *env) {
+	{"Port_AReservedLockHasNoOwner", func(e *env) {
 		reserving(e, func(holder *raw, all []*raw, ears []*turnEars, name string) string {
 			try, rec := holder.acquire(name, "h:2", long), holder.record(name)
 			behind := all[1].enrols(name, "1:2", 1)
 			switch {
 			case try.Granted || try.Remaining > time.Second:
 				return fmt.Sprintf("Acquire of a reserved lock: %+v, want it refused for a second at most", try)
-			case !rec.Held || rec.Owner != "" || rec.Holds != 0 || rec.Remaining > time.Second:
-				return fmt.Sprintf("the record is %+v, want it held by no owner for a second at most", rec)
+			case rec != (backend.Record{Reserved: true}):
+				return fmt.Sprintf("the record is %+v, want it reserved", rec)
 			case behind.Granted || !behind.Enrolled || !behind.First:
 				return fmt.Sprintf("Enrol of the session behind: %+v, want it refused as the first in the queue", behind)
 			case holder.release(name, "h:1", 0) || holder.reenter(name, "h:1", 2, long) || holder.renew(name, "h:1", long):

@@ -212,7 +212,7 @@ func (x queue) Enrol(ctx context.Context, q backend.EnrolRequest) (backend.Enrol
 			return reply, nil
 		}
 		reply.Enrolled = k.enter(q.Name, waiting{e, q.Polls})
-		reply.First = reply.Enrolled && r.reserved.session != nil && k.first(q.Name).entry == e
+		reply.First = reply.Enrolled && k.first(q.Name).entry == e
 		return reply, nil
 	})
 }

@@ -130,6 +130,9 @@ func (x *session) Inspect(ctx context.Context, name string) (backend.Record, err
 		if r == nil {
 			return backend.Record{}, err
 		}
+		if r.reserved.session != nil {
+			return backend.Record{Reserved: true}, nil
+		}
 		return backend.Record{Held: true, Owner: r.owner, Holds: r.holds, Remaining: remaining(r.deadline)}, nil
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -43,7 +44,7 @@ func heeds(k backend.Kind, payload string) bool {
 		n, err := strconv.ParseInt(payload, 10, 64)
 		return n > 0 && payload[0] != '0' || err != nil
 	}
-	return len(payload) != len(ignoredPayload) || payload[0] != '0'
+	return !strings.HasPrefix(payload, ignoredPayload)
 }
 
 // What is done with counts. Each is the core with methods of its own.

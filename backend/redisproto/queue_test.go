@@ -481,7 +481,7 @@ func TestTheQueueAndTheRoundEnd(t *testing.T) {
 		other.enters(t, 2)
 		foreign := listen(t, srv, "redisson_lock__channel:{n}")
 		w.frees(t)
-		check.Equal(t, "a window says %q", foreign(), "redisson_lock__channel:{n} 00")
+		check.Equal(t, "a window says %q", foreign(), "redisson_lock__channel:{n} 000")
 		pttl(t, srv, roundOf("n"), 30*time.Second, time.Minute)
 	})
 }
@@ -580,7 +580,8 @@ func TestKeysThatAreGarbled(t *testing.T) {
 
 // meaningless are messages on a client's own channel that are none; TAG stands for the client's.
 var meaningless = []string{"", "0", "1", "2", "00", "r", "n", ":", "r:", "n:", "r1", "rp", "np", "rpTAG", "rpTAG:",
-	"rpTAG:1:", "rpTAG:1 ", "r pTAG:1", "RpTAG:1", "pTAG:1", "rTAG:1", "rrpTAG:1", "rpTAGx:1", "rpxTAG:1", "rpTAG::1",
+	"000", "rpTAG:1:", "rpTAG:1 ", "r pTAG:1", "RpTAG:1", "pTAG:1", "rTAG:1", "rrpTAG:1", "rpTAGx:1", "rpxTAG:1",
+	"rpTAG::1",
 	"rpTAG:-1", "rpTAG:+1", "rpTAG:1.0", "rpTAG:!", "rpTAG:18446744073709551616zzzz", "npTAG:1", "n:pTAG:1",
 	"n1pTAG:1", "nx:pTAG:1", "n-1:pTAG:1", "n1.5:pTAG:1", "n1e3:pTAG:1", "n4294967296:pTAG:1", "n1000:px:1", "n1000:",
 	"n1000:pTAG", "n1000:pTAG:", "n1000:pTAG:?", "n 1000:pTAG:1", "n1000::pTAG:1", "n1000:TAG:1", "\x00", "\xff\xfe",
@@ -711,7 +712,7 @@ func TestAWindowIsForForeignClients(t *testing.T) {
 		other.await(t, "reserved n 1", 1)
 		check.FatalIf(t, !other.enrol(t, 1).Granted, "the claim was refused")
 		other.frees(t) // and the last: one entry is left
-		check.Equal(t, "it is told %q", foreign(), "redisson_lock__channel:{n} 00")
+		check.Equal(t, "it is told %q", foreign(), "redisson_lock__channel:{n} 000")
 		late.await(t, "first n 1 20ms", 1)
 		check.Equal(t, "%d records", do(t, srv, "EXISTS", "n").(int64), 0)
 		late.gets(t, 1)
@@ -719,8 +720,7 @@ func TestAWindowIsForForeignClients(t *testing.T) {
 }
 
 // A window that no foreign client uses makes the next twice as long, up to 200 ms. After three of them there is none
-// for a second, or where no foreign client was seen for sixteen windows' time. One that is used makes the next a quarter
-// shorter.
+// for a second, or where no foreign client was seen for sixteen windows' time. One that is used makes the next shorter.
 func TestWindowsThatAreMissed(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
@@ -848,7 +848,7 @@ func TestEachForeignClientHasAWindow(t *testing.T) {
 				w.enters(t, 1)
 				h.frees(t)
 				for i := range want {
-					check.Equal(t, "it is told %q", told(), "redisson_lock__channel:{n} 00")
+					check.Equal(t, "it is told %q", told(), "redisson_lock__channel:{n} 000")
 					do(t, srv, "HSET", "n", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
 					do(t, srv, "DEL", "n")
 					r := w.enrol(t, 1, true)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -398,10 +399,14 @@ func (s *session) Inspect(ctx context.Context, name string) (backend.Record, err
 				Remedy: remedyReadWrite,
 			}
 		}
+		rec.Reserved = rec.Reserved || strings.HasPrefix(fields[i], "mortise:reserved:")
 		holds, err := strconv.Atoi(fields[i+1])
 		if err == nil && holds > 0 && rec.Holds == 0 {
 			rec.Owner, rec.Holds = fields[i], holds
 		}
+	}
+	if rec.Reserved = rec.Reserved && rec.Holds == 0; rec.Reserved {
+		return backend.Record{Reserved: true}, nil
 	}
 	return rec, nil
 }

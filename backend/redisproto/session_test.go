@@ -81,6 +81,9 @@ func TestInspectTakesAnyHash(t *testing.T) {
 			backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: 9 * time.Millisecond}},
 		{[]string{"9", "c:1", "99999999999999999999999"}, backend.Record{Held: true, Remaining: 9 * time.Millisecond}},
 		{[]string{"9", "c:1", "-4"}, backend.Record{Held: true, Remaining: 9 * time.Millisecond}},
+		{[]string{"9", "mortise:reserved:ptag:1", "-"}, backend.Record{Reserved: true}},
+		{[]string{"9", "mortise:reserved:ptag:1", "-", "c:1", "1"},
+			backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: 9 * time.Millisecond}},
 		{[]string{"9223372036854775807", "c:1", "1"},
 			backend.Record{Held: true, Owner: "c:1", Holds: 1, Remaining: -1}},
 	} {

@@ -88,6 +88,7 @@ func TestWatchIsConfirmedAndHearsReleases(t *testing.T) {
 		a.publish("redisson_lock__channel:{n}", "whatever")
 		want(t, r, "released n")
 		a.publish("redisson_lock__channel:{n}", "00")
+		a.publish("redisson_lock__channel:{n}", "000")
 		want(t, r)
 	})
 }

@@ -39,7 +39,14 @@ func (h *handler) Watching(t backend.Topic) {
 	if l := e.names.fair.all[t.Name]; l != nil {
 		l.listening(t)
 	}
-	if w := e.names.watches.all[t]; w != nil {
+	w := e.names.watches.all[t]
+	if n := e.names.records[t]; w != nil && w.confirmed && n.first() != nil {
+		n.deaf = nil // after an interruption: the clients of a server do not all ask at once
+		over := max(reunion, min(time.Duration(len(e.names.watches.all))*spacing, recheck))
+		n.Recheck(e.Now().Mono + int64(rand.N(over)))
+		return
+	}
+	if w != nil {
 		w.confirmed = true
 	}
 	h.heard(t, nil)

@@ -23,13 +23,22 @@ const (
 	soonest = 20 * time.Millisecond
 	// recheck is when an enrolled waiter asks though nothing told it to.
 	recheck = 5 * time.Second
+	// spacing is what a client that waits for many names leaves between such asks, or a quarter less.
+	spacing = 12 * time.Millisecond
+	// reunion is the time over which a client asks again when it is told of releases again.
+	reunion = 500 * time.Millisecond
 	// lookBack is how often a waiter asks whether a store that failed is back, at the least: locking is to resume
 	// within a second of a new master.
 	lookBack = 400 * time.Millisecond
 )
 
-// recheckAfter is when an enrolled waiter asks next though nothing tells it to.
-func recheckAfter() time.Duration { return recheck + rand.N(recheck/5) - recheck/10 }
+// recheckBy is when an enrolled waiter whose lock is held until left asks next though nothing tells it to.
+func (s *watches) recheckBy(left time.Duration) time.Duration {
+	return max(min(left, upTo(recheck)), upTo(time.Duration(len(s.all))*spacing))
+}
+
+// upTo is a time between three quarters of d and d.
+func upTo(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
 
 // Answer is what the store said to a waiter.
 type Answer struct {
@@ -39,7 +48,7 @@ type Answer struct {
 	Look     time.Duration // when to ask again, if that is another time; else 0
 	Again    time.Duration // when to ask again at the latest, if positive
 	Enrolled bool          // it will be told when it is its turn
-	First    bool          // unless a release comes that serves no entry: then it is to ask
+	First    bool          // and it is to ask at a release, too, which serves no entry then
 	Failure  error         // the store's; the question is repeated if it may pass
 }
 
@@ -313,7 +322,7 @@ func (w *wait) refused(a *Answer) {
 	n.foremost = n.foremost || a.First // it may have been told so before this answer came
 	look := left
 	if w.marks.enrols { // where the store had no room for the entry, nothing is told
-		look = min(look, recheckAfter())
+		look = w.engine.names.watches.recheckBy(left)
 	}
 	if a.Look > 0 {
 		look = a.Look

@@ -53,7 +53,8 @@ elseif tenures > 0 or foreign > 0 then
   end
   if due > 0 and foreign > 0 then
     due, window, served = due - 1, now + length, true
-    redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '00') -- mortise does not heed it
+    -- 0 to Redisson, and a release to mortise of before, which wake; mortise does not.
+    redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
     if fair then
       redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
     end

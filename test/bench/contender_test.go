@@ -83,7 +83,7 @@ func contenders() []contender {
 }
 
 func find(name string) (contender, error) {
-	for _, c := range contenders() {
+	for _, c := range append(contenders(), fleetContenders()...) {
 		if c.name == name {
 			return c, nil
 		}

@@ -12,9 +12,6 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// patience bounds what takes no time worth speaking of: a process starts, or ends.
-const patience = 20 * time.Second
-
 // slack is how long a free lock may wait for its next holder: more than a second, because the
 // machine may be busy with other things.
 const slack = 4 * time.Second
@@ -44,9 +41,7 @@ func newCrew(t *testing.T, config workerConfig) *crew {
 // start starts a worker process with a client and waits until it is at work.
 func (c *crew) start(client string, goroutines int) int {
 	c.t.Helper()
-	config := c.config
-	config.Process, config.Client, config.Goroutines = len(c.Members), client, goroutines
-	return c.Start(harness.Self(workerEnv, config))
+	return c.Start(c.config.command(len(c.Members), client, goroutines))
 }
 
 // key is the lock of that number.

@@ -94,7 +94,7 @@ func (w *world) listened(t *testing.T, ctx context.Context) []string {
 }
 
 var payloads = []string{
-	"0", "1", "2", "00", "", "-1", "3",
+	"0", "1", "2", "00", "000", "", "-1", "3",
 	"r", "n", "r:", "n:", "n1", "n1:", "x:1", "n:7654321:1", "9999999999999999999",
 }
 

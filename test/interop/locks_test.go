@@ -37,7 +37,7 @@ var tests = []struct {
 	{"PlainAmongFair", plainAmongFair},
 	{"Names", names},
 	{"OnlyTheOwnerReleases", onlyTheOwnerReleases},
-	{"JavaIsWokenByTwoZeros", javaIsWokenByTwoZeros},
+	{"JavaIsWokenByThreeZeros", javaIsWokenByThreeZeros},
 	{"ReadWriteIsAnotherKind", readWriteIsAnotherKind},
 	{"Tokens", tokens},
 	{"TokensOfReentry", tokensOfReentry},
@@ -132,9 +132,9 @@ func onlyTheOwnerReleases(p *pair) {
 	g.unlock(lease)
 }
 
-// javaIsWokenByTwoZeros: `00` is 0 to Java's waiter, so that Go can tell it from
+// javaIsWokenByThreeZeros: `000` is 0 to Java's waiter, so that Go can tell it from
 // Java's own message.
-func javaIsWokenByTwoZeros(p *pair) {
+func javaIsWokenByThreeZeros(p *pair) {
 	j := p.redisson.thread(p.T, "waiter").lockOf("plain", p.name)
 	g := p.golang()
 	lease := g.lock(plainly, p.name, mortise.WithLease(minutes))
@@ -143,9 +143,9 @@ func javaIsWokenByTwoZeros(p *pair) {
 	p.rests(j.owner())
 	p.site.must(p.T, "DEL", p.name)
 	event := time.Now()
-	p.site.publish(p.T, channelOf(p.name), "00")
+	p.site.publish(p.T, channelOf(p.name), "000")
 	d, _ := j.await(w, event)
-	p.figure("payload 00 to Java's lock", d)
+	p.figure("payload 000 to Java's lock", d)
 	harness.CheckIsf(p, lease.Unlock(context.Background()), mortise.ErrNotHeld, "Unlock of a lock that was deleted")
 	j.unlock()
 }

@@ -1,0 +1,72 @@
+package mortise
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// waitsFor has a client wait for many names that another holds; b counts what it asks.
+func waitsFor(t *testing.T, s *memory.Store, holder *Client, b *spy, names int) {
+	t.Helper()
+	c := on(t, b)
+	t.Cleanup(func() { c.Close() })
+	for i := range names {
+		name := fmt.Sprint("n", i)
+		must(t, errorOf(holder.Lock(t.Context(), name)))
+		go func() { _ = errorOf(c.Lock(t.Context(), name)) }()
+	}
+	synctest.Wait()
+}
+
+// A client that waits for many names asks for them, though nothing happens, a hundred times a second at the most; one
+// that waits for few asks every five seconds for each.
+func TestAClientThatWaitsForManyNamesAsksRarely(t *testing.T) {
+	for names, most := range map[int]int{1: 16, 10: 160, 10_000: 6000} {
+		t.Run(fmt.Sprint(names, " names"), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				b := spyOn(s, "Queue", nil)
+				waitsFor(t, s, open(), b, names)
+				b.take("Acquire")
+				time.Sleep(time.Minute)
+				if n := b.take("Acquire"); n > most || n < most/3 {
+					t.Errorf("%d asks in a minute, want %d to %d", n, most/3, most)
+				}
+			})
+		})
+	}
+}
+
+// After an interruption of the messages the waiters of a client ask again, each some time within half a second.
+func TestWaitersAskAtDifferentTimesAfterAnInterruption(t *testing.T) {
+	const names = 30
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := spyOn(s, "Queue", nil)
+		var handler backend.Handler
+		b.listen = func(h backend.Handler) backend.Handler {
+			handler = h
+			return h
+		}
+		waitsFor(t, s, open(), b, names)
+		b.take("Acquire")
+		for i := range names {
+			handler.Watching(backend.Topic{Name: fmt.Sprint("n", i)})
+		}
+		synctest.Wait()
+		if n := b.take("Acquire"); n > names/3 {
+			t.Errorf("%d of %d asked at once", n, names)
+		}
+		time.Sleep(250 * time.Millisecond)
+		if n := b.take("Acquire"); n < names/5 || n > names*4/5 {
+			t.Errorf("%d of %d asked within 250 ms", n, names)
+		}
+		time.Sleep(250 * time.Millisecond)
+		if n := b.take("Acquire"); n == 0 {
+			t.Error("none asked in the next 250 ms")
+		}
+	})
+}
