@@ -31,8 +31,8 @@ const entriesKept = time.Minute
 // newTag is what a session is called in queues.
 func newTag() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// ignoredPayload begins what clients that enrol do not heed, and Java parses as a number. "000", or "001" of a read-write
-// lock, wakes the version before, too: it takes that for a release.
+// ignoredPayload begins what clients that enrol do not heed, and Java parses as a number. "000", or "001" of a
+// read-write lock, wakes the version before, too: it takes that for a release.
 const ignoredPayload = "00"
 
 // entry is what an entry of the session is called: how the session is told, its tag, and the number.
