@@ -21,6 +21,8 @@ SOAK ?= 1h
 # -workload refused or -contender rueidis
 BASE ?= 11695c4
 COMPARE ?=
+# What `make lone` takes: flags of test/bench, such as -lone.runs 3, or -lone.beside and a build of examples/lone
+LONE ?=
 
 .PHONY: help
 help: ## list the targets
@@ -84,6 +86,10 @@ shares: deps ## what Java's threads get of a lock that goroutines wait for too, 
 .PHONY: bench-compare
 bench-compare: deps ## the working tree against revision BASE, in turns: rates, commands, allocations; COMPARE=-quick tries it
 	test/bench/compare $(BASE) $(COMPARE)
+
+.PHONY: lone
+lone: deps ## one goroutine and one free name, beside the same two commands sent by hand; LONE='-workload timeout' takes a part
+	cd test/bench && go test -run '^$$' -bench 'Lone$$' -benchtime 1x -timeout 30m $(LONE) .
 
 .PHONY: bench-fleet
 bench-fleet: deps ## how 1 to 16 processes that wait for one lock are served: by revision BASE, the working tree and peers, in turns

@@ -37,7 +37,8 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 // LockAll takes several locks, all or none, as one lease. It does not deadlock,
 // whatever the order in which it and others name the parts. When one is held it waits for the parts
 // one after the other, in the order of their names, and has a place in the queue of each. It keeps what it
-// has for 250 ms while it waits for the next; then it gives all back and begins with the one that was held.
+// has for 250 ms while it waits for the next, longer after several rounds in vain, up to 4 s; then it gives
+// all back and begins with the one that was held.
 // It is Redisson's MultiLock, and excludes it.
 //
 // The lease ends as soon as one part is lost; its Unlock then still releases the

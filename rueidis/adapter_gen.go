@@ -4,6 +4,7 @@ package rueidis
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -15,13 +16,16 @@ import (
 	"github.com/redis/rueidis"
 
 	"github.com/mortise-go/mortise/backend/redisproto"
+	"github.com/mortise-go/mortise/backend/redisproto/lone"
 )
 
 type adapter struct {
 	commands
 	options
+	alone        commands // of a lone caller
 	client       *redisproto.Lazy[rueidis.Client]
 	plain        *redisproto.Lazy[rueidis.Client] // tracks nothing; nil if there is none
+	line         *lone.Line[rueidis.Client]       // of a lone caller; nil if there is none
 	tracking     atomic.Bool
 	onInvalidate func(keys []string)
 	masters      atomic.Pointer[[]slotRange]
@@ -31,10 +35,12 @@ var (
 	_ redisproto.Sharder   = (*adapter)(nil)
 	_ redisproto.Untracker = (*adapter)(nil)
 	_ redisproto.Greeter   = (*adapter)(nil)
+	_ redisproto.Loner     = (*adapter)(nil)
 )
 
 func newAdapter(opts []Option) *adapter {
 	a := &adapter{commands: newCommands()}
+	a.alone = commands{connect: a.connectLone, way: a.sendAlone}
 	for _, opt := range opts {
 		opt(&a.options)
 	}
@@ -75,6 +81,74 @@ func (a *adapter) connectPlain(ctx context.Context) (rueidis.Client, error) {
 	}
 	return a.connect(ctx)
 }
+
+// newLine makes the line of a lone caller, of a client that tracks nothing.
+func newLine(opt rueidis.ClientOption) *lone.Line[rueidis.Client] {
+	opt.ForceSingleClient, opt.PipelineMultiplex, opt.OnInvalidations = true, -1, nil
+	opt.ReadBufferEachConn, opt.WriteBufferEachConn, opt.RingScaleEachConn = 4<<10, 4<<10, 2
+	dial := opt.DialCtxFn
+	switch old := opt.DialFn; {
+	case dial != nil:
+	case old != nil:
+		dial = func(_ context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+			return old(addr, d, c)
+		}
+	default:
+		dial = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+			if c == nil {
+				return d.DialContext(ctx, "tcp", addr)
+			}
+			return (&tls.Dialer{NetDialer: d, Config: c}).DialContext(ctx, "tcp", addr)
+		}
+	}
+	return lone.New(func(only lone.Dial) (rueidis.Client, error) {
+		opt := opt
+		opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
+			return only(func() (net.Conn, error) { return dial(ctx, addr, d, c) })
+		}
+		return rueidis.NewClient(opt)
+	}, rueidis.Client.Close)
+}
+
+// Lone implements [redisproto.Loner].
+func (a *adapter) Lone() redisproto.LoneCommands {
+	if !a.line.Ready() {
+		return nil
+	}
+	return &a.alone
+}
+
+// connectLone takes the line for the next script.
+func (a *adapter) connectLone(context.Context) (rueidis.Client, error) {
+	client, ok := a.line.Take()
+	if !ok {
+		return nil, errNoLine
+	}
+	return client, nil
+}
+
+var errNoLine = &net.OpError{Op: "dial", Err: errors.New("there is no connection for a lone caller now")}
+
+// sendAlone sends a script over the line.
+func (a *adapter) sendAlone(ctx context.Context, x *call) (left *behind) {
+	a.line.Begin(ctx)
+	x.reply = x.client.Do(context.Background(), x.cmd)
+	rest := a.line.End()
+	if rest == nil {
+		return nil
+	}
+	again := &a.commands
+	if a.plain != nil {
+		again = &commands{connect: a.connectPlain}
+	}
+	return &behind{call: x, done: ended, rest: rest, again: again}
+}
+
+var ended = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()
 
 // invalidated is called with nil when all was flushed, and when a connection ended.
 func (a *adapter) invalidated(messages []rueidis.RedisMessage) {
@@ -154,6 +228,9 @@ func (a *adapter) Close() error {
 	both.Go(a.client.Close)
 	if a.plain != nil {
 		both.Go(a.plain.Close)
+	}
+	if a.line != nil {
+		both.Go(a.line.Close)
 	}
 	both.Wait()
 	return nil
@@ -436,7 +513,10 @@ func (a *adapter) Replicates() bool { return true }
 
 func (a *adapter) Replicated(w *redisproto.Wait) redisproto.Commands {
 	c := a.commands
-	c.way = func(ctx context.Context, x *call) { a.replicate(ctx, x, w) }
+	c.way = func(ctx context.Context, x *call) *behind {
+		a.replicate(ctx, x, w)
+		return nil
+	}
 	return &c
 }
 

@@ -23,7 +23,7 @@ type commands struct {
 	most    int                                               // that one script takes of a batch; 0 for any number
 	batcher *batcher.Batcher[*call]                           // not used for a cluster; nil if scripts are sent one by one
 	// way is by which a script is sent; nil for the batcher's, or the client's.
-	way func(ctx context.Context, x *call)
+	way func(ctx context.Context, x *call) (left *behind)
 }
 
 var _ redisproto.Commands = (*commands)(nil)
@@ -72,12 +72,19 @@ func eval[R any](
 		return decode(reply)
 	}
 	x, sent := left, append(append([]string(nil), keys...), args...)
-	return none, redisproto.Leave(x.done, func() (R, error) {
-		value, err := decode(x.reply)
-		if isNoScript(err) {
-			return eval(context.Background(), c, s, decode, sent[:n], sent[n:])
+	return none, redisproto.Leave(x.done, func() (value R, err error) {
+		again := c
+		if x.rest != nil {
+			again, err = x.again, x.rest()
+		} else if value, err = decode(x.reply); isNoScript(err) {
+			err = nil
+		} else {
+			return value, err
 		}
-		return value, err
+		if err != nil {
+			return value, err
+		}
+		return eval(context.Background(), again, s, decode, sent[:n], sent[n:])
 	})
 }
 
@@ -93,6 +100,10 @@ func (c *commands) lead(ctx context.Context) (own context.Context, alone bool) {
 type behind struct {
 	*call
 	done <-chan struct{} // gets a value when the reply is there
+	// rest is not nil where the reply is read past the client: it returns when the reply is there. The script counts
+	// once however often it is sent, and again is by what it is sent once more, for its reply.
+	rest  func() error
+	again *commands
 }
 
 // calls are free for the next caller.
@@ -102,18 +113,18 @@ var calls = sync.Pool{New: func() any { return new(call) }}
 func (c *commands) do(
 	ctx context.Context, client rueidis.Client, cmd rueidis.Completed,
 ) (reply rueidis.RedisResult, left *behind) {
-	if c.way != nil {
-		x := &call{client: client, cmd: cmd}
-		c.way(ctx, x)
-		return x.reply, nil
-	}
-	if c.cluster || c.batcher == nil {
+	if c.way == nil && (c.cluster || c.batcher == nil) {
 		return client.Do(ctx, cmd), nil
 	}
 	x := calls.Get().(*call)
 	x.client, x.cmd = client, cmd
-	if done := c.batcher.Do(ctx, x); done != nil {
-		return reply, &behind{x, done}
+	if c.way != nil {
+		left = c.way(ctx, x)
+	} else if done := c.batcher.Do(ctx, x); done != nil {
+		left = &behind{call: x, done: done}
+	}
+	if left != nil {
+		return reply, left
 	}
 	reply = x.reply
 	*x = call{}

@@ -38,6 +38,9 @@ import (
 // ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
 // DisableAutoPipelining without DisableCache, which leaves no connection to listen on.
 //
+// A goroutine that often has no others beside it gets one connection more, over which it sends by
+// itself; not on a cluster, and not by way of sentinels.
+//
 // While a goroutine waits for a lock, and some 30 s longer, there is one more connection for
 // subscriptions, or with sharded pub/sub one for each master of the cluster.
 func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
@@ -57,6 +60,7 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 		opt.DisableRetry = true
 		plain := opt
 		plain.DisableCache = true
+		a.line = newLine(plain)
 		if !opt.DisableCache {
 			a.tracking.Store(true)
 			a.most = redisproto.TrackedBatch

@@ -53,10 +53,12 @@ if not mine and not free and not reserved then
   if not window then
     local record = redis.pcall('hgetall', KEYS[1])
     for i = 1, #record, 2 do
-      if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then -- an owner of Redisson's: the window was used
+      local reserved = string.sub(record[i], 1, 17) == 'mortise:reserved:'
+      if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')) then -- a foreign one
         redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
         redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
         redis.pcall('pexpire', round, 60000)
+        break
       end
     end
   end

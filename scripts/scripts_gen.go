@@ -1134,10 +1134,12 @@ end
 if not window then
 local record = redis.pcall('hgetall', KEYS[1])
 for i = 1, #record, 2 do
-if string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') then
+local reserved = string.sub(record[i], 1, 17) == 'mortise:reserved:'
+if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')) then
 redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
 redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
 redis.pcall('pexpire', round, 60000)
+break
 end
 end
 end
@@ -1185,7 +1187,7 @@ foreign = foreign + (fair and 1 or 0)
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "d4ca10bd33ebeca0147d7a563b46daa6dd03b0a9"
+const EnrolSHA = "b7a602407db35b890f3260ef6c8453651e8b0356"
 
 // FairAcquireSource is fair_acquire.lua.
 //

@@ -73,6 +73,19 @@ type Untracker interface {
 	Untracked() Commands
 }
 
+// Loner may be implemented by an adapter that can have a connection for one call at a time, whose caller sends the
+// command by itself and may leave it all the same. It is not used on a cluster.
+type Loner interface {
+	// Lone are the commands over that connection; nil while there is none.
+	Lone() LoneCommands
+}
+
+// LoneCommands are what a lone caller sends. Where ctx ends first, the error is a [backend.Left].
+type LoneCommands interface {
+	Acquire(ctx context.Context, k AcquireKeys, a AcquireArgs) (int64, error)
+	Release(ctx context.Context, k ReleaseKeys, a ReleaseArgs) (int64, error)
+}
+
 type (
 	// Subscription is one connection that listens to channels.
 	Subscription = pubsub.Subscription

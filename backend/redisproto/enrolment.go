@@ -12,7 +12,7 @@ import (
 // docs/decisions/0063-a-release-wakes-the-clients-that-can-be-served.md and scripts/include/wake_queue.lua.
 
 // entryOf is what scripts call the entry of an enrolment: "" for none.
-func (s *core) entryOf(k backend.Kind, r backend.Enrolment) string {
+func entryOf(s *core, k backend.Kind, r backend.Enrolment) string {
 	if r.Entry == 0 {
 		return ""
 	}

@@ -17,6 +17,7 @@ const askAlone = -2
 // server that is no cluster: those that are ready at the same time by one script.
 type joint struct {
 	*batcher.Merger[JointItem, BatchReply]
+	loner Loner // for an item that goes by itself; nil if there is none
 }
 
 // do has item sent. Where ctx ends before its reply is there, the error is a [backend.Left].
@@ -54,7 +55,8 @@ func (s joined) one(i JointItem) (value int64, err error) {
 }
 
 func newJoint(s *core) *joint {
-	return &joint{batcher.NewMerger(batcher.Sender[JointItem, BatchReply]{
+	loner, _ := s.adapter.(Loner)
+	return &joint{loner: loner, Merger: batcher.NewMerger(batcher.Sender[JointItem, BatchReply]{
 		Most: jointMost,
 		Many: func(ctx context.Context, items []JointItem, out []BatchReply) {
 			c, second := s.second.Commands()

@@ -51,7 +51,7 @@ func (s queue) entryOf(k backend.Kind, number uint64) string {
 }
 
 // tagOf is the tag for a kind. Both kinds of semaphores announce on one channel, and wait in one queue.
-func (s *core) tagOf(k backend.Kind) string {
+func (s queue) tagOf(k backend.Kind) string {
 	if k == backend.KindSemaphore {
 		return s.tag + "."
 	}

@@ -88,11 +88,10 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	if !r.Fenced && f.Leaves && (s.second.Apart() || !f.Tracking) {
 		var left int64
 		var err error
-		if s.joint.Lead(ctx) {
+		if c, beside, leaves := s.alone(); s.joint.Lead(ctx, leaves) {
 			defer s.joint.Led() // also where the client library panics
-			c, second := s.second.Commands()
 			k, a := AcquireKeys{Lock: r.Name}, AcquireArgs{Owner: r.Owner, Lease: r.Lease}
-			if left, err = c.Acquire(ctx, k, a); second && s.second.Failed(err) {
+			if left, err = c.Acquire(ctx, k, a); beside && s.failed(err) {
 				left, err = s.adapter.Acquire(ctx, k, a)
 			}
 		} else {
@@ -107,6 +106,24 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	reply, err := learning(s.core, r.Name, func(r backend.AcquireReply) backend.AcquireReply { return r },
 		func() (backend.AcquireReply, error) { return s.acquire(ctx, s.adapter, r) })
 	return s.verified(reply), err
+}
+
+// alone are the commands of a caller that sends by itself; beside tells that they go over another connection than the
+// adapter's, and leaves that the caller may leave them.
+func (s *core) alone() (c LoneCommands, beside, leaves bool) {
+	c, beside = s.second.Commands()
+	if s.joint.loner == nil || !beside && s.second.Apart() { // the other connection has failed
+		return c, beside, false
+	}
+	if lone := s.joint.loner.Lone(); lone != nil {
+		return lone, true, true
+	}
+	return c, beside, false
+}
+
+// failed notes what a command over another connection came to, and reports whether the adapter is to send it.
+func (s *core) failed(err error) (again bool) {
+	return leftIn[int64](err) == nil && s.second.Failed(err)
 }
 
 // known returns what is left of the lease of a lock that is known to be held, where r may be refused without asking.
@@ -270,18 +287,16 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	var reply int64
 	var err error
 	k, a := ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name)}, ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
-	switch together := r.Keep == 0 && !r.Undo && s.adapter.Features().Leaves; {
-	case !together:
+	if together := r.Keep == 0 && !r.Undo && s.adapter.Features().Leaves; !together {
 		a.Publish = s.publish()
 		reply, err = s.adapter.Release(ctx, k, a)
-	case s.joint.Lead(ctx):
+	} else if c, beside, leaves := s.alone(); s.joint.Lead(ctx, leaves) {
 		defer s.joint.Led()
 		a.Publish = commandPublish
-		c, second := s.second.Commands()
-		if reply, err = c.Release(ctx, k, a); second && s.second.Failed(err) {
+		if reply, err = c.Release(ctx, k, a); beside && s.failed(err) {
 			reply, err = s.adapter.Release(ctx, k, a)
 		}
-	default:
+	} else {
 		reply, err = s.joint.do(ctx, JointItem{Lock: k.Lock, Channel: k.Channel, Owner: r.Owner})
 	}
 	return s.releaseReply(r.Name, "release", reply, err)

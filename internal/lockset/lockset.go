@@ -43,8 +43,12 @@ type Part struct {
 	Of string
 }
 
-// keepFor is for how long a call keeps the parts that it has while it waits for another.
-const keepFor = 250 * time.Millisecond
+// keepFor is for how long a call keeps the parts that it has while it waits for another, at first. Where the store is so
+// far away, or so busy, that no part is had in that time, the calls would go on taking parts from each other.
+const (
+	keepFor = 250 * time.Millisecond
+	keepMax = 16 * keepFor
+)
 
 // LockAll takes all parts. Wait bounds the whole; 0 for as long as ctx.
 func LockAll(ctx context.Context, parts []Part, wait time.Duration) (*lease.Handle, error) {
@@ -207,15 +211,20 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 	return 0, false, nil
 }
 
-// waitFor is for how long the next part is waited for; 0: as long as bounds.
+// waitFor is for how long the next part is waited for; 0: as long as bounds. It grows from round to round where the
+// parts are taken in the order of their names.
 func (t *attempt) waitFor() time.Duration {
+	keep := keepFor
+	if t.rounds%2 == 1 {
+		keep = min(keepFor<<min(t.rounds/2, 16), keepMax)
+	}
 	switch {
 	case len(t.held) == 0:
 		return t.wait
 	case t.wait == 0:
-		return keepFor
+		return keep
 	}
-	return min(keepFor, t.wait)
+	return min(keep, t.wait)
 }
 
 // request is what is asked for a part.

@@ -162,6 +162,7 @@ func (q *Queue) run() {
 func (q *Queue) fire() (sleep time.Duration, more bool) {
 	q.hooks.Lock()
 	defer q.hooks.Unlock()
+	planned := q.armed
 	q.armed = 0 // awake: nothing has to rouse it
 	now := q.clock.Now()
 	q.notice(now)
@@ -176,7 +177,12 @@ func (q *Queue) fire() (sleep time.Duration, more bool) {
 	if q.hooks.Idle != nil {
 		q.hooks.Idle(now)
 	}
-	if _, q.armed = q.First(); q.armed == clock.Never {
+	if _, q.armed = q.First(); planned > now.Mono {
+		// The timer that roused it may be removed already: a caller that locks and unlocks puts and removes one each time,
+		// and the next one must not rouse the goroutine again.
+		q.armed = min(q.armed, planned, now.Mono+int64(clockInterval))
+	}
+	if q.armed == clock.Never {
 		return time.Hour, false
 	}
 	return max(min(time.Duration(q.armed-now.Mono), clockInterval), 0), false

@@ -162,3 +162,27 @@ func TestHastenLeavesSleepersAlone(t *testing.T) {
 		}
 	})
 }
+
+func TestTimersThatAreRemovedBeforeTheyAreDueRouseTheGoroutineOnceASecond(t *testing.T) {
+	in(t, func(b *bed) {
+		woken := 0
+		b.Queue.hooks.Idle = func(clock.Instant) { woken++ }
+		var x Timer
+		for range 3000 {
+			b.after(&x, 10*time.Second, b.note("x"))
+			b.Lock()
+			b.Remove(&x)
+			b.Unlock()
+			time.Sleep(time.Millisecond)
+		}
+		b.after(&x, 50*time.Millisecond, b.note("sooner"))
+		time.Sleep(50 * time.Millisecond)
+		b.want(t, "sooner")
+		time.Sleep(time.Minute)
+		b.Lock()
+		defer b.Unlock()
+		if woken > 12 {
+			t.Errorf("woken %d times in 3 s of timers that were removed at once", woken)
+		}
+	})
+}

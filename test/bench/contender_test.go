@@ -303,7 +303,7 @@ type floorLocks struct {
 	owners
 	hash  bool
 	grant func(ctx context.Context, keys []string, owner string) (bool, error)
-	free  func(keys []string, owner string) (int64, error)
+	free  func(ctx context.Context, keys []string, owner string) (int64, error)
 	close func()
 }
 
@@ -320,12 +320,16 @@ func (f *floorLocks) TryLock(ctx context.Context, name string) (func() error, er
 		keys = []string{name, channelOf(name)}
 	}
 	return func() error {
-		n, err := f.free(keys, owner)
-		if err == nil && n != 1 {
-			return errGone
-		}
-		return err
+		return f.unlock(context.Background(), keys, owner)
 	}, nil
+}
+
+func (f *floorLocks) unlock(ctx context.Context, keys []string, owner string) error {
+	n, err := f.free(ctx, keys, owner)
+	if err == nil && n != 1 {
+		return errGone
+	}
+	return err
 }
 
 func (f *floorLocks) Lock(ctx context.Context, name string) (func() error, error) {
@@ -346,8 +350,8 @@ func openFloorGoRedis(hash bool) func(string) (locks, error) {
 	return func(addr string) (locks, error) {
 		rdb, acquire, release := goRedis(addr), redis.NewScript(hashAcquire), redis.NewScript(releaseOf(hash))
 		f := &floorLocks{hash: hash, close: func() { rdb.Close() }}
-		f.free = func(keys []string, owner string) (int64, error) {
-			return release.Run(context.Background(), rdb, keys, owner).Int64()
+		f.free = func(ctx context.Context, keys []string, owner string) (int64, error) {
+			return release.Run(ctx, rdb, keys, owner).Int64()
 		}
 		f.grant = func(ctx context.Context, keys []string, owner string) (bool, error) {
 			if !hash {
@@ -376,8 +380,8 @@ func openFloorRueidis(hash, tracked bool) func(string) (locks, error) {
 		}
 		acquire, release := rueidis.NewLuaScript(hashAcquire), rueidis.NewLuaScript(releaseOf(hash))
 		f := &floorLocks{hash: hash, close: c.Close}
-		f.free = func(keys []string, owner string) (int64, error) {
-			return release.Exec(context.Background(), c, keys, []string{owner}).AsInt64()
+		f.free = func(ctx context.Context, keys []string, owner string) (int64, error) {
+			return release.Exec(ctx, c, keys, []string{owner}).AsInt64()
 		}
 		f.grant = func(ctx context.Context, keys []string, owner string) (bool, error) {
 			if hash {

@@ -27,6 +27,7 @@ const workerEnv = "MORTISE_BENCH_WORKER"
 // TestMain makes this binary a worker if it is told to be one.
 func TestMain(m *testing.M) {
 	harness.Worker(workerEnv, func(int) error { work(); return nil })
+	harness.Worker(loneEnv, loneFloor.run)
 	os.Exit(m.Run())
 }
 

@@ -4,7 +4,7 @@ package house
 const (
 	leaves = " internal/announce internal/bound internal/clock internal/fail internal/fifo " +
 		"internal/retry internal/timerq "
-	below   = " backend/redisproto/batcher backend/redisproto/heldcache backend/redisproto/pubsub "
+	below   = " backend/redisproto/batcher backend/redisproto/heldcache backend/redisproto/lone backend/redisproto/pubsub "
 	adapter = "backend backend/redisproto scripts" + below
 )
 
@@ -34,6 +34,7 @@ var arrows = map[string]string{
 	"backend/redisproto":           "backend scripts" + below,
 	"backend/redisproto/batcher":   "",
 	"backend/redisproto/heldcache": "backend",
+	"backend/redisproto/lone":      "",
 	"backend/redisproto/pubsub":    "backend",
 	"backend/valkey":               adapter,
 	"redisgo":                      adapter,

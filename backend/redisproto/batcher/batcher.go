@@ -84,13 +84,18 @@ func (x *Batcher[C]) Lead(ctx context.Context) (own context.Context, alone bool)
 	if ctx.Done() != nil {
 		return nil, false
 	}
+	return x.ctx, x.leads()
+}
+
+// leads is Lead for a caller that can leave the call that it sends.
+func (x *Batcher[C]) leads() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if len(x.pending) > 0 || x.senders > x.parked || x.extra > 0 || x.leading > 0 {
-		return nil, false
+		return false
 	}
 	x.leading++
-	return x.ctx, true
+	return true
 }
 
 // Led comes after the call of a caller that leads.

@@ -56,8 +56,12 @@ func NewMerger[I any, R Reply](send Sender[I, R]) *Merger[I, R] {
 	return m
 }
 
-// Lead is [Batcher.Lead]: the caller then sends its item by [Sender.One], and calls Led.
-func (m *Merger[I, R]) Lead(ctx context.Context) (alone bool) {
+// Lead is [Batcher.Lead]: the caller then sends its item by [Sender.One], and calls Led. Leaves tells that the caller
+// can leave the item that it sends.
+func (m *Merger[I, R]) Lead(ctx context.Context, leaves bool) (alone bool) {
+	if leaves {
+		return m.batcher.leads()
+	}
 	_, alone = m.batcher.Lead(ctx)
 	return alone
 }

@@ -1,0 +1,299 @@
+// Package lone has the connection of a caller that sends a command by itself and may leave before the reply is there.
+// The connection is then taken from the client library, which gets an error, and another goroutine reads the reply.
+package lone
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// worth is after how many lone calls a connection is made for them, the first or the next after one that broke.
+	worth = 32
+	// patience bounds how long the reply to a call that was left is awaited.
+	patience = 10 * time.Second
+	// replyBound is more than the replies of the scripts that a lone caller sends.
+	replyBound = 512
+)
+
+var (
+	errOne  = &net.OpError{Op: "dial", Err: errors.New("the client of a lone caller has one connection")}
+	errLeft = errors.New("the caller of the command has left")
+	past    = time.Unix(1, 0)
+)
+
+// Dial dials for a client whose only connection is kept by a [Line].
+type Dial func(dial func() (net.Conn, error)) (net.Conn, error)
+
+// Line is a connection for one call at a time, and the client that sends over it. A connection that breaks, or
+// whose caller leaves, is replaced. Ready and Close may be called concurrently with all others.
+type Line[C any] struct {
+	build   func(Dial) (C, error)
+	discard func(C)
+	current atomic.Pointer[wire[C]] // nil while there is none
+	taken   *wire[C]                // by the call that is under way
+	ctx     context.Context         // ends with Close
+	cancel  context.CancelFunc
+
+	mu     sync.Mutex
+	asked  int  // for a connection, while there was none
+	making bool // one, or none is made any more
+}
+
+type wire[C any] struct {
+	client C
+	*conn
+}
+
+// New makes a Line. build makes a client whose connections are made by the Dial, and discard closes it.
+func New[C any](build func(Dial) (C, error), discard func(C)) *Line[C] {
+	l := &Line[C]{build: build, discard: discard}
+	l.ctx, l.cancel = context.WithCancel(context.Background())
+	return l
+}
+
+// Ready reports whether there is a connection. Where there is none, it is made in the background once it is worth it.
+func (l *Line[C]) Ready() bool {
+	if l == nil {
+		return false
+	}
+	if w := l.current.Load(); w != nil && !w.over.Load() {
+		return true
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.asked++; l.asked >= worth && !l.making {
+		l.asked, l.making = 0, true
+		go l.make()
+	}
+	return false
+}
+
+func (l *Line[C]) make() {
+	w := new(wire[C])
+	more := false
+	client, err := l.build(func(dial func() (net.Conn, error)) (net.Conn, error) {
+		if more = w.conn != nil; more {
+			return nil, errOne
+		}
+		c, err := dial()
+		if err != nil {
+			return nil, err
+		}
+		w.conn = newConn(c)
+		return w.conn, nil
+	})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.making = more || l.ctx.Err() != nil // a client that needs several connections can have no Line
+	switch {
+	case err != nil:
+	case l.making:
+		l.discard(client)
+	default:
+		w.client = client
+		if old := l.current.Swap(w); old != nil {
+			l.discard(old.client)
+		}
+	}
+}
+
+// Close discards the client, and ends the wait for replies to calls that were left.
+func (l *Line[C]) Close() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.cancel()
+	l.making = true
+	if w := l.current.Swap(nil); w != nil {
+		l.discard(w.client)
+	}
+}
+
+// Take returns the client for the next call, which begins with Begin; ok is false if there is none.
+func (l *Line[C]) Take() (c C, ok bool) {
+	if l.taken = l.current.Load(); l.taken == nil {
+		return c, false
+	}
+	return l.taken.client, true
+}
+
+// Begin is called before the client is given a command, which is cut off when ctx ends.
+func (l *Line[C]) Begin(ctx context.Context) { l.taken.begin(ctx) }
+
+// End is called when the client has returned. Where the command was cut off, rest waits for the reply, and says why
+// there is none. Where rest is nil, the client's result holds.
+func (l *Line[C]) End() (rest func() error) {
+	c := l.taken.conn
+	if !c.end() {
+		return nil
+	}
+	return func() error { return c.rest(l.ctx) }
+}
+
+// conn is what the client library reads and writes.
+type conn struct {
+	net.Conn
+	over atomic.Bool // closed by the client library
+
+	mu    sync.Mutex
+	bound bool            // a call is under way whose caller may leave
+	left  bool            // and it has
+	cut   bool            // so the client library gets no more
+	reply []byte          // what was read since the last write
+	done  <-chan struct{} // of the last context that can end
+	same  int             // calls before this one with that context
+	ended func()          // is called when it ends
+	watch func() bool     // has it not called; nil if it will not be
+}
+
+// often is after how many calls with one context that context is watched between calls, too.
+const often = 3
+
+func newConn(nc net.Conn) *conn {
+	c := &conn{Conn: nc}
+	c.ended = func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.leave()
+	}
+	return c
+}
+
+func (c *conn) begin(ctx context.Context) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	done := ctx.Done()
+	if c.bound = done != nil; !c.bound {
+		return
+	}
+	if c.same++; done != c.done {
+		c.unwatch()
+		c.done, c.same = done, 0
+	}
+	if c.watch == nil {
+		c.watch = context.AfterFunc(ctx, c.ended)
+	}
+	c.leave()
+}
+
+func (c *conn) unwatch() {
+	if c.watch != nil {
+		c.watch()
+		c.watch = nil
+	}
+}
+
+// leave has a Read that waits return, if the caller's context has ended. It is called with the mutex.
+func (c *conn) leave() {
+	select {
+	case <-c.done: // not so where it was the context of a call before
+		if c.bound {
+			c.left = true
+			_ = c.Conn.SetReadDeadline(past)
+		}
+	default:
+	}
+}
+
+// end reports whether the reply is yet to come.
+func (c *conn) end() (owed bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.bound = false
+	if c.same < often {
+		c.unwatch()
+	}
+	if c.left && !c.cut { // the reply was there first
+		c.left = false
+		_ = c.Conn.SetReadDeadline(time.Time{})
+	}
+	return c.owes()
+}
+
+// owes reports whether a reply was not read to its end by the client library. It is called with the mutex.
+func (c *conn) owes() bool { return c.cut && !bytes.HasSuffix(c.reply, []byte("\r\n")) }
+
+// rest reads what the client library did not.
+func (c *conn) rest(ctx context.Context) error {
+	defer c.Conn.Close()
+	defer context.AfterFunc(ctx, func() { c.Conn.Close() })()
+	if err := c.Conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	for b := make([]byte, replyBound); ; {
+		n, err := c.Conn.Read(b)
+		if err != nil {
+			return err
+		}
+		if bytes.HasSuffix(b[:n], []byte("\n")) {
+			return nil
+		}
+	}
+}
+
+func (c *conn) Read(b []byte) (int, error) {
+	if c.gone() {
+		return 0, errLeft
+	}
+	n, err := c.Conn.Read(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if n > 0 && len(c.reply)+n <= replyBound {
+		c.reply = append(c.reply, b[:n]...)
+	}
+	if err != nil && c.left {
+		c.cut, err = true, errLeft
+	}
+	return n, err
+}
+
+func (c *conn) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	c.reply = c.reply[:0]
+	cut := c.cut
+	c.mu.Unlock()
+	if cut {
+		return 0, errLeft
+	}
+	return c.Conn.Write(b)
+}
+
+func (c *conn) gone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.cut
+}
+
+// Close leaves the connection to the goroutine that waits for a reply, if there is one.
+func (c *conn) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.unwatch()
+	if c.over.Store(true); c.owes() {
+		return nil
+	}
+	return c.Conn.Close()
+}
+
+func (c *conn) SetDeadline(t time.Time) error { return c.set(c.Conn.SetDeadline, t) }
+
+func (c *conn) SetReadDeadline(t time.Time) error { return c.set(c.Conn.SetReadDeadline, t) }
+
+// set keeps a deadline that has a Read return.
+func (c *conn) set(deadline func(time.Time) error, t time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cut {
+		return errLeft
+	}
+	err := deadline(t)
+	if c.left {
+		_ = c.Conn.SetReadDeadline(past)
+	}
+	return err
+}

@@ -1,0 +1,251 @@
+package lone
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"testing"
+	"time"
+)
+
+// client is a client library with one connection.
+type client struct {
+	net.Conn
+	in *bufio.Reader
+}
+
+func (c *client) do(command string) (string, error) {
+	_ = c.SetDeadline(time.Now().Add(time.Minute))
+	if _, err := io.WriteString(c, command+"\r\n"); err != nil {
+		_ = c.Close()
+		return "", err
+	}
+	reply, err := c.in.ReadString('\n')
+	if err != nil {
+		_ = c.Close()
+	}
+	return reply, err
+}
+
+// bed is a server that gets commands and is told its replies, and the Line of a client of that.
+type bed struct {
+	*Line[*client]
+	t        *testing.T
+	accepted chan net.Conn
+	more     bool // the client needs a second connection
+}
+
+func start(t *testing.T) *bed {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{t: t, accepted: make(chan net.Conn, 10)}
+	b.Line = New(func(dial Dial) (*client, error) {
+		connect := func() (net.Conn, error) {
+			return dial(func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) })
+		}
+		nc, err := connect()
+		if err != nil {
+			return nil, err
+		}
+		if b.more {
+			_, err = connect()
+		}
+		return &client{nc, bufio.NewReader(nc)}, err
+	}, func(c *client) { _ = c.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			b.accepted <- c
+		}
+	}()
+	t.Cleanup(func() { b.Line.Close(); l.Close() })
+	return b
+}
+
+// server is the server's side of a connection.
+type server struct {
+	*bufio.Reader
+	io.Writer
+}
+
+// connect asks for a connection as often as it takes.
+func (b *bed) connect() *server {
+	b.t.Helper()
+	for range worth {
+		if b.Ready() {
+			b.t.Fatal("there is a connection already")
+		}
+	}
+	c := <-b.accepted
+	b.t.Cleanup(func() { c.Close() })
+	for !b.Ready() {
+		time.Sleep(time.Millisecond)
+	}
+	return &server{bufio.NewReader(c), c}
+}
+
+// call is what a lone caller does.
+func (b *bed) call(ctx context.Context) (reply string, rest func() error, err error) {
+	c, ok := b.Take()
+	if !ok {
+		b.t.Error("there is no client")
+		return "", nil, io.EOF
+	}
+	b.Begin(ctx)
+	reply, err = c.do("ask")
+	return reply, b.End(), err
+}
+
+// answer has the server read a command and reply.
+func answer(s *server, reply string) {
+	_, _ = s.ReadString('\n')
+	_, _ = io.WriteString(s, reply)
+}
+
+func (b *bed) wantsReply(ctx context.Context, s *server) {
+	b.t.Helper()
+	go answer(s, ":1\r\n")
+	if reply, rest, err := b.call(ctx); reply != ":1\r\n" || rest != nil || err != nil {
+		b.t.Errorf("%q, left %v, %v", reply, rest != nil, err)
+	}
+}
+
+func TestTheClientsReplyHoldsWhereTheCallerStays(t *testing.T) {
+	b := start(t)
+	s := b.connect()
+	ctx, cancel := context.WithCancel(t.Context())
+	for range 2 * often {
+		b.wantsReply(ctx, s)
+		b.wantsReply(context.Background(), s)
+		other, end := context.WithCancel(t.Context())
+		b.wantsReply(other, s)
+		end()
+		b.wantsReply(context.Background(), s)
+	}
+	for range 2 * often {
+		b.wantsReply(ctx, s)
+	}
+	cancel() // between two calls
+	b.wantsReply(context.Background(), s)
+	b.wantsReply(t.Context(), s)
+}
+
+func TestACallerThatLeavesIsFreeAtOnceAndTheReplyIsAwaited(t *testing.T) {
+	for _, beforehand := range []bool{false, true} {
+		for _, calls := range []int{0, 2 * often} {
+			b := start(t)
+			s := b.connect()
+			ctx, cancel := context.WithCancel(t.Context())
+			for range calls {
+				b.wantsReply(ctx, s)
+			}
+			asked := make(chan struct{})
+			go func() {
+				_, _ = s.ReadString('\n')
+				close(asked)
+				cancel()
+			}()
+			if beforehand {
+				cancel()
+			}
+			_, rest, err := b.call(ctx)
+			if rest == nil || !errors.Is(err, errLeft) {
+				t.Fatalf("left beforehand %v: left %v, %v", beforehand, rest != nil, err)
+			}
+			<-asked // the command was sent all the same
+			if b.Ready() {
+				t.Error("the connection is used though a reply is to come")
+			}
+			replied := make(chan error)
+			go func() { replied <- rest() }()
+			select {
+			case err := <-replied:
+				t.Fatalf("before the reply: %v", err)
+			case <-time.After(20 * time.Millisecond):
+			}
+			_, _ = io.WriteString(s, "-ERR no\r\n")
+			if err := <-replied; err != nil {
+				t.Error(err)
+			}
+			if _, err := s.ReadByte(); !errors.Is(err, io.EOF) {
+				t.Errorf("the connection is not closed: %v", err)
+			}
+			b.wantsReply(t.Context(), b.next())
+		}
+	}
+}
+
+// next is the connection that replaces another; one of the asks was that of the test.
+func (b *bed) next() *server {
+	b.t.Helper()
+	b.mu.Lock()
+	b.asked = 0
+	b.mu.Unlock()
+	return b.connect()
+}
+
+func TestAReplyThatDoesNotComeIsAnError(t *testing.T) {
+	for what, end := range map[string]func(b *bed, s *server){
+		"the server closes the connection": func(_ *bed, s *server) { s.Writer.(io.Closer).Close() },
+		"the line is closed":               func(b *bed, _ *server) { b.Line.Close() },
+	} {
+		b := start(t)
+		s := b.connect()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		_, rest, _ := b.call(ctx)
+		if rest == nil {
+			t.Fatalf("%s: the caller has not left", what)
+		}
+		go end(b, s)
+		if err := rest(); err == nil {
+			t.Errorf("%s: there is a reply", what)
+		}
+	}
+}
+
+func TestABrokenConnectionIsReplaced(t *testing.T) {
+	b := start(t)
+	for range worth {
+		b.Ready()
+	}
+	(<-b.accepted).Close()
+	for !b.Ready() {
+		time.Sleep(time.Millisecond)
+	}
+	if _, rest, err := b.call(t.Context()); rest != nil || err == nil {
+		t.Errorf("left %v, %v", rest != nil, err)
+	}
+	b.wantsReply(t.Context(), b.connect())
+}
+
+func TestAClientThatNeedsTwoConnectionsHasNoLine(t *testing.T) {
+	b := start(t)
+	b.more = true
+	for range worth {
+		b.Ready()
+	}
+	(<-b.accepted).Close()
+	for off := false; !off; time.Sleep(time.Millisecond) {
+		b.mu.Lock()
+		off = b.making
+		b.mu.Unlock()
+	}
+	for range 2 * worth {
+		if b.Ready() {
+			t.Fatal("it has")
+		}
+	}
+	select {
+	case <-b.accepted:
+		t.Error("it is tried again")
+	case <-time.After(20 * time.Millisecond):
+	}
+}
