@@ -37,10 +37,12 @@ var All = []Script{
 	{Name: "renew", Source: RenewSource, SHA1: RenewSHA},
 	{Name: "rw_force_release", Source: RwForceReleaseSource, SHA1: RwForceReleaseSHA},
 	{Name: "rw_inspect", Source: RwInspectSource, SHA1: RwInspectSHA},
+	{Name: "rw_leave", Source: RwLeaveSource, SHA1: RwLeaveSHA},
 	{Name: "rw_withdraw", Source: RwWithdrawSource, SHA1: RwWithdrawSHA},
 	{Name: "semaphore_add", Source: SemaphoreAddSource, SHA1: SemaphoreAddSHA},
 	{Name: "semaphore_cancel", Source: SemaphoreCancelSource, SHA1: SemaphoreCancelSHA},
 	{Name: "semaphore_drain", Source: SemaphoreDrainSource, SHA1: SemaphoreDrainSHA},
+	{Name: "semaphore_leave", Source: SemaphoreLeaveSource, SHA1: SemaphoreLeaveSHA},
 	{Name: "semaphore_set", Source: SemaphoreSetSource, SHA1: SemaphoreSetSHA},
 	{Name: "semaphore_take", Source: SemaphoreTakeSource, SHA1: SemaphoreTakeSHA},
 	{Name: "serve", Source: ServeSource, SHA1: ServeSHA},
@@ -2268,13 +2270,13 @@ const LeaveQueueSHA = "9b62678f7c005db730a22bd778b2d46f8ac7bde0"
 // PermitsAcquireSource is permits_acquire.lua.
 //
 //	keys:      permits string, timeouts zset, channel channel
-//	arguments: id string, lease ms, publish string
-//	reply:     ints  0, n: granted, n are left; t>0, n: refused, the first ends in t ms; -1, n:
-//	           refused, none ends
+//	arguments: id string, lease ms, publish string, entry string, stays bool
+//	reply:     ints  0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n,
+//	           p: refused, none ends. p tells of the entry, as in semaphore_take
 //
-// Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back. The
-// same request again, while the id is out, is granted again and counts once. The
-// zset lives as long as the count does.
+// Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back, if one is
+// free that is not kept for another client. The same request again, while the id is out, is granted again
+// and counts once. The zset lives as long as the count does. entry and stays: as in semaphore_take.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -2287,31 +2289,132 @@ if #ended > 0 then
 redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
 end
-local reply = {0, there}
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+local queued, kept, placed, served = redis.pcall('exists', queue) == 1, 0, 0, false
+if queued then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[4] then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+end
+local free, reply = there - kept, 0
 if not redis.call('zscore', KEYS[2], ARGV[1]) then
-if there > 0 then
+if free > 0 then
+free = free - 1
 there = redis.call('decr', KEYS[1])
 redis.call('zadd', KEYS[2], string.format('%.0f', now + ARGV[2]), ARGV[1])
 local ttl = redis.call('pttl', KEYS[1])
 if ttl > 0 then
 redis.call('pexpire', KEYS[2], ttl)
 end
-reply = {0, there}
+if queued and ARGV[4] ~= '' then
+placed = ARGV[5] == '1' and 1 or 0
+local was
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
+if placed==1 and came then
+redis.pcall('zadd', queue, came, ARGV[4])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[4] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+end
 else
 local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
-reply = {-1, there}
+reply = -1
 if first[2] and tonumber(first[2]) < 922337203685477 then
-reply[1] = math.max(tonumber(first[2]) - now, 1)
+reply = math.max(tonumber(first[2]) - now, 1)
 end
+if ARGV[4] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
+if not now then
+written = nil
+elseif false then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+end
+if '1' ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[4], '1')
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+end
+end
+end
+end
+if queued and free > 0 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= ARGV[4] then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
 end
 end
 if #ended > 0 and there > 0 then
-redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
-return reply`
+return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "0fa71c950930ec58b26fe3be0376034633917d5b"
+const PermitsAcquireSHA = "e143a5cf8c122f78f6c610d5cabe0b73bdd6f305"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2333,12 +2436,70 @@ redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
 end
 if #ended > 0 and there > 0 then
-redis.call(ARGV[1], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[1], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "e860b1af57e3935e207e87c5a5bf0e9c250c9062"
+const PermitsCountSHA = "a2173814ebc62754736b9ce2a0b7a297733d3d87"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -2358,7 +2519,65 @@ end
 redis.call('zrem', KEYS[2], ARGV[1])
 local there = redis.call('incr', KEYS[1])
 if there > 0 then
-redis.call(ARGV[2], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[2], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -2368,7 +2587,7 @@ end
 return 1`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "b7bbec62368b5560e163d1577fcc5188f0d5de85"
+const PermitsReleaseSHA = "ad25bedb93c90969a261ac8ba9016a9d5816f5db"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -2400,11 +2619,13 @@ const PermitsRenewSHA = "3fd597f83538908b587fbbef69869fcc60d3db2a"
 // ReadAcquireSource is read_acquire.lua.
 //
 //	keys:      lock hash, timeout string, writer string
-//	arguments: owner string, lease ms, track bool
-//	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
+//	arguments: owner string, lease ms, track bool, entry string
+//	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no
+//	           expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
 //
-// Grants a read-write lock for reading, unless a writer holds it, or a writer of mortise's
-// waits for it. The same request a second time, while the owner holds it, is granted again
+// Grants a read-write lock for reading, unless a writer holds it, a writer of mortise's
+// waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue.
+// The same request a second time, while the owner holds it, is granted again
 // and counts once. Each owner has one hold; its timeout key is the first of its field.
 const ReadAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
@@ -2423,11 +2644,177 @@ left = redis.call('pttl', KEYS[1])
 elseif redis.call('exists', KEYS[3]) == 1 then
 left = redis.call('pttl', KEYS[3])
 end
-if left == -1 then
-return -1
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-if left >= 0 then
-return math.max(left, 1)
+local queued, kept = redis.pcall('exists', queue) == 1, false
+if queued and left == -2 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[4] and ('r' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+kept = true
+break
+end
+end
+end
+if queued and not mode and left >= -1 then
+local writes, served = false, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+writes = true
+break
+end
+end
+if not writes then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = false and 'r' or claimed and 'w', nil
+for i = 1, false and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+end
+if kept or left >= -1 then
+local placed = 0
+if ARGV[4] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
+if not now then
+written = nil
+elseif false then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+end
+if '1' ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[4], '1')
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+end
+end
+if placed > 0 then
+return -4 - 2 * math.max(left, -1) - (placed - 1)
+end
+return kept and 1000 or left == -1 and -1 or math.max(left, 1)
+end
+if queued then
+local was, served
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[4])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[4] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+if not was or was >= 0 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = true and 'r' or claimed and 'w', nil
+for i = 1, true and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
 end
 redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1)
 redis.call('set', KEYS[2], 1, 'px', ARGV[2])
@@ -2441,7 +2828,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "e4c22c485c662562aff71f8f1bd9425a0dab6396"
+const ReadAcquireSHA = "bd012d6bf555811a231bd8f718f9026b2b848d88"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -2528,12 +2915,60 @@ redis.call('pexpire', KEYS[1], most)
 redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
-redis.call(ARGV[2], KEYS[4], '0')
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = false and 'r' or claimed and 'w', nil
+for i = 1, false and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[2], KEYS[4], (served and '00' or '') .. '0')
 end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "dcabcb95a85697409e3bffae52ee3fac4b49b13a"
+const ReadReleaseSHA = "23c1b4a0c7af677ffbd066b22e99ae4c50c91d5c"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -2917,11 +3352,60 @@ redis.call('del', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
 end
 end
 redis.call('del', KEYS[1])
-redis.call(ARGV[1], KEYS[3], mode == 'write' and '1' or '0')
+local message = mode == 'write' and '1' or '0'
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = false and 'r' or claimed and 'w', nil
+for i = 1, false and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[1], KEYS[3], (served and '00' or '') .. message)
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "e84bfc02d233f149638e0237551d04a61c72fc4c"
+const RwForceReleaseSHA = "26831edafc08f68f1260b66bbdf6d265bc0518ea"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -2958,22 +3442,153 @@ return out`
 // RwInspectSHA is the SHA-1 of [RwInspectSource].
 const RwInspectSHA = "036f92a04a54b80fa2de177137b05ad2a9f03de7"
 
+// RwLeaveSource is rw_leave.lua.
+//
+//	keys:      lock hash
+//	arguments: entry string
+//	reply:     int  1 the entry was in the queue; 0 it was not
+//
+// Takes an entry, whose client has no waiters any more, out of the queue of a read-write lock. If it had been told to
+// ask, the next are told.
+const RwLeaveSource = `local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+local was, served = nil, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[1])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[1])
+redis.pcall('hdel', queue .. ':wants', ARGV[1])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[1] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+local mode = redis.pcall('hget', KEYS[1], 'mode')
+if was and was < 0 and (not mode or mode == 'read') then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = mode and 'r' or claimed and 'w', nil
+for i = 1, mode and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+return was and 1 or 0`
+
+// RwLeaveSHA is the SHA-1 of [RwLeaveSource].
+const RwLeaveSHA = "a3a17faacfd1370dd2a66d0a5ddd6e9a09a10af1"
+
 // RwWithdrawSource is rw_withdraw.lua.
 //
-//	keys:      writer string, channel channel
+//	keys:      lock hash, writer string, channel channel
 //	arguments: claimant string, publish string
 //	reply:     int  1 withdrawn; 0 the claim is not the claimant's
 //
 // Takes back a waiting writer's claim, and tells the waiters. publish: publish or spublish.
-const RwWithdrawSource = `if redis.call('get', KEYS[1]) ~= ARGV[1] then
+const RwWithdrawSource = `if redis.call('get', KEYS[2]) ~= ARGV[1] then
 return 0
 end
-redis.call('del', KEYS[1])
-redis.call(ARGV[2], KEYS[2], '0')
+redis.call('del', KEYS[2])
+local mode = redis.pcall('hget', KEYS[1], 'mode')
+if not mode or mode == 'read' then
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = mode and 'r' or claimed and 'w', nil
+for i = 1, mode and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[2], KEYS[3], (served and '00' or '') .. '0')
+else
+redis.call(ARGV[2], KEYS[3], '0')
+end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "17430147801215746fa502d07592a21f6417bb2c"
+const RwWithdrawSHA = "44172bd160278fa272745db96be958752b071341"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -2994,12 +3609,70 @@ return tonumber(value or '0')
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 and tonumber(ARGV[1]) > 0 then
-redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "b92e40182b965bd7453bee0dc775bad302a80e91"
+const SemaphoreAddSHA = "787846afdb224af53cc1276c3eee32d44e313b93"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -3020,12 +3693,70 @@ return 0
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 then
-redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "efc87ef4e3952374fd948aac4d446756771329f8"
+const SemaphoreCancelSHA = "b8199e71b2969bb227a7b69302bf6623b1849e91"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -3049,6 +3780,93 @@ return tonumber(value or '0')`
 // SemaphoreDrainSHA is the SHA-1 of [SemaphoreDrainSource].
 const SemaphoreDrainSHA = "e3ffcbdbf9b51004b0aa6738162b99e066a7b4b9"
 
+// SemaphoreLeaveSource is semaphore_leave.lua.
+//
+//	keys:      semaphore string
+//	arguments: entry string
+//	reply:     int  1 the entry was in the queue; 0 it was not
+//
+// Takes an entry, whose client has no waiters any more, out of the queue of a semaphore, of permits that expire too.
+// Permits that were kept for it are the next clients'.
+const SemaphoreLeaveSource = `local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+local was, kept, served = nil, 0, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[1])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[1])
+redis.pcall('hdel', queue .. ':wants', ARGV[1])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[1] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+local free = tonumber(redis.pcall('get', KEYS[1])) or 0
+if was and was < 0 and free > 0 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+free = free - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+return was and 1 or 0`
+
+// SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
+const SemaphoreLeaveSHA = "79dab9d9db529dc9f904c5d0240bd6669f2526be"
+
 // SemaphoreSetSource is semaphore_set.lua.
 //
 //	keys:      semaphore string, once string, channel channel
@@ -3068,39 +3886,210 @@ if value then
 return 0
 end
 redis.call('set', KEYS[1], ARGV[1])
-if tonumber(ARGV[1]) > 0 then
-redis.call(ARGV[3], KEYS[3], ARGV[1])
+local there = tonumber(ARGV[1])
+if there > 0 then
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "3efe0ccc514b21843dadea9a1b9a6de550e8bf38"
+const SemaphoreSetSHA = "dfd17cd283b39db28b383c0f3de10a68841a87ef"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
 //	keys:      semaphore string, once string
-//	arguments: permits int, keep ms, again bool
-//	reply:     ints  1, n: taken, n are left; 0, n: refused, n are there
+//	arguments: permits int, keep ms, again bool, entry string, stays bool, least int
+//	reply:     ints  1, n, p: taken, n are left; 0, n, p: refused, n are there. p tells of the entry:
+//	           0 it is not in the queue; 1 it is; 2 it is the first that waits
 //
-// Takes permits, if there are as many. once remembers, for keep, that this request
+// Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
 // was carried out (1) or cancelled (0). again: it was sent before, and may have been;
-// else a refusal need not look.
+// else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
+// what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
-local there = tonumber(value or '0')
-if there >= tonumber(ARGV[1]) then
+local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
+if queued then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[4] then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+end
+local free, out = there - kept, 0
+if free >= wants then
 if redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
-return {1, redis.call('decrby', KEYS[1], ARGV[1])}
+redis.call('decrby', KEYS[1], wants)
+free, out = free - wants, 1
+if queued and ARGV[4] ~= '' then
+placed = ARGV[5] == '1' and 1 or 0
+local was
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
+if placed==1 and came then
+redis.pcall('zadd', queue, came, ARGV[4])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
-elseif ARGV[3] ~= '1' then
-return {0, there}
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[4] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
 end
-return {tonumber(redis.call('get', KEYS[2]) or '0'), there}`
+end
+else
+carried = true
+end
+elseif ARGV[3] == '1' then
+carried = redis.call('exists', KEYS[2]) == 1
+end
+if carried then
+return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0}
+end
+local soon = out == 0 and ARGV[4] ~= '' and tonumber(ARGV[6]) <= free
+if out == 0 and ARGV[4] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
+if not now then
+written = nil
+elseif soon then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+end
+if ARGV[6] ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[4], ARGV[6])
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+end
+end
+if queued and free > 0 then
+local more, served = soon and free - ARGV[6] or free, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = more, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= ARGV[4] then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
+const SemaphoreTakeSHA = "8683ec628f515509100565a5a81fe7d19fad73f4"
 
 // ServeSource is serve.lua.
 //
@@ -3271,11 +4260,12 @@ const ServeSHA = "e35e614da591d8aaf8951aaaac19c5842b187655"
 // WriteAcquireSource is write_acquire.lua.
 //
 //	keys:      lock hash, writer string
-//	arguments: owner string, lease ms, claimant string, claim ms, track bool
-//	reply:     ints  0, 0: granted; n>0, c: refused, n ms left; -1, c: refused, no expiry; c is 1
-//	           where there is a claim now
+//	arguments: owner string, lease ms, claimant string, claim ms, track bool, entry string
+//	reply:     ints  0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c
+//	           is 1 where there is a claim now; p tells of the entry, as in semaphore_take
 //
-// Grants a read-write lock for writing while it is free. The same request a second
+// Grants a read-write lock for writing while it is free, and kept for no other client. A refusal puts
+// the client's entry, if it has one, into the queue. The same request a second
 // time, while the owner holds it, is granted again and counts once. A request that readers
 // refuse leaves a claim, if it wants to: until the claim ends, no fresh reader of
 // mortise's gets in. A grant takes the claimant's claim away.
@@ -3283,37 +4273,101 @@ const WriteAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
-if not mode then
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
+if queued then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[6] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+kept = true
+break
+end
+end
+end
+if not mode and not kept then
 if redis.call('get', KEYS[2]) == ARGV[3] then
 redis.call('del', KEYS[2])
 end
 redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
+if queued and ARGV[6] ~= '' then
+local was
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[6]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[6])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[6])
+redis.pcall('hdel', queue .. ':wants', ARGV[6])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[6] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {0, 0}
+return {0, 0, 0}
 end
-if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 redis.call('hset', KEYS[1], 'mode', mode)
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {0, 0}
+return {0, 0, 0}
 end
-local claimed = 0
+local claimed, placed = 0, 0
 if mode == 'read' and tonumber(ARGV[4]) > 0 then
 redis.call('set', KEYS[2], ARGV[3], 'px', ARGV[4])
 claimed = 1
 end
-local left = redis.call('pttl', KEYS[1])
-if left < 0 then
-return {left == -2 and 20 or -1, claimed}
+if ARGV[6] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[6])), 0
+if not now then
+written = nil
+elseif false then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[6])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[6])
 end
-return {math.max(left, 1), claimed}`
+if 'w' ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[6], 'w')
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[6])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[6] and 2 or 1
+end
+end
+local left = redis.call('pttl', KEYS[1])
+if kept and placed == 0 then
+left = 1000
+end
+return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "f7e06d305d2f5f26e706055040d827e4b6ac5b2e"
+const WriteAcquireSHA = "b9cd3a03b2462c6b60f1d8659a21b5c4f19f91fb"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -3335,7 +4389,7 @@ redis.call('exists', KEYS[1])
 return 1
 end
 redis.call('hdel', KEYS[1], ARGV[1])
-local most, budget = 0, 10000
+local most, budget, reading = 0, 10000, false
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
 local holds = tonumber(fields[i + 1]) or 0
@@ -3348,6 +4402,7 @@ most = math.max(most, redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock
 end
 end
 if most > 0 or budget < 0 then
+reading = true
 redis.call('hset', KEYS[1], 'mode', 'read')
 if budget >= 0 then
 redis.call('pexpire', KEYS[1], most)
@@ -3356,8 +4411,56 @@ redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
 end
-redis.call(ARGV[3], KEYS[3], '1')
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = reading and 'r' or claimed and 'w', nil
+for i = 1, reading and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '00' or '') .. '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "aaf94b338103b8f5fe1014ca00a74d6d0135918a"
+const WriteReleaseSHA = "3627fbb65938adeca5562d0dba9773296bdd5489"
