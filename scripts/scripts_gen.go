@@ -78,23 +78,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -103,6 +99,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -139,12 +145,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -155,12 +162,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free = not served
 end
@@ -184,7 +192,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "bce9c5e322a94abf5e472594eef64539d8498d01"
+const AcquireSHA = "146920f7afb66139d9c664f201cd6c953ba24d62"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -217,23 +225,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -242,6 +246,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -278,12 +292,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -294,12 +309,13 @@ if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free[i] = not served
 end
@@ -353,7 +369,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "0c27d76b451edca0022275a66c8131077624645a"
+const AcquireAllSHA = "493dec20e2f3d8d0bf0b695db295d789ce57b107"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -381,23 +397,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -406,6 +418,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -442,12 +464,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -458,12 +481,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free = not served
 end
@@ -493,7 +517,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "fd5bb31269d0fce71154fbe8db4598bcd54216b1"
+const AcquireFencedSHA = "005c9fb2a46f1d4cb128bb9e57cd9bf30deeb9a1"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -542,23 +566,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -567,6 +587,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -603,12 +633,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -619,12 +650,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free = not served
 end
@@ -646,7 +678,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "de09bbdc00a8a5e236ed0690935e63d9d28181d8"
+const AgedAcquireSHA = "23aa29b9e787d38cecf6045e136f7be482daf3e6"
 
 // CountSource is count.lua.
 //
@@ -848,28 +880,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[3],
 KEYS[3] .. ':mortise')
@@ -878,6 +906,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -914,12 +952,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -930,12 +969,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -953,7 +993,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "e53e9373b748b515c3a8455adaeca87d8d7b533b"
+const DelegateReleaseSHA = "ffece03f605902335597179cf3d2c4b01085a9e5"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1011,31 +1051,30 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 // asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place; that
 // is all.
 const EnrolSource = `local heard = ARGV[7] == '1'
-local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-local free = not mine and redis.call('exists', KEYS[1]) == 0
+local claim = 'mortise:reserved:' .. ARGV[5]
+local reserved = redis.call('hexists', KEYS[1], claim) == 1
+local left = reserved and 0 or redis.call('pttl', KEYS[1])
+local free = left == -2
+local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
 if free and redis.call('exists', KEYS[2]) == 1 then
 local served = false
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', KEYS[2], 0, 0)[1] or 'n'
-local round, kept = KEYS[2] .. ':round', {}
+local two = redis.pcall('zrange', KEYS[2], 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = KEYS[2] .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1044,6 +1083,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not heard then
 served = true
 if false and first ~= 'n' then
@@ -1080,12 +1129,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', KEYS[2], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[2], first)
 end
-if not first or first == ARGV[5] then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', KEYS[2], first)
+if first == ARGV[5] then
 break
 end
 local told = tell(first, 'r')
@@ -1096,23 +1146,22 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[2], 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', KEYS[2], 0, 1)
+first = two[1]
 end
 free = not served
+left = served and redis.call('pttl', KEYS[1])
 end
-local claim = 'mortise:reserved:' .. ARGV[5]
-local reserved = not mine and not free and redis.call('hexists', KEYS[1], claim) == 1
 local round = KEYS[2] .. ':round'
 if not mine and not free and not reserved then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
-local left = redis.call('pttl', KEYS[1])
 local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
 local window = left == -2
@@ -1167,7 +1216,6 @@ redis.call('hdel', KEYS[1], claim)
 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
-redis.pcall('zrem', KEYS[2], ARGV[5])
 if ARGV[8] ~= '0' then
 redis.pcall('hdel', round, 'polls:' .. ARGV[5])
 end
@@ -1176,6 +1224,7 @@ if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
 local foreign, fair = 0
+if not reserved or redis.call('exists', round) == 1 then
 if string.sub(ARGV[5], 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1184,10 +1233,11 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "b7a602407db35b890f3260ef6c8453651e8b0356"
+const EnrolSHA = "475a4bed2c7179a039308323fed5a828785ec688"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1565,28 +1615,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1595,6 +1641,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -1631,12 +1687,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -1647,12 +1704,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -1662,7 +1720,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "cba272d6ca356d7d6ef282e58ee0dc8e75171b9f"
+const FairLeaveSHA = "8cd36b7ac3d0912eedde580485a3739c2ed5bb15"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1750,28 +1808,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1780,6 +1834,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -1816,12 +1880,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -1832,12 +1897,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -1847,7 +1913,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "5d3db36f4d45f2428f8d619d41831c95f4d8327f"
+const FairReleaseSHA = "e169883e4be178749a9c6f3c51f454af75722187"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1874,28 +1940,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -1904,6 +1966,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -1940,12 +2012,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -1956,12 +2029,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -1976,7 +2050,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "0224bdbc417372541d26d9a158b9fec5d1253cf8"
+const ForceReleaseSHA = "1e17304b5161adc5521a7ba0a52071b5075ef46e"
 
 // InspectSource is inspect.lua.
 //
@@ -2169,23 +2243,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
-local round, kept = KEYS[3] .. ':round', {}
+local two = redis.pcall('zrange', KEYS[3], 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = KEYS[3] .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -2194,6 +2264,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -2230,12 +2310,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[3], first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', KEYS[3], first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -2246,12 +2327,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[3], 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', KEYS[3], 0, 1)
+first = two[1]
 end
 if reserved and not served then
 redis.call(ARGV[2], KEYS[2], '0')
@@ -2265,7 +2347,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "9b62678f7c005db730a22bd778b2d46f8ac7bde0"
+const LeaveQueueSHA = "b6c986dc747d057cb83e2eae00f24d6dbcf69105"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -3059,28 +3141,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -3089,6 +3167,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -3125,12 +3213,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -3141,12 +3230,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -3162,7 +3252,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "b57f86bcadd32d55740e100b6148251a1770d142"
+const ReleaseSHA = "5d2b167c9a60d7819878ccd2a343dca8940d81ba"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -3194,28 +3284,24 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', lock) == 0 then
+if redis.call('exists', lock) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -3224,6 +3310,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -3260,12 +3356,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -3276,12 +3373,13 @@ if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -3292,7 +3390,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "fd48858738faa0b117fa41957944e67c11bc3582"
+const ReleaseAllSHA = "257c106b27559bcab51729aea01819069aba834f"
 
 // RenewSource is renew.lua.
 //
@@ -4145,23 +4243,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
-local round, kept = KEYS[3] .. ':round', {}
+local two = redis.pcall('zrange', KEYS[3], 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = KEYS[3] .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -4170,6 +4264,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -4206,12 +4310,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[3], first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', KEYS[3], first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -4222,12 +4327,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[3], 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', KEYS[3], 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -4255,7 +4361,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "e35e614da591d8aaf8951aaaac19c5842b187655"
+const ServeSHA = "2ff9036066392a1936ec315e1f5ae2ca22273ab6"
 
 // WriteAcquireSource is write_acquire.lua.
 //
