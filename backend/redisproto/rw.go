@@ -36,7 +36,8 @@ func (s readWrite) AcquireRead(ctx context.Context, r backend.ReadRequest) (repl
 	track, timeout := s.adapter.Features().Tracking, timeoutKey(r.Name, r.Owner)
 	if r.Under == "" {
 		left, err := c.ReadAcquire(ctx, ReadAcquireKeys{Lock: r.Name, Timeout: timeout, Writer: claimKey(r.Name)},
-			ReadAcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track, Entry: entryOf(s.core, backend.KindWrite, r.Enrolment)})
+			ReadAcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track,
+				Entry: entryOf(s.core, backend.KindWrite, r.Enrolment)})
 		if in := -2 - left; err == nil && in >= 0 {
 			reply.Remaining, reply.QueueReply = remaining(in/2-1), queued(1+in%2)
 			return reply, s.replicated(r.Name, w, &reply.AcquireReply, nil)
