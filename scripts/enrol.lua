@@ -84,7 +84,7 @@ else
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
 local foreign, fair = 0
-if not reserved or redis.call('exists', round) == 1 then -- the release has counted them
+if not reserved or redis.pcall('exists', round) ~= 0 then -- the release has counted them
   --! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair
 end
 return {1, token, foreign > 0 and 1 or 0}

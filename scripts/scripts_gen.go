@@ -1224,7 +1224,7 @@ if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
 local foreign, fair = 0
-if not reserved or redis.call('exists', round) == 1 then
+if not reserved or redis.pcall('exists', round) ~= 0 then
 if string.sub(ARGV[5], 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1237,7 +1237,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "475a4bed2c7179a039308323fed5a828785ec688"
+const EnrolSHA = "bd7d988014af2c427161484bcb151eca8d6e332c"
 
 // FairAcquireSource is fair_acquire.lua.
 //
