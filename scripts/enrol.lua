@@ -86,5 +86,6 @@ end
 local foreign, fair = 0
 if not reserved or redis.pcall('exists', round) ~= 0 then -- the release has counted them
   --! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair
+  --! include windows_pause round=round foreign=foreign
 end
 return {1, token, foreign > 0 and 1 or 0}

@@ -1233,11 +1233,17 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if foreign > 0 then
+local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
+foreign = pause > now and pause < now + 4000 and 0 or foreign
+end
 end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "bd7d988014af2c427161484bcb151eca8d6e332c"
+const EnrolSHA = "50a4d7f4a056d1c0b1499d3a0e8ad1f21cae68b0"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -4218,15 +4224,17 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if not others and foreign > 0 then
-out = 4
+local round = KEYS[3] .. ':round'
+if foreign > 0 then
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local round = KEYS[3] .. ':round'
-local kept = redis.pcall('hmget', round, 'releases', 'owed', 'pause')
-local releases, pause = tonumber(kept[1] or 0) or 0, tonumber(kept[3] or 0) or 0
-others = releases + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64) and not (pause > now and pause < now + 4000)
-if not others and type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number' then
-others = true
+local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
+foreign = pause > now and pause < now + 4000 and 0 or foreign
+end
+local kept = redis.pcall('hmget', round, 'releases', 'owed')
+others = foreign > 0 and (tonumber(kept[1] or 0) or 0) + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64)
+if foreign > 0 and not others then
+out, others = 4, type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number'
 end
 end
 end
@@ -4361,7 +4369,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "2ff9036066392a1936ec315e1f5ae2ca22273ab6"
+const ServeSHA = "9b8f2af4dfd4013057d18c6e67c45b6ab509828a"
 
 // WriteAcquireSource is write_acquire.lua.
 //

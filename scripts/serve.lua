@@ -26,14 +26,12 @@ if ARGV[6] == '1' and not others then
   local foreign, fair = 1
   --! include foreign_clients mark=ARGV[7] channel=KEYS[2] foreign=foreign fair=fair
   if not others and foreign > 0 then
-    out = 4
-    --! include server_time
     local round = KEYS[3] .. ':round'
-    local kept = redis.pcall('hmget', round, 'releases', 'owed', 'pause')
-    local releases, pause = tonumber(kept[1] or 0) or 0, tonumber(kept[3] or 0) or 0
-    others = releases + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64) and not (pause > now and pause < now + 4000)
-    if not others and type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number' then
-      others = true
+    --! include windows_pause round=round foreign=foreign
+    local kept = redis.pcall('hmget', round, 'releases', 'owed')
+    others = foreign > 0 and (tonumber(kept[1] or 0) or 0) + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64)
+    if foreign > 0 and not others then
+      out, others = 4, type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number'
     end
   end
 end

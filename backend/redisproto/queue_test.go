@@ -791,7 +791,7 @@ func TestWindowsThatAreMissed(t *testing.T) {
 }
 
 // An entry is served as often as a foreign client was seen to be. Until then a lock goes on within its client by one
-// command, which tells of the foreign one.
+// command, which tells of the foreign one; while there are no windows it goes on as without foreign clients.
 func TestATurnHasAsManyTenuresAsTheForeignOne(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
@@ -822,7 +822,11 @@ func TestATurnHasAsManyTenuresAsTheForeignOne(t *testing.T) {
 				check.ErrorIf(t, !reply.Granted || !reply.Foreign, "%d of %d: %+v; want it granted, with foreign waiters",
 					i, seen, reply)
 			}
-			reply := serve(100)
+			do(t, srv, "HSET", roundOf("n"), "pause", fmt.Sprint(time.Now().UnixMilli()+2000))
+			reply := serve(99)
+			check.ErrorIf(t, !reply.Granted || reply.Foreign, "%+v; want it granted as if there were no foreign waiters", reply)
+			do(t, srv, "HSET", roundOf("n"), "pause", "0")
+			reply = serve(100)
 			check.ErrorIf(t, reply.Granted || !reply.Held || !reply.Enrolled, "%d seen: %+v; want it released for all",
 				seen, reply)
 			do(t, srv, "DEL", roundOf("n"))
