@@ -26,8 +26,7 @@ import (
 // An owner that has not asked by then loses its place when it comes to the front, and so do others
 // of its client (what stands before an owner's last colon) whose topics no session
 // watches at that time: a dead process costs [Absence] once, and not for each place.
-// So does one whose Wait is over and those of all that stood before it when it came, if it
-// has not asked meanwhile; and one that can be reached, and yet has not asked five times
+// So does one whose Wait is over; and one that can be reached, and yet has not asked five times
 // Absence after another found the lock free. Where no waiter in the queue can be
 // reached, the watchers of the lock's topic of KindLock are told.
 type FairStore interface {
@@ -48,8 +47,8 @@ const Absence = time.Second
 // FairRequest asks for a fair lock.
 type FairRequest struct {
 	AcquireRequest
-	// Wait is for how long a place in the queue is kept, from when the places before
-	// it are gone. Zero asks for no place. It is the same each time that an owner asks.
+	// Wait is for how long a place in the queue is kept, from the end of the lease that the holder has when the owner
+	// asks; a store may keep it for longer. Zero asks for no place. It is the same each time that an owner asks.
 	Wait time.Duration
 }
 
@@ -59,13 +58,16 @@ type FairReply struct {
 	// AskAfter is, where refused, when to ask again though nothing was announced: because the holder may be dead, or
 	// the waiters before; negative if never.
 	AskAfter time.Duration
+	// Joined reports whether the owner got a place by this request. An owner that had one before had lost it: its place
+	// is the last now.
+	Joined bool
 }
 
 // LeaveRequest gives up a place in a queue.
 type LeaveRequest struct {
 	Name  string
 	Owner string
-	// Wait is that of the Acquire which got the place: those behind need not wait for it any more.
+	// Wait is that of the Acquire which got the place; zero where it asked for none.
 	Wait time.Duration
 }
 

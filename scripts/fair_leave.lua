@@ -10,34 +10,22 @@
 --! arg 5 publish  string
 --! reply int      0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 --
--- Takes an owner out of the queue, and releases the lock if the owner holds it. The places
--- behind it need not wait for it any more: their scores go down by its wait, yet not
--- below what a first place would get. If the lock is free and the owner was
--- first, the next is told, as by fair_release. A key that is no lock is not held.
+-- Takes an owner out of the queue, where it asked for a place (wait is not 0), and releases the lock if the owner
+-- holds it. If the lock is free and the owner was first, the next is told, as by fair_release. A
+-- key that is no lock is not held, and one that is no queue has no place.
 local out = 0
-if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
-  redis.call('hdel', KEYS[1], ARGV[1]) -- not del: see release
+if redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then -- not del: see release
   out = 2
 end
 --! include server_time
-local first = false
-if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
-  out = out + 1
-  local queue = redis.call('lrange', KEYS[2], 0, -1)
-  first = queue[1] == ARGV[1]
-  local behind = false
-  local floor = now + math.max(redis.call('pttl', KEYS[1]), 0) + tonumber(ARGV[2])
-  for i = 1, #queue do
-    if queue[i] == ARGV[1] then
-      behind = true
-    elseif behind then
-      local score = tonumber(redis.call('zscore', KEYS[3], queue[i]) or now)
-      redis.call('zadd', KEYS[3], math.max(score - tonumber(ARGV[2]), math.min(score, floor)), queue[i])
-    end
-  end
+local head = ARGV[2] ~= '0' and redis.pcall('lindex', KEYS[2], 0)
+if type(head) == 'string' and type(redis.pcall('zscore', KEYS[3], ARGV[1])) == 'string' then
+  --! include keep_places out=ARGV[1] free=true
+  redis.call('zrem', KEYS[3], ARGV[1])
   redis.call('lrem', KEYS[2], 0, ARGV[1])
+  out = out + 1
 end
-if out ~= 2 and out ~= 3 and not (first and redis.call('exists', KEYS[1]) == 0) then
+if out < 2 and not (out == 1 and head == ARGV[1] and redis.call('exists', KEYS[1]) == 0) then
   return out
 end
 --! include tell_next result=out

@@ -12,14 +12,16 @@
 --
 -- Sets the hold count of an owner to keep; at zero the lock is free, and a waiter is told (see
 -- include/tell_next.lua). The lease's time is left alone.
-if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-  return 0
-end
 if ARGV[2] ~= '0' then
+  if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+    return 0
+  end
   redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
   redis.call('exists', KEYS[1]) -- so that a connection that tracks hears of what it still holds
   return 1
 end
-redis.call('hdel', KEYS[1], ARGV[1]) -- not del: see release
+if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then -- not del: see release
+  return 0
+end
 --! include server_time
 --! include tell_next result=1

@@ -37,10 +37,12 @@ var All = []Script{
 	{Name: "renew", Source: RenewSource, SHA1: RenewSHA},
 	{Name: "rw_force_release", Source: RwForceReleaseSource, SHA1: RwForceReleaseSHA},
 	{Name: "rw_inspect", Source: RwInspectSource, SHA1: RwInspectSHA},
+	{Name: "rw_leave", Source: RwLeaveSource, SHA1: RwLeaveSHA},
 	{Name: "rw_withdraw", Source: RwWithdrawSource, SHA1: RwWithdrawSHA},
 	{Name: "semaphore_add", Source: SemaphoreAddSource, SHA1: SemaphoreAddSHA},
 	{Name: "semaphore_cancel", Source: SemaphoreCancelSource, SHA1: SemaphoreCancelSHA},
 	{Name: "semaphore_drain", Source: SemaphoreDrainSource, SHA1: SemaphoreDrainSHA},
+	{Name: "semaphore_leave", Source: SemaphoreLeaveSource, SHA1: SemaphoreLeaveSHA},
 	{Name: "semaphore_set", Source: SemaphoreSetSource, SHA1: SemaphoreSetSHA},
 	{Name: "semaphore_take", Source: SemaphoreTakeSource, SHA1: SemaphoreTakeSHA},
 	{Name: "serve", Source: ServeSource, SHA1: ServeSHA},
@@ -76,23 +78,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -101,6 +99,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -137,12 +145,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -153,12 +162,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free = not served
 end
@@ -182,7 +192,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "bce9c5e322a94abf5e472594eef64539d8498d01"
+const AcquireSHA = "146920f7afb66139d9c664f201cd6c953ba24d62"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -215,23 +225,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -240,6 +246,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -276,12 +292,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -292,12 +309,13 @@ if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free[i] = not served
 end
@@ -351,7 +369,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "0c27d76b451edca0022275a66c8131077624645a"
+const AcquireAllSHA = "493dec20e2f3d8d0bf0b695db295d789ce57b107"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -379,23 +397,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -404,6 +418,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -440,12 +464,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -456,12 +481,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free = not served
 end
@@ -491,7 +517,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "fd5bb31269d0fce71154fbe8db4598bcd54216b1"
+const AcquireFencedSHA = "005c9fb2a46f1d4cb128bb9e57cd9bf30deeb9a1"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -540,23 +566,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -565,6 +587,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -601,12 +633,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -617,12 +650,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free = not served
 end
@@ -644,7 +678,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "de09bbdc00a8a5e236ed0690935e63d9d28181d8"
+const AgedAcquireSHA = "23aa29b9e787d38cecf6045e136f7be482daf3e6"
 
 // CountSource is count.lua.
 //
@@ -846,28 +880,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[3],
 KEYS[3] .. ':mortise')
@@ -876,6 +906,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -912,12 +952,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -928,12 +969,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -951,7 +993,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "e53e9373b748b515c3a8455adaeca87d8d7b533b"
+const DelegateReleaseSHA = "ffece03f605902335597179cf3d2c4b01085a9e5"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1009,31 +1051,30 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 // asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place; that
 // is all.
 const EnrolSource = `local heard = ARGV[7] == '1'
-local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-local free = not mine and redis.call('exists', KEYS[1]) == 0
+local claim = 'mortise:reserved:' .. ARGV[5]
+local reserved = redis.call('hexists', KEYS[1], claim) == 1
+local left = reserved and 0 or redis.call('pttl', KEYS[1])
+local free = left == -2
+local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
 if free and redis.call('exists', KEYS[2]) == 1 then
 local served = false
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', KEYS[2], 0, 0)[1] or 'n'
-local round, kept = KEYS[2] .. ':round', {}
+local two = redis.pcall('zrange', KEYS[2], 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = KEYS[2] .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1042,6 +1083,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not heard then
 served = true
 if false and first ~= 'n' then
@@ -1078,12 +1129,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', KEYS[2], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[2], first)
 end
-if not first or first == ARGV[5] then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', KEYS[2], first)
+if first == ARGV[5] then
 break
 end
 local told = tell(first, 'r')
@@ -1094,23 +1146,22 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[2], 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', KEYS[2], 0, 1)
+first = two[1]
 end
 free = not served
+left = served and redis.call('pttl', KEYS[1])
 end
-local claim = 'mortise:reserved:' .. ARGV[5]
-local reserved = not mine and not free and redis.call('hexists', KEYS[1], claim) == 1
 local round = KEYS[2] .. ':round'
 if not mine and not free and not reserved then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
-local left = redis.call('pttl', KEYS[1])
 local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
 local window = left == -2
@@ -1165,7 +1216,6 @@ redis.call('hdel', KEYS[1], claim)
 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
-redis.pcall('zrem', KEYS[2], ARGV[5])
 if ARGV[8] ~= '0' then
 redis.pcall('hdel', round, 'polls:' .. ARGV[5])
 end
@@ -1174,6 +1224,7 @@ if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
 local foreign, fair = 0
+if not reserved or redis.call('exists', round) == 1 then
 if string.sub(ARGV[5], 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1182,38 +1233,50 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "b7a602407db35b890f3260ef6c8453651e8b0356"
+const EnrolSHA = "475a4bed2c7179a039308323fed5a828785ec688"
 
 // FairAcquireSource is fair_acquire.lua.
 //
 //	keys:      lock hash, queue list, timeouts zset, token string, channel channel
 //	arguments: owner string, lease ms, wait ms, fenced bool, track bool, absence ms, counts bool,
 //	           publish string
-//	reply:     ints  1, token, 0: granted; 0, left, look: refused, in ms; left is 0 where the lock is
-//	           free, look or left -1 where there is no end
+//	reply:     ints  1, token, 0, 0: granted; 0, left, look, new: refused, in ms; left is 0 where the
+//	           lock is free, look or left -1 where there is no end; new is 1 where the owner took a
+//	           place
 //
 // Grants the lock to an owner that holds nothing, if it is free and the owner is the
 // first in the queue, or there is no queue. The same request a second time, while the
 // owner holds it, is granted again and counts once. An owner that is refused gets
 // a place in the queue, unless wait is 0, or keeps the place that it has.
 //
-// The score of a place is the time at which it is given up, by the server's clock, which is to be
-// Java's clock too. Redisson sets it when the place is taken, to the last place's plus
-// wait, and lowers it by the wait of each owner that goes before. Here it is raised when its owner
-// asks, which shows that the owner is alive, and a grant lowers no score below what a first place would get.
-const FairAcquireSource = `local held = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-local free = redis.call('exists', KEYS[1]) == 0
-if not free and redis.call('hexists', KEYS[1], 'mode') == 1 then
+// The score of a place is the time at which it is given up, by the server's clock, which is to be Java's clock too.
+// It is raised when its owner asks, which shows that the owner is alive. While none of Redisson's waiters
+// stands in the queue, a grant changes no score: see include/keep_places.
+const FairAcquireSource = `local left = redis.call('pttl', KEYS[1])
+local free, held, java = left == -2, false, false
+if not free then
+local length = redis.pcall('hlen', KEYS[1])
+local fields = type(length) == 'number' and length <= 16 and redis.pcall('hgetall', KEYS[1])
+if not fields or fields.err then
+fields = {'mode', redis.call('hexists', KEYS[1], 'mode'), ARGV[1], redis.call('hexists', KEYS[1], ARGV[1])}
+end
+for i = 1, #fields, 2 do
+if fields[i] == 'mode' and fields[i + 1] ~= 0 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
+held = held or fields[i] == ARGV[1] and fields[i + 1] ~= 0
+java = java or string.find(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') ~= nil
+end
 end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local wait = tonumber(ARGV[3])
 local head = redis.call('lindex', KEYS[2], 0)
-while head and head ~= ARGV[1] do
+while free and head and head ~= ARGV[1] do
 local score = redis.call('zscore', KEYS[3], head)
 if not score then
 redis.call('zadd', KEYS[3], now + tonumber(ARGV[6]), head)
@@ -1243,14 +1306,47 @@ if free then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 if head then
+local mixed, stands, chain = false, false, now + 300000
+local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
+local tail = redis.call('lindex', KEYS[2], -1)
+local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
+local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
+if not ours and ARGV[1] == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
+mixed, chain = true, math.max(chain, math.ceil(ends))
+elseif not ours then
+local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
+for i = 1, #times, 2 do
+scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
+end
+local highest, last
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
+local score, java = scores[field], string.find(field, form)
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
+if score then
+local new, cut = score, score % 0.5 ~= 0
+if field ~= ARGV[1] and (not cut or field == ARGV[1] or java and (i > 1 or not false)) then
+if highest then
+chain = chain + math.max(score - highest, java and math.min(score - last, 300000) or 0, 0)
+elseif java then
+chain = math.max(chain, score)
+end
+new, cut = chain, false
+end
+last, highest = score, score % 0.5 ~= 0 and highest or math.max(highest or score, score)
+new = math.ceil(new) - (cut and (mixed and 0.75 or 0.25) or mixed and 0 or 0.5)
+if new ~= score and field ~= ARGV[1] then
+put[#put + 1] = new
+put[#put + 1] = field
+end
+end
+end
+chain = math.ceil(chain)
+for i = 1, #put, 1000 do
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+end
+end
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], ARGV[1])
-local floor = now + tonumber(ARGV[2]) + wait
-local others = redis.call('zrange', KEYS[3], 0, -1, 'withscores')
-for i = 1, #others, 2 do
-local score = tonumber(others[i + 1])
-redis.call('zadd', KEYS[3], math.max(score - wait, math.min(score, floor)), others[i])
-end
 end
 else
 local left = redis.call('pttl', KEYS[1])
@@ -1261,54 +1357,88 @@ end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {1, token, 0}
+return {1, token, 0, 0}
 end
-local left = 0
-if not free then
-left = redis.call('pttl', KEYS[1])
-if left >= 0 then
-left = math.max(left, 1)
-end
-end
+left = free and 0 or left >= 0 and math.max(left, 1) or left
+local new = 0
 if wait > 0 then
-local base = now + math.max(left, 0)
-local score = head and redis.call('zscore', KEYS[3], ARGV[1])
-if not score then
-local last = head and redis.call('zscore', KEYS[3], redis.call('lindex', KEYS[2], -1))
-if last then
-base = math.max(base, tonumber(last))
+local mixed, stands, chain = false, false, now + 300000
+local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
+local tail = redis.call('lindex', KEYS[2], -1)
+local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
+local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
+if not ours and '' == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
+mixed, chain = true, math.max(chain, math.ceil(ends))
+elseif not ours then
+local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
+for i = 1, #times, 2 do
+scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
 end
-redis.call('zadd', KEYS[3], base + wait, ARGV[1])
+local highest, last
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
+local score, java = scores[field], string.find(field, form)
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
+if score then
+local new, cut = score, score % 0.5 ~= 0
+if field ~= '' and (not cut or field == ARGV[1] or java and (i > 1 or not free)) then
+if highest then
+chain = chain + math.max(score - highest, java and math.min(score - last, 300000) or 0, 0)
+elseif java then
+chain = math.max(chain, score)
+end
+new, cut = chain, false
+end
+last, highest = score, score % 0.5 ~= 0 and highest or math.max(highest or score, score)
+new = math.ceil(new) - (cut and (mixed and 0.75 or 0.25) or mixed and 0 or 0.5)
+if new ~= score and field ~= '' then
+put[#put + 1] = new
+put[#put + 1] = field
+end
+end
+end
+chain = math.ceil(chain)
+for i = 1, #put, 1000 do
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+end
+end
+local place = mixed and chain + math.min(wait, 300000) or now + math.max(left, 0) + wait - 0.5
+if redis.call('zadd', KEYS[3], 'nx', place, ARGV[1]) == 1 then
+new = head == ARGV[1] and 0 or 1
+elseif mixed then
+new = stands and 0 or 1
+if new == 1 then
+redis.call('zadd', KEYS[3], place, ARGV[1])
+end
+elseif not head or tonumber(redis.call('zscore', KEYS[3], ARGV[1])) < place - wait / 8 then
+redis.call('zadd', KEYS[3], place, ARGV[1])
+stands = head == ARGV[1]
+for _, field in ipairs(stands and {} or redis.call('lrange', KEYS[2], 0, -1)) do
+stands = stands or field == ARGV[1]
+end
+new = stands and 0 or 1
+end
+if new == 1 then
 redis.call('rpush', KEYS[2], ARGV[1])
 head = head or ARGV[1]
-score = base + wait
-elseif tonumber(score) < base + wait then
-local place = 1
-if head ~= ARGV[1] then
-local queue = redis.call('lrange', KEYS[2], 0, -1)
-while place <= #queue and queue[place] ~= ARGV[1] do
-place = place + 1
 end
-if place > #queue then
-redis.call('rpush', KEYS[2], ARGV[1])
-end
-end
-score = base + wait * place
-redis.call('zadd', KEYS[3], score, ARGV[1])
-end
-local keep = tonumber(score) - now + 3600000
+local keep = math.ceil(place) - now + 3600000
 if redis.call('pttl', KEYS[3]) < keep then
-redis.call('pexpire', KEYS[2], keep)
-redis.call('pexpire', KEYS[3], keep)
+redis.call('pexpire', KEYS[2], keep + 600000)
+redis.call('pexpire', KEYS[3], keep + 600000)
 end
+java = java or mixed
 end
-if head == ARGV[1] or left < 0 then
-return {0, left, left}
-end
+local often = java and tonumber(ARGV[6]) or 1e13
 if not free then
-return {0, left, left + math.ceil(ARGV[6] / 10)}
+local look = left
+if head ~= ARGV[1] and left >= 0 then
+look = left + math.ceil(ARGV[6] / 10)
 end
-local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
+return {0, left, look < 0 and java and often or math.min(look, often), new}
+end
+if head == ARGV[1] then
+return {0, 0, 0, new}
+end
 local limit = now + tonumber(ARGV[6])
 local silent = {}
 local places = ARGV[7] == '1' and math.huge or 64
@@ -1318,20 +1448,20 @@ local field = redis.call('lindex', KEYS[2], i)
 if not field or field == ARGV[1] then
 break
 end
-local score = redis.call('zscore', KEYS[3], field)
+local score = math.min(tonumber(redis.call('zscore', KEYS[3], field) or 1e13), 1e13)
 if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 and ARGV[7] == '1' then
 if i == 0 then
 local patience = 5 * tonumber(ARGV[6])
-if not score or tonumber(score) > now + patience then
-redis.call('zadd', KEYS[3], now + patience, field)
+if score > now + patience then
+redis.call('zadd', KEYS[3], now + patience - (score % 1 >= 0.5 and 0.25 or 0.75), field)
 end
-return {0, 0, patience}
+return {0, 0, math.min(patience, often), new}
 end
 break
 end
-local waits = string.find(field, java)
-if not score or tonumber(score) > limit and (i == 0 or not waits) then
-redis.call('zadd', KEYS[3], limit, field)
+local waits = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
+if score > limit and (i == 0 or not waits) then
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), field)
 local client = ARGV[7] == '1' and not waits and string.match(field, '^.*:')
 if client then
 silent[client] = true
@@ -1340,21 +1470,22 @@ end
 i = i + 1
 end
 for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
+if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
 if count[2] == 0 then
-redis.call('zadd', KEYS[3], limit, other)
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), other)
 end
 end
 end
 local score = redis.call('zscore', KEYS[3], head)
 if score then
-limit = math.min(limit, math.max(tonumber(score), now + 1))
+limit = math.min(limit, math.max(math.ceil(score), now + 1))
 end
-return {0, 0, limit - now}`
+return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "2d60099087ce7ca00d54832290ec7eb0b97ef453"
+const FairAcquireSHA = "35a5387c761c3403a4848c07180b295f39f8b8a3"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -1362,85 +1493,119 @@ const FairAcquireSHA = "2d60099087ce7ca00d54832290ec7eb0b97ef453"
 //	arguments: owner string, wait ms, absence ms, counts bool, publish string
 //	reply:     int  0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 //
-// Takes an owner out of the queue, and releases the lock if the owner holds it. The places
-// behind it need not wait for it any more: their scores go down by its wait, yet not
-// below what a first place would get. If the lock is free and the owner was
-// first, the next is told, as by fair_release. A key that is no lock is not held.
+// Takes an owner out of the queue, where it asked for a place (wait is not 0), and releases the lock if the owner
+// holds it. If the lock is free and the owner was first, the next is told, as by fair_release. A
+// key that is no lock is not held, and one that is no queue has no place.
 const FairLeaveSource = `local out = 0
-if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
-redis.call('hdel', KEYS[1], ARGV[1])
+if redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
 out = 2
 end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local first = false
-if redis.call('zrem', KEYS[3], ARGV[1]) == 1 then
-out = out + 1
-local queue = redis.call('lrange', KEYS[2], 0, -1)
-first = queue[1] == ARGV[1]
-local behind = false
-local floor = now + math.max(redis.call('pttl', KEYS[1]), 0) + tonumber(ARGV[2])
-for i = 1, #queue do
-if queue[i] == ARGV[1] then
-behind = true
-elseif behind then
-local score = tonumber(redis.call('zscore', KEYS[3], queue[i]) or now)
-redis.call('zadd', KEYS[3], math.max(score - tonumber(ARGV[2]), math.min(score, floor)), queue[i])
+local head = ARGV[2] ~= '0' and redis.pcall('lindex', KEYS[2], 0)
+if type(head) == 'string' and type(redis.pcall('zscore', KEYS[3], ARGV[1])) == 'string' then
+local mixed, stands, chain = false, false, now + 300000
+local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
+local tail = redis.call('lindex', KEYS[2], -1)
+local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
+local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
+if not ours and ARGV[1] == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
+mixed, chain = true, math.max(chain, math.ceil(ends))
+elseif not ours then
+local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
+for i = 1, #times, 2 do
+scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
+end
+local highest, last
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
+local score, java = scores[field], string.find(field, form)
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
+if score then
+local new, cut = score, score % 0.5 ~= 0
+if field ~= ARGV[1] and (not cut or field == ARGV[1] or java and (i > 1 or not true)) then
+if highest then
+chain = chain + math.max(score - highest, java and math.min(score - last, 300000) or 0, 0)
+elseif java then
+chain = math.max(chain, score)
+end
+new, cut = chain, false
+end
+last, highest = score, score % 0.5 ~= 0 and highest or math.max(highest or score, score)
+new = math.ceil(new) - (cut and (mixed and 0.75 or 0.25) or mixed and 0 or 0.5)
+if new ~= score and field ~= ARGV[1] then
+put[#put + 1] = new
+put[#put + 1] = field
 end
 end
+end
+chain = math.ceil(chain)
+for i = 1, #put, 1000 do
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+end
+end
+redis.call('zrem', KEYS[3], ARGV[1])
 redis.call('lrem', KEYS[2], 0, ARGV[1])
+out = out + 1
 end
-if out ~= 2 and out ~= 3 and not (first and redis.call('exists', KEYS[1]) == 0) then
+if out < 2 and not (out == 1 and head == ARGV[1] and redis.call('exists', KEYS[1]) == 0) then
 return out
 end
 local limit, alone = now + tonumber(ARGV[3]), false
-if ARGV[4] == '0' then
-local queue = redis.call('lrange', KEYS[2], 0, 63)
-local client = queue[1] and string.match(queue[1], '^.*:')
-for i, field in ipairs(queue) do
+local head = redis.pcall('lindex', KEYS[2], 0)
+local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
+local told, silent = ARGV[4] == '0', {}
+if type(head) ~= 'string' or type(score) == 'table' then
+told, alone = true, true
+elseif told then
+local client = string.match(head, '^.*:')
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 63)) do
 if i == 1 or string.match(field, '^.*:') ~= client then
 redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
 if i > 1 then
 break
 end
-if tonumber(redis.call('zscore', KEYS[3], field) or limit + 1) < limit then
-redis.call('zadd', KEYS[3], limit, field)
+score = math.min(tonumber(score or 1e13), 1e13)
+if score < limit then
+redis.call('zadd', KEYS[3], limit - (1 - score % 1) % 1, field)
 end
 end
 end
-alone = #queue == 0
 end
-local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-local i, told, silent = 0, ARGV[4] == '0', {}
+local i, field = 0, head
 while not told do
-local field = redis.call('lindex', KEYS[2], i)
-if not field then
-alone = true
-break
-end
-local score = tonumber(redis.call('zscore', KEYS[3], field) or limit + 1)
+local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
+score = math.min(tonumber(score or 1e13), 1e13)
 told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
 if told and score < limit then
-redis.call('zadd', KEYS[3], limit, field)
-elseif not told and score > limit and (i == 0 or not string.find(field, java)) then
-redis.call('zadd', KEYS[3], limit, field)
-local client = not string.find(field, java) and string.match(field, '^.*:')
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
+elseif not told and score > limit and (i == 0 or not java) then
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), field)
+local client = not java and string.match(field, '^.*:')
 if client then
 silent[client] = true
 end
 end
-if not told and i == 0 and score <= now then
+if not told then
+if i == 0 and score <= now then
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], field)
 else
 i = i + 1
 end
+field = redis.call('lindex', KEYS[2], i)
+if not field then
+alone = true
+break
+end
+score = redis.call('zscore', KEYS[3], field)
+end
 end
 for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
+if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
 if count[2] == 0 then
-redis.call('zadd', KEYS[3], limit, other)
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), other)
 end
 end
 end
@@ -1450,28 +1615,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1480,6 +1641,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -1516,12 +1687,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -1532,12 +1704,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -1547,7 +1720,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "4bdeab0b487f3e7ed7a95afc66e50a47439bc998"
+const FairLeaveSHA = "8cd36b7ac3d0912eedde580485a3739c2ed5bb15"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1557,65 +1730,75 @@ const FairLeaveSHA = "4bdeab0b487f3e7ed7a95afc66e50a47439bc998"
 //
 // Sets the hold count of an owner to keep; at zero the lock is free, and a waiter is told (see
 // include/tell_next.lua). The lease's time is left alone.
-const FairReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+const FairReleaseSource = `if ARGV[2] ~= '0' then
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-if ARGV[2] ~= '0' then
 redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
 redis.call('exists', KEYS[1])
 return 1
 end
-redis.call('hdel', KEYS[1], ARGV[1])
+if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
+return 0
+end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limit, alone = now + tonumber(ARGV[3]), false
-if ARGV[4] == '0' then
-local queue = redis.call('lrange', KEYS[2], 0, 63)
-local client = queue[1] and string.match(queue[1], '^.*:')
-for i, field in ipairs(queue) do
+local head = redis.pcall('lindex', KEYS[2], 0)
+local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
+local told, silent = ARGV[4] == '0', {}
+if type(head) ~= 'string' or type(score) == 'table' then
+told, alone = true, true
+elseif told then
+local client = string.match(head, '^.*:')
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 63)) do
 if i == 1 or string.match(field, '^.*:') ~= client then
 redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
 if i > 1 then
 break
 end
-if tonumber(redis.call('zscore', KEYS[3], field) or limit + 1) < limit then
-redis.call('zadd', KEYS[3], limit, field)
+score = math.min(tonumber(score or 1e13), 1e13)
+if score < limit then
+redis.call('zadd', KEYS[3], limit - (1 - score % 1) % 1, field)
 end
 end
 end
-alone = #queue == 0
 end
-local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$'
-local i, told, silent = 0, ARGV[4] == '0', {}
+local i, field = 0, head
 while not told do
-local field = redis.call('lindex', KEYS[2], i)
-if not field then
-alone = true
-break
-end
-local score = tonumber(redis.call('zscore', KEYS[3], field) or limit + 1)
+local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
+score = math.min(tonumber(score or 1e13), 1e13)
 told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
 if told and score < limit then
-redis.call('zadd', KEYS[3], limit, field)
-elseif not told and score > limit and (i == 0 or not string.find(field, java)) then
-redis.call('zadd', KEYS[3], limit, field)
-local client = not string.find(field, java) and string.match(field, '^.*:')
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
+elseif not told and score > limit and (i == 0 or not java) then
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), field)
+local client = not java and string.match(field, '^.*:')
 if client then
 silent[client] = true
 end
 end
-if not told and i == 0 and score <= now then
+if not told then
+if i == 0 and score <= now then
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], field)
 else
 i = i + 1
 end
+field = redis.call('lindex', KEYS[2], i)
+if not field then
+alone = true
+break
+end
+score = redis.call('zscore', KEYS[3], field)
+end
 end
 for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
-if silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit) > limit then
+local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
+if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
 if count[2] == 0 then
-redis.call('zadd', KEYS[3], limit, other)
+redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), other)
 end
 end
 end
@@ -1625,28 +1808,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1655,6 +1834,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -1691,12 +1880,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -1707,12 +1897,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -1722,7 +1913,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "2e1d872dd95f0c068d94401ebbe5df95c37bde58"
+const FairReleaseSHA = "e169883e4be178749a9c6f3c51f454af75722187"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1749,28 +1940,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -1779,6 +1966,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -1815,12 +2012,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -1831,12 +2029,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -1851,7 +2050,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "0224bdbc417372541d26d9a158b9fec5d1253cf8"
+const ForceReleaseSHA = "1e17304b5161adc5521a7ba0a52071b5075ef46e"
 
 // InspectSource is inspect.lua.
 //
@@ -2044,23 +2243,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
-local round, kept = KEYS[3] .. ':round', {}
+local two = redis.pcall('zrange', KEYS[3], 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = KEYS[3] .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -2069,6 +2264,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -2105,12 +2310,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[3], first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', KEYS[3], first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -2121,12 +2327,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[3], 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', KEYS[3], 0, 1)
+first = two[1]
 end
 if reserved and not served then
 redis.call(ARGV[2], KEYS[2], '0')
@@ -2140,18 +2347,18 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "9b62678f7c005db730a22bd778b2d46f8ac7bde0"
+const LeaveQueueSHA = "b6c986dc747d057cb83e2eae00f24d6dbcf69105"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
 //	keys:      permits string, timeouts zset, channel channel
-//	arguments: id string, lease ms, publish string
-//	reply:     ints  0, n: granted, n are left; t>0, n: refused, the first ends in t ms; -1, n:
-//	           refused, none ends
+//	arguments: id string, lease ms, publish string, entry string, stays bool
+//	reply:     ints  0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n,
+//	           p: refused, none ends. p tells of the entry, as in semaphore_take
 //
-// Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back. The
-// same request again, while the id is out, is granted again and counts once. The
-// zset lives as long as the count does.
+// Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back, if one is
+// free that is not kept for another client. The same request again, while the id is out, is granted again
+// and counts once. The zset lives as long as the count does. entry and stays: as in semaphore_take.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -2164,31 +2371,132 @@ if #ended > 0 then
 redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
 end
-local reply = {0, there}
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+local queued, kept, placed, served = redis.pcall('exists', queue) == 1, 0, 0, false
+if queued then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[4] then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+end
+local free, reply = there - kept, 0
 if not redis.call('zscore', KEYS[2], ARGV[1]) then
-if there > 0 then
+if free > 0 then
+free = free - 1
 there = redis.call('decr', KEYS[1])
 redis.call('zadd', KEYS[2], string.format('%.0f', now + ARGV[2]), ARGV[1])
 local ttl = redis.call('pttl', KEYS[1])
 if ttl > 0 then
 redis.call('pexpire', KEYS[2], ttl)
 end
-reply = {0, there}
+if queued and ARGV[4] ~= '' then
+placed = ARGV[5] == '1' and 1 or 0
+local was
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
+if placed==1 and came then
+redis.pcall('zadd', queue, came, ARGV[4])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[4] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+end
 else
 local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
-reply = {-1, there}
+reply = -1
 if first[2] and tonumber(first[2]) < 922337203685477 then
-reply[1] = math.max(tonumber(first[2]) - now, 1)
+reply = math.max(tonumber(first[2]) - now, 1)
 end
+if ARGV[4] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
+if not now then
+written = nil
+elseif false then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+end
+if '1' ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[4], '1')
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+end
+end
+end
+end
+if queued and free > 0 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= ARGV[4] then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
 end
 end
 if #ended > 0 and there > 0 then
-redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
-return reply`
+return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "0fa71c950930ec58b26fe3be0376034633917d5b"
+const PermitsAcquireSHA = "e143a5cf8c122f78f6c610d5cabe0b73bdd6f305"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2210,12 +2518,70 @@ redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
 end
 if #ended > 0 and there > 0 then
-redis.call(ARGV[1], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[1], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "e860b1af57e3935e207e87c5a5bf0e9c250c9062"
+const PermitsCountSHA = "a2173814ebc62754736b9ce2a0b7a297733d3d87"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -2235,7 +2601,65 @@ end
 redis.call('zrem', KEYS[2], ARGV[1])
 local there = redis.call('incr', KEYS[1])
 if there > 0 then
-redis.call(ARGV[2], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[2], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -2245,7 +2669,7 @@ end
 return 1`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "b7bbec62368b5560e163d1577fcc5188f0d5de85"
+const PermitsReleaseSHA = "ad25bedb93c90969a261ac8ba9016a9d5816f5db"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -2277,11 +2701,13 @@ const PermitsRenewSHA = "3fd597f83538908b587fbbef69869fcc60d3db2a"
 // ReadAcquireSource is read_acquire.lua.
 //
 //	keys:      lock hash, timeout string, writer string
-//	arguments: owner string, lease ms, track bool
-//	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
+//	arguments: owner string, lease ms, track bool, entry string
+//	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no
+//	           expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
 //
-// Grants a read-write lock for reading, unless a writer holds it, or a writer of mortise's
-// waits for it. The same request a second time, while the owner holds it, is granted again
+// Grants a read-write lock for reading, unless a writer holds it, a writer of mortise's
+// waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue.
+// The same request a second time, while the owner holds it, is granted again
 // and counts once. Each owner has one hold; its timeout key is the first of its field.
 const ReadAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
@@ -2300,11 +2726,177 @@ left = redis.call('pttl', KEYS[1])
 elseif redis.call('exists', KEYS[3]) == 1 then
 left = redis.call('pttl', KEYS[3])
 end
-if left == -1 then
-return -1
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-if left >= 0 then
-return math.max(left, 1)
+local queued, kept = redis.pcall('exists', queue) == 1, false
+if queued and left == -2 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[4] and ('r' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+kept = true
+break
+end
+end
+end
+if queued and not mode and left >= -1 then
+local writes, served = false, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+writes = true
+break
+end
+end
+if not writes then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = false and 'r' or claimed and 'w', nil
+for i = 1, false and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+end
+if kept or left >= -1 then
+local placed = 0
+if ARGV[4] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
+if not now then
+written = nil
+elseif false then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+end
+if '1' ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[4], '1')
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+end
+end
+if placed > 0 then
+return -4 - 2 * math.max(left, -1) - (placed - 1)
+end
+return kept and 1000 or left == -1 and -1 or math.max(left, 1)
+end
+if queued then
+local was, served
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[4])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[4] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+if not was or was >= 0 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = true and 'r' or claimed and 'w', nil
+for i = 1, true and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
 end
 redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1)
 redis.call('set', KEYS[2], 1, 'px', ARGV[2])
@@ -2318,7 +2910,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "e4c22c485c662562aff71f8f1bd9425a0dab6396"
+const ReadAcquireSHA = "bd012d6bf555811a231bd8f718f9026b2b848d88"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -2405,12 +2997,60 @@ redis.call('pexpire', KEYS[1], most)
 redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
-redis.call(ARGV[2], KEYS[4], '0')
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = false and 'r' or claimed and 'w', nil
+for i = 1, false and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[2], KEYS[4], (served and '00' or '') .. '0')
 end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "dcabcb95a85697409e3bffae52ee3fac4b49b13a"
+const ReadReleaseSHA = "23c1b4a0c7af677ffbd066b22e99ae4c50c91d5c"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -2501,28 +3141,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -2531,6 +3167,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -2567,12 +3213,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -2583,12 +3230,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -2604,7 +3252,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "b57f86bcadd32d55740e100b6148251a1770d142"
+const ReleaseSHA = "5d2b167c9a60d7819878ccd2a343dca8940d81ba"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2636,28 +3284,24 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', lock) == 0 then
+if redis.call('exists', lock) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -2666,6 +3310,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -2702,12 +3356,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -2718,12 +3373,13 @@ if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -2734,7 +3390,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "fd48858738faa0b117fa41957944e67c11bc3582"
+const ReleaseAllSHA = "257c106b27559bcab51729aea01819069aba834f"
 
 // RenewSource is renew.lua.
 //
@@ -2794,11 +3450,60 @@ redis.call('del', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
 end
 end
 redis.call('del', KEYS[1])
-redis.call(ARGV[1], KEYS[3], mode == 'write' and '1' or '0')
+local message = mode == 'write' and '1' or '0'
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = false and 'r' or claimed and 'w', nil
+for i = 1, false and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[1], KEYS[3], (served and '00' or '') .. message)
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "e84bfc02d233f149638e0237551d04a61c72fc4c"
+const RwForceReleaseSHA = "26831edafc08f68f1260b66bbdf6d265bc0518ea"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -2835,22 +3540,153 @@ return out`
 // RwInspectSHA is the SHA-1 of [RwInspectSource].
 const RwInspectSHA = "036f92a04a54b80fa2de177137b05ad2a9f03de7"
 
+// RwLeaveSource is rw_leave.lua.
+//
+//	keys:      lock hash
+//	arguments: entry string
+//	reply:     int  1 the entry was in the queue; 0 it was not
+//
+// Takes an entry, whose client has no waiters any more, out of the queue of a read-write lock. If it had been told to
+// ask, the next are told.
+const RwLeaveSource = `local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+local was, served = nil, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[1])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[1])
+redis.pcall('hdel', queue .. ':wants', ARGV[1])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[1] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+local mode = redis.pcall('hget', KEYS[1], 'mode')
+if was and was < 0 and (not mode or mode == 'read') then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = mode and 'r' or claimed and 'w', nil
+for i = 1, mode and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+return was and 1 or 0`
+
+// RwLeaveSHA is the SHA-1 of [RwLeaveSource].
+const RwLeaveSHA = "a3a17faacfd1370dd2a66d0a5ddd6e9a09a10af1"
+
 // RwWithdrawSource is rw_withdraw.lua.
 //
-//	keys:      writer string, channel channel
+//	keys:      lock hash, writer string, channel channel
 //	arguments: claimant string, publish string
 //	reply:     int  1 withdrawn; 0 the claim is not the claimant's
 //
 // Takes back a waiting writer's claim, and tells the waiters. publish: publish or spublish.
-const RwWithdrawSource = `if redis.call('get', KEYS[1]) ~= ARGV[1] then
+const RwWithdrawSource = `if redis.call('get', KEYS[2]) ~= ARGV[1] then
 return 0
 end
-redis.call('del', KEYS[1])
-redis.call(ARGV[2], KEYS[2], '0')
+redis.call('del', KEYS[2])
+local mode = redis.pcall('hget', KEYS[1], 'mode')
+if not mode or mode == 'read' then
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = mode and 'r' or claimed and 'w', nil
+for i = 1, mode and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[2], KEYS[3], (served and '00' or '') .. '0')
+else
+redis.call(ARGV[2], KEYS[3], '0')
+end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "17430147801215746fa502d07592a21f6417bb2c"
+const RwWithdrawSHA = "44172bd160278fa272745db96be958752b071341"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -2871,12 +3707,70 @@ return tonumber(value or '0')
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 and tonumber(ARGV[1]) > 0 then
-redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "b92e40182b965bd7453bee0dc775bad302a80e91"
+const SemaphoreAddSHA = "787846afdb224af53cc1276c3eee32d44e313b93"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -2897,12 +3791,70 @@ return 0
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 then
-redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "efc87ef4e3952374fd948aac4d446756771329f8"
+const SemaphoreCancelSHA = "b8199e71b2969bb227a7b69302bf6623b1849e91"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -2926,6 +3878,93 @@ return tonumber(value or '0')`
 // SemaphoreDrainSHA is the SHA-1 of [SemaphoreDrainSource].
 const SemaphoreDrainSHA = "e3ffcbdbf9b51004b0aa6738162b99e066a7b4b9"
 
+// SemaphoreLeaveSource is semaphore_leave.lua.
+//
+//	keys:      semaphore string
+//	arguments: entry string
+//	reply:     int  1 the entry was in the queue; 0 it was not
+//
+// Takes an entry, whose client has no waiters any more, out of the queue of a semaphore, of permits that expire too.
+// Permits that were kept for it are the next clients'.
+const SemaphoreLeaveSource = `local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+local was, kept, served = nil, 0, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[1])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[1])
+redis.pcall('hdel', queue .. ':wants', ARGV[1])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[1] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+local free = tonumber(redis.pcall('get', KEYS[1])) or 0
+if was and was < 0 and free > 0 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+free = free - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+return was and 1 or 0`
+
+// SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
+const SemaphoreLeaveSHA = "79dab9d9db529dc9f904c5d0240bd6669f2526be"
+
 // SemaphoreSetSource is semaphore_set.lua.
 //
 //	keys:      semaphore string, once string, channel channel
@@ -2945,39 +3984,210 @@ if value then
 return 0
 end
 redis.call('set', KEYS[1], ARGV[1])
-if tonumber(ARGV[1]) > 0 then
-redis.call(ARGV[3], KEYS[3], ARGV[1])
+local there = tonumber(ARGV[1])
+if there > 0 then
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "3efe0ccc514b21843dadea9a1b9a6de550e8bf38"
+const SemaphoreSetSHA = "dfd17cd283b39db28b383c0f3de10a68841a87ef"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
 //	keys:      semaphore string, once string
-//	arguments: permits int, keep ms, again bool
-//	reply:     ints  1, n: taken, n are left; 0, n: refused, n are there
+//	arguments: permits int, keep ms, again bool, entry string, stays bool, least int
+//	reply:     ints  1, n, p: taken, n are left; 0, n, p: refused, n are there. p tells of the entry:
+//	           0 it is not in the queue; 1 it is; 2 it is the first that waits
 //
-// Takes permits, if there are as many. once remembers, for keep, that this request
+// Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
 // was carried out (1) or cancelled (0). again: it was sent before, and may have been;
-// else a refusal need not look.
+// else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
+// what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
-local there = tonumber(value or '0')
-if there >= tonumber(ARGV[1]) then
+local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
+if queued then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[4] then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+end
+local free, out = there - kept, 0
+if free >= wants then
 if redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
-return {1, redis.call('decrby', KEYS[1], ARGV[1])}
+redis.call('decrby', KEYS[1], wants)
+free, out = free - wants, 1
+if queued and ARGV[4] ~= '' then
+placed = ARGV[5] == '1' and 1 or 0
+local was
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
+if placed==1 and came then
+redis.pcall('zadd', queue, came, ARGV[4])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
-elseif ARGV[3] ~= '1' then
-return {0, there}
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[4] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
 end
-return {tonumber(redis.call('get', KEYS[2]) or '0'), there}`
+end
+else
+carried = true
+end
+elseif ARGV[3] == '1' then
+carried = redis.call('exists', KEYS[2]) == 1
+end
+if carried then
+return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0}
+end
+local soon = out == 0 and ARGV[4] ~= '' and tonumber(ARGV[6]) <= free
+if out == 0 and ARGV[4] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
+if not now then
+written = nil
+elseif soon then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+end
+if ARGV[6] ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[4], ARGV[6])
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+end
+end
+if queued and free > 0 then
+local more, served = soon and free - ARGV[6] or free, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = more, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= ARGV[4] then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
+const SemaphoreTakeSHA = "8683ec628f515509100565a5a81fe7d19fad73f4"
 
 // ServeSource is serve.lua.
 //
@@ -3033,23 +4243,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
-local round, kept = KEYS[3] .. ':round', {}
+local two = redis.pcall('zrange', KEYS[3], 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = KEYS[3] .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -3058,6 +4264,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -3094,12 +4310,13 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
-first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[3], first)
 end
-if not first or first == '' then
+for i = 1, served and 0 or 16 do
+if not two[1] then
+break
+end
+redis.call('zrem', KEYS[3], first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -3110,12 +4327,13 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[3], 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 end
 break
 end
+two = redis.call('zrange', KEYS[3], 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -3143,16 +4361,17 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "e35e614da591d8aaf8951aaaac19c5842b187655"
+const ServeSHA = "2ff9036066392a1936ec315e1f5ae2ca22273ab6"
 
 // WriteAcquireSource is write_acquire.lua.
 //
 //	keys:      lock hash, writer string
-//	arguments: owner string, lease ms, claimant string, claim ms, track bool
-//	reply:     ints  0, 0: granted; n>0, c: refused, n ms left; -1, c: refused, no expiry; c is 1
-//	           where there is a claim now
+//	arguments: owner string, lease ms, claimant string, claim ms, track bool, entry string
+//	reply:     ints  0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c
+//	           is 1 where there is a claim now; p tells of the entry, as in semaphore_take
 //
-// Grants a read-write lock for writing while it is free. The same request a second
+// Grants a read-write lock for writing while it is free, and kept for no other client. A refusal puts
+// the client's entry, if it has one, into the queue. The same request a second
 // time, while the owner holds it, is granted again and counts once. A request that readers
 // refuse leaves a claim, if it wants to: until the claim ends, no fresh reader of
 // mortise's gets in. A grant takes the claimant's claim away.
@@ -3160,37 +4379,101 @@ const WriteAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
-if not mode then
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
+if queued then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[6] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+kept = true
+break
+end
+end
+end
+if not mode and not kept then
 if redis.call('get', KEYS[2]) == ARGV[3] then
 redis.call('del', KEYS[2])
 end
 redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
+if queued and ARGV[6] ~= '' then
+local was
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[6]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[6])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[6])
+redis.pcall('hdel', queue .. ':wants', ARGV[6])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[6] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {0, 0}
+return {0, 0, 0}
 end
-if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 redis.call('hset', KEYS[1], 'mode', mode)
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {0, 0}
+return {0, 0, 0}
 end
-local claimed = 0
+local claimed, placed = 0, 0
 if mode == 'read' and tonumber(ARGV[4]) > 0 then
 redis.call('set', KEYS[2], ARGV[3], 'px', ARGV[4])
 claimed = 1
 end
-local left = redis.call('pttl', KEYS[1])
-if left < 0 then
-return {left == -2 and 20 or -1, claimed}
+if ARGV[6] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[6])), 0
+if not now then
+written = nil
+elseif false then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[6])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[6])
 end
-return {math.max(left, 1), claimed}`
+if 'w' ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[6], 'w')
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[6])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[6] and 2 or 1
+end
+end
+local left = redis.call('pttl', KEYS[1])
+if kept and placed == 0 then
+left = 1000
+end
+return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "f7e06d305d2f5f26e706055040d827e4b6ac5b2e"
+const WriteAcquireSHA = "b9cd3a03b2462c6b60f1d8659a21b5c4f19f91fb"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -3212,7 +4495,7 @@ redis.call('exists', KEYS[1])
 return 1
 end
 redis.call('hdel', KEYS[1], ARGV[1])
-local most, budget = 0, 10000
+local most, budget, reading = 0, 10000, false
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
 local holds = tonumber(fields[i + 1]) or 0
@@ -3225,6 +4508,7 @@ most = math.max(most, redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock
 end
 end
 if most > 0 or budget < 0 then
+reading = true
 redis.call('hset', KEYS[1], 'mode', 'read')
 if budget >= 0 then
 redis.call('pexpire', KEYS[1], most)
@@ -3233,8 +4517,56 @@ redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
 end
-redis.call(ARGV[3], KEYS[3], '1')
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = reading and 'r' or claimed and 'w', nil
+for i = 1, reading and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '00' or '') .. '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "aaf94b338103b8f5fe1014ca00a74d6d0135918a"
+const WriteReleaseSHA = "3627fbb65938adeca5562d0dba9773296bdd5489"

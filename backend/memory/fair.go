@@ -59,17 +59,18 @@ func (x fair) acquire(q backend.FairRequest) (backend.FairReply, error) {
 			s.grant(q.AcquireRequest, x.client)
 			if at == 0 {
 				line = line[1:]
-				lower(line, q.Wait, now.Add(q.Lease+q.Wait))
 			}
 		}
 		return backend.FairReply{AcquireReply: s.tokens.granted(q.Fenced, q.Name)}, nil
 	case r == nil:
+		stood := len(line)
 		line, _ = enqueue(line, q, now)
-		return backend.FairReply{AskAfter: x.wakeAhead(q, line, now)}, nil
+		return backend.FairReply{AskAfter: x.wakeAhead(q, line, now), Joined: len(line) > stood}, nil
 	}
-	reply := backend.FairReply{AcquireReply: refused(r.deadline)}
-	reply.AskAfter = reply.Remaining
-	if line, at = enqueue(line, q, r.deadline); at != 0 {
+	stood := len(line)
+	line, at = enqueue(line, q, r.deadline)
+	reply := backend.FairReply{AcquireReply: refused(r.deadline), Joined: len(line) > stood}
+	if reply.AskAfter = reply.Remaining; at != 0 {
 		reply.AskAfter += backend.Absence / 10 // the first asks before, if it lives
 	}
 	return reply, nil
@@ -79,16 +80,13 @@ func (x fair) acquire(q backend.FairRequest) (backend.FairReply, error) {
 // the place; -1 if the owner has none and does not wait. The lock is free at ends.
 func enqueue(line []place, q backend.FairRequest, ends time.Time) ([]place, int) {
 	at := placeOf(line, q.Owner)
+	until := ends.Add(q.Wait)
 	switch {
 	case q.Wait <= 0:
 	case at < 0:
-		until := ends
-		if n := len(line); n > 0 && line[n-1].until.After(until) {
-			until = line[n-1].until
-		}
-		return append(line, place{q.Owner, until.Add(q.Wait)}), len(line)
-	case line[at].until.Before(ends.Add(q.Wait)):
-		line[at].until = ends.Add(q.Wait * time.Duration(at+1))
+		return append(line, place{q.Owner, until}), len(line)
+	case line[at].until.Before(until):
+		line[at].until = until
 	}
 	return line, at
 }
@@ -123,20 +121,6 @@ func (x fair) wakeAhead(q backend.FairRequest, line []place, now time.Time) time
 	return remaining(limit)
 }
 
-// lower takes wait off the times of the owners in line, as an owner before them has left; yet none
-// goes below floor by that.
-func lower(line []place, wait time.Duration, floor time.Time) {
-	for i, p := range line {
-		least := p.until
-		if least.After(floor) {
-			least = floor
-		}
-		if line[i].until = p.until.Add(-wait); line[i].until.Before(least) {
-			line[i].until = least
-		}
-	}
-}
-
 // Leave implements [backend.FairStore].
 func (x fair) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveReply, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.LeaveReply, error) {
@@ -150,11 +134,6 @@ func (x fair) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveR
 		holder := s.find(q.Name)
 		if at >= 0 {
 			reply.Queued = true
-			ends := time.Now()
-			if holder != nil && !holder.foreign && holder.sides == nil {
-				ends = holder.deadline
-			}
-			lower(line[at+1:], q.Wait, ends.Add(q.Wait))
 			setLine(s.places, q.Name, slices.Delete(line, at, at+1))
 		}
 		if reply.Held || at == 0 && holder == nil {

@@ -53,7 +53,7 @@ func (s fairLock) acquire(ctx context.Context, c Commands, r backend.FairRequest
 		// It writes before it can meet a key of a wrong type.
 		return out, s.faultOf(err, true)
 	}
-	if len(reply) != 3 || reply[0] != 0 && reply[0] != 1 || reply[1] < -1 || reply[2] < -1 {
+	if len(reply) != 4 || reply[0] != 0 && reply[0] != 1 || reply[1] < -1 || reply[2] < -1 {
 		return out, strange("fair_acquire", reply)
 	}
 	if out.Granted = reply[0] == 1; out.Granted {
@@ -62,7 +62,7 @@ func (s fairLock) acquire(ctx context.Context, c Commands, r backend.FairRequest
 		}
 		return out, nil
 	}
-	out.Remaining, out.AskAfter = -1, -1
+	out.Remaining, out.AskAfter, out.Joined = -1, -1, reply[3] == 1
 	if reply[1] >= 0 && reply[1] <= maxMillis {
 		out.Remaining = millis(reply[1])
 	}

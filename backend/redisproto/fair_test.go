@@ -5,7 +5,10 @@ package redisproto_test
 import (
 	"context"
 	"fmt"
+	"math"
+	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -92,52 +95,133 @@ func TestFairLocksNeedTheirPermissionsOnly(t *testing.T) {
 	}
 }
 
-// javas puts a waiter of Redisson's into the queue.
-func javas(t *testing.T, srv *redistest.Server, field string, score int64) {
+const (
+	queueOfN = "redisson_lock_queue:{n}"
+	timesOfN = "redisson_lock_timeout:{n}"
+	javaID   = "0d3e54a0-9a5c-4a29-b6a4-6d1f3c1e7b11:"
+)
+
+// place is when a place in the queue of n is given up, from now on.
+func place(t *testing.T, srv *redistest.Server, field string) time.Duration {
 	t.Helper()
-	do(t, srv, "RPUSH", "redisson_lock_queue:{n}", field)
-	do(t, srv, "ZADD", "redisson_lock_timeout:{n}", strconv.FormatInt(score, 10), field)
+	score, _ := do(t, srv, "ZSCORE", timesOfN, field).(string)
+	at := check.Value(strconv.ParseFloat(score, 64)).In(t)
+	return time.Until(time.UnixMilli(int64(math.Ceil(at))))
+}
+
+// javas has a waiter of Redisson's take a place, as Redisson does.
+func javas(t *testing.T, srv *redistest.Server, field string, wait time.Duration) {
+	t.Helper()
+	base := time.Now()
+	if last, ok := do(t, srv, "LINDEX", queueOfN, "-1").(string); ok {
+		base = base.Add(place(t, srv, last))
+	} else if left := do(t, srv, "PTTL", "n").(int64); left > 0 {
+		base = base.Add(time.Duration(left) * time.Millisecond)
+	}
+	do(t, srv, "RPUSH", queueOfN, field)
+	do(t, srv, "ZADD", timesOfN, strconv.FormatInt(base.Add(wait).UnixMilli(), 10), field)
+}
+
+// javaGrant has Redisson's first waiter hold the lock, and lowers all scores, as Redisson does.
+func javaGrant(t *testing.T, srv *redistest.Server, field string, wait time.Duration) {
+	t.Helper()
+	check.Equal(t, "%v is the first", do(t, srv, "LPOP", queueOfN), any(field))
+	do(t, srv, "ZREM", timesOfN, field)
+	for _, other := range do(t, srv, "ZRANGE", timesOfN, "0", "-1").([]any) {
+		do(t, srv, "ZINCRBY", timesOfN, strconv.FormatInt(-wait.Milliseconds(), 10), other.(string))
+	}
+	do(t, srv, "DEL", "n")
+	do(t, srv, "HSET", "n", field, "1")
+	do(t, srv, "PEXPIRE", "n", "30000")
 }
 
 func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, e := session(t, b)
 		ask(t, s, "n", "go:1", fairWait)
-		now := time.Now().UnixMilli()
-		javas(t, srv, "uuid:1", now+60_000+300_000)
-		javas(t, srv, "uuid:2", now+60_000+600_000)
-		if r := ask(t, s, "n", "go:2", fairWait); r.Granted {
-			t.Fatalf("%+v", r)
+		javas(t, srv, javaID+"1", fairWait)
+		javas(t, srv, javaID+"2", fairWait)
+		if r := ask(t, s, "n", "go:2", fairWait); r.Granted || !r.Joined || r.AskAfter > backend.Absence {
+			t.Fatalf("%+v, want a place, and to look after it each second", r)
 		}
-		score := func(field string) int64 {
-			x := check.Value(strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)).In(t)
-			return int64(x) - now
+		about := func(field string, want time.Duration) {
+			t.Helper()
+			if got := place(t, srv, field); got < want-20*time.Second || got > want+time.Second {
+				t.Errorf("the place of %s is given up after %v, want %v", field, got, want)
+			}
 		}
-		if got := score("go:2"); got != 60_000+900_000 {
-			t.Errorf("the place behind Redisson's is given up after %d ms, want the last one's time and 300 s", got)
-		}
-		s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"}) // stands for Java
+		about(javaID+"1", 6*time.Minute)
+		about(javaID+"2", 11*time.Minute)
+		about("go:2", 16*time.Minute)
+		s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: javaID + "1"}) // stands for Java
 		e.await(t, "watching n", 1)
 		free(t, s, "n", "go:1")
 		e.await(t, "released n", 1)
-		if got := score("uuid:1"); got != 60_000+300_000 {
-			t.Errorf("the first was told; its place is given up after %d ms", got)
-		}
-		if r := ask(t, s, "n", "go:2", fairWait); r.Granted || r.AskAfter <= backend.Absence {
-			t.Errorf("before Redisson's: %+v", r)
-		}
-
-		// The first leaves without a word; the second is not there either.
-		s.Unsubscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: "uuid:1"})
-		noChannels(t, srv)
+		about(javaID+"1", 6*time.Minute)
 		r := ask(t, s, "n", "go:2", fairWait)
-		check.FatalIf(t, r.Granted || r.AskAfter <= 0 || r.AskAfter > backend.Absence, "%+v", r)
-		time.Sleep(r.AskAfter + time.Millisecond) // the time that it is told is the subject
+		check.ErrorIf(t, r.Granted || r.Joined, "before Redisson's: %+v", r)
+
+		// The first leaves without a word; the second is not there either. Each has a second to come.
+		s.Unsubscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: javaID + "1"})
+		noChannels(t, srv)
+		for range 2 {
+			r = ask(t, s, "n", "go:2", fairWait)
+			check.FatalIf(t, r.Granted || r.AskAfter <= 0 || r.AskAfter > backend.Absence, "%+v", r)
+			time.Sleep(r.AskAfter + time.Millisecond) // the time that it is told is the subject
+		}
 		r = ask(t, s, "n", "go:2", fairWait)
 		check.ErrorIf(t, !r.Granted, "%+v", r)
 		free(t, s, "n", "go:2")
-		check.Equal[any](t, "%v keys are left",
-			do(t, srv, "EXISTS", "n", "redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"), int64(0))
+		check.Equal[any](t, "%v keys are left", do(t, srv, "EXISTS", "n", queueOfN, timesOfN), int64(0))
+	})
+}
+
+// Redisson subtracts what it added for a waiter when the waiter is granted the lock, and removes first places whose
+// time is over without a message. However long the waits are, and whatever Go's waiters do meanwhile, the places
+// of waiters that live are kept.
+func TestRedissonsArithmeticReachesNoLiveWaiter(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
+		waits := []time.Duration{40 * time.Second, time.Hour, 17 * time.Second, 5 * time.Minute, time.Second, 3 * time.Hour}
+		for round := range 4 {
+			do(t, srv, "DEL", "n", queueOfN, timesOfN)
+			ask(t, s, "n", "go:0", fairWait)
+			if round%2 == 1 {
+				ask(t, s, "n", "go:first", time.Second) // before all of Redisson's
+			}
+			var fields []string
+			for i, wait := range waits {
+				java, golang := fmt.Sprint(javaID, i), fmt.Sprint("go:", i+1)
+				javas(t, srv, java, wait)
+				ask(t, s, "n", golang, wait/7)
+				fields = append(fields, java, golang)
+			}
+			r, err := s.Capabilities().Fair.Leave(t.Context(),
+				backend.LeaveRequest{Name: "n", Owner: "go:3", Wait: waits[2] / 7})
+			check.FatalIf(t, err != nil || !r.Queued, "%+v %v", r, err)
+			fields = slices.DeleteFunc(fields, func(f string) bool { return f == "go:3" })
+			if round >= 2 { // as if the lock had been held for ten minutes, in which the last one looked after its place
+				for _, field := range fields {
+					do(t, srv, "ZINCRBY", timesOfN, "-600000", field)
+				}
+				ask(t, s, "n", "go:6", waits[5]/7)
+			}
+			do(t, srv, "DEL", "n") // and not a release, which finds that none of these listens
+			if round%2 == 1 {
+				check.FatalIf(t, !ask(t, s, "n", "go:first", time.Second).Granted, "not granted")
+			}
+			for i, field := range fields {
+				if n, java := strings.CutPrefix(field, javaID); java {
+					javaGrant(t, srv, field, waits[check.Value(strconv.Atoi(n)).In(t)])
+				} else {
+					do(t, srv, "DEL", "n")
+					check.FatalIf(t, !ask(t, s, "n", field, fairWait).Granted, "%s is not granted", field)
+				}
+				for _, other := range fields[i+1:] {
+					got := place(t, srv, other)
+					check.ErrorIf(t, got < time.Second, "after the grant of %s the place of %s has %v", field, other, got)
+				}
+			}
+		}
 	})
 }
 
@@ -147,12 +231,6 @@ func TestRedissonsWaitersAreServedInTurn(t *testing.T) {
 func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, e := session(t, b)
-		const java = "0d3e54a0-9a5c-4a29-b6a4-6d1f3c1e7b11:"
-		place := func(field string) int64 {
-			t.Helper()
-			x := check.Value(strconv.ParseFloat(do(t, srv, "ZSCORE", "redisson_lock_timeout:{n}", field).(string), 64)).In(t)
-			return int64(x)
-		}
 		for what, test := range map[string]struct {
 			first string
 			free  func()
@@ -165,31 +243,96 @@ func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
 			}},
 			"behind a dead one, a question": {"dead:1",
 				func() { do(t, srv, "DEL", "n"); ask(t, s, "n", "go:3", fairWait) }},
-			"behind one of its own": {java + "7", func() { free(t, s, "n", "go:1") }},
+			"behind one of its own": {javaID + "7", func() { free(t, s, "n", "go:1") }},
 		} {
 			do(t, srv, "FLUSHALL")
 			ask(t, s, "n", "go:1", fairWait)
-			late := time.Now().UnixMilli() + 3_600_000
-			javas(t, srv, test.first, late)
-			javas(t, srv, java+"8", late)
-			javas(t, srv, java+"-9", late)
+			for _, field := range []string{test.first, javaID + "8", javaID + "-9"} {
+				javas(t, srv, field, fairWait)
+			}
 			test.free()
-			got := place(test.first) - time.Now().UnixMilli()
-			check.ErrorIf(t, got > 2*backend.Absence.Milliseconds(), "%s: the first, who is away, has %d ms", what, got)
-			for _, n := range []string{"8", "-9"} {
-				got := late - place(java+n)
-				check.ErrorIf(t, got != 0, "%s: the place of %s is given up %d ms earlier", what, java+n, got)
+			got := place(t, srv, test.first)
+			check.ErrorIf(t, got > 2*backend.Absence, "%s: the first, who is away, has %v", what, got)
+			for i, n := range []string{"8", "-9"} {
+				got := place(t, srv, javaID+n)
+				check.ErrorIf(t, got < time.Duration(i+1)*fairWait-backend.Absence,
+					"%s: the place of %s is given up after %v", what, javaID+n, got)
 			}
 		}
 
 		// One whose time is over is told of it: it comes again, at the end.
 		do(t, srv, "FLUSHALL")
-		s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: java + "8"}) // stands for Java
+		s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: javaID + "8"}) // stands for Java
 		e.await(t, "watching n", 1)
-		javas(t, srv, java+"8", time.Now().UnixMilli()-1)
+		javas(t, srv, javaID+"8", -time.Millisecond)
 		r := ask(t, s, "n", "go:1", fairWait)
 		check.ErrorIf(t, !r.Granted, "%+v", r)
 		e.await(t, "released n", 1)
+	})
+}
+
+// One handoff is an ask that gets a place, a release and an ask that gets the lock.
+func TestAHandoffOfAFairLockCostsTheSameHoweverManyWait(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears) {
+		const handoffs, most = 20, 512
+		wants := func(owner string, wait time.Duration) anykind.AcquireReply {
+			r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: owner,
+				Lease: time.Minute, Wait: wait})
+			check.FatalIf(t, err != nil, "%s: %v", owner, err)
+			return r
+		}
+		owner := func(i int) string { return fmt.Sprintf("go%d:%d", i%8, i) }
+		for i := range most + handoffs + 1 {
+			s.Subscribe(backend.Topic{Kind: backend.KindFair, Name: "n", Owner: owner(i)})
+		}
+		e.await(t, "watching n", most+handoffs+1)
+		for _, waiters := range []int{8, 64, 128, 256, most} {
+			do(t, srv, "DEL", "n", queueOfN, timesOfN)
+			for i := range waiters + 1 {
+				wants(owner(i), fairWait)
+			}
+			do(t, srv, "CONFIG", "RESETSTAT")
+			for i := range handoffs {
+				wants(owner(waiters+1+i), fairWait)
+				free(t, s, "n", owner(i))
+				check.FatalIf(t, !wants(owner(i+1), fairWait).Granted, "%d is not granted", i+1)
+			}
+			n := 0
+			for line := range strings.Lines(fmt.Sprint(do(t, srv, "INFO", "commandstats"))) {
+				name, rest, stat := strings.Cut(strings.TrimPrefix(line, "cmdstat_"), ":calls=")
+				calls, _, _ := strings.Cut(rest, ",")
+				if stat && name != "evalsha" && name != "eval" && !strings.HasPrefix(name, "config") && name != "info" {
+					n += check.Value(strconv.Atoi(calls)).In(t)
+				}
+			}
+			check.Equal(t, fmt.Sprintf("%%d inner commands for %d handoffs with %d waiters", handoffs, waiters), n, 24*handoffs)
+		}
+	})
+}
+
+// What another user of the server leaves at the queue's keys fails no release after its first write.
+func TestAFairReleaseDoesNotFailForTheQueuesKeys(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
+		for _, damage := range [][]string{
+			{"SET", queueOfN, "x"}, {"SET", timesOfN, "x"}, {"HSET", queueOfN, "x", "1"}, {"LPUSH", timesOfN, "x"},
+		} {
+			for what, act := range map[string]func(){
+				"release": func() { free(t, s, "n", "go:1") },
+				"leave": func() {
+					r, err := s.Capabilities().Fair.Leave(t.Context(),
+						backend.LeaveRequest{Name: "n", Owner: "go:1", Wait: fairWait})
+					check.FatalIf(t, err != nil || !r.Held || r.Queued, "%v: %+v, %v", damage, r, err)
+				},
+			} {
+				do(t, srv, "FLUSHALL")
+				ask(t, s, "n", "go:1", fairWait)
+				ask(t, s, "n", "go:2", fairWait)
+				do(t, srv, "DEL", damage[1])
+				do(t, srv, damage...)
+				act()
+				check.Equal(t, what+": %v records are left", do(t, srv, "EXISTS", "n"), any(int64(0)))
+			}
+		}
 	})
 }
 

@@ -141,12 +141,13 @@ func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 		return nil, Answer{}, err
 	}
 	g := &c.grant
+	lost := p.taken && g.reply.Joined // it may not have been told of that
 	p.note(g)
 	switch {
 	case g.err != nil:
 		return nil, Answer{Failure: g.err}, nil
 	case !g.granted:
-		e.names.fair.join(c.Name, p)
+		e.names.fair.join(c.Name, p, lost)
 		return nil, Answer{Left: g.reply.Remaining, Look: f.nextLook()}, nil
 	case c.wait.Err() != nil:
 		return nil, Answer{}, fail.Gone(c.wait)
@@ -192,7 +193,11 @@ func (f *fairCall) nextLook() time.Duration {
 	e.lock()
 	f.place.look = e.Now().Mono + int64(look)
 	if l := e.names.fair.all[c.Name]; l != nil && reply.Remaining > 0 { // held: one of this client's looks, the first
-		look += time.Duration(l.before(f.place)) * lookAgain
+		if n := l.before(f.place); n > 0 {
+			look += time.Duration(n) * lookAgain
+		} else {
+			look = min(look, e.names.watches.recheckBy(recheck).Truncate(time.Millisecond)) // as stores count
+		}
 	}
 	e.unlock()
 	if c.Wait == 0 || c.Wait > c.place {
@@ -232,8 +237,9 @@ func (s *fairQueues) find(name string) *fairTicket {
 	return s.newPlace(name)
 }
 
-// join notes that p stands in the queue, and has it listened for, with some more.
-func (s *fairQueues) join(name string, p *fairTicket) {
+// join notes that p stands in the queue, and has it listened for, with some more. If the store had lost its place, it
+// is the last now, and the one behind it looks after its own.
+func (s *fairQueues) join(name string, p *fairTicket, lost bool) {
 	e := s.engine
 	e.lock()
 	l := s.all[name]
@@ -241,7 +247,9 @@ func (s *fairQueues) join(name string, p *fairTicket) {
 		l = &fairQueue{engine: e, name: name, kept: make(map[backend.Topic]*fairTicket)}
 		s.all[name] = l
 	}
-	if e.calls.shut || p.at != nil {
+	if lost && p.at != nil {
+		l.remove(p)
+	} else if e.calls.shut || p.at != nil {
 		e.unlock()
 		return
 	}
@@ -287,13 +295,7 @@ func (s *fairQueues) leave(name string, p *fairTicket) {
 	if l == nil {
 		return
 	}
-	if p.at != nil {
-		wasFirst := l.first() == p
-		l.standing.Remove(p.at)
-		if p.at = nil; wasFirst {
-			l.succeed()
-		}
-	}
+	l.remove(p)
 	l.used = e.Now().Mono
 	if l.kept[p.topic] != p {
 		return
@@ -304,6 +306,18 @@ func (s *fairQueues) leave(name string, p *fairTicket) {
 			e.after(func() { e.names.watches.sync(t) })
 		}
 		l.spent = nil
+	}
+}
+
+// remove takes p out of the queue, if it stands there.
+func (l *fairQueue) remove(p *fairTicket) {
+	if p.at == nil {
+		return
+	}
+	wasFirst := l.first() == p
+	l.standing.Remove(p.at)
+	if p.at = nil; wasFirst {
+		l.succeed()
 	}
 }
 

@@ -8,46 +8,53 @@
 -- decides nothing there (counts is 0): the first is told, and the first of another client, which asks
 -- and so gives the places before its own a moment to come (see fair_acquire).
 local limit, alone = now + tonumber(ARGV[3]), false
-if ARGV[4] == '0' then
-  local queue = redis.call('lrange', KEYS[2], 0, 63)
-  local client = queue[1] and string.match(queue[1], '^.*:')
-  for i, field in ipairs(queue) do
+local head = redis.pcall('lindex', KEYS[2], 0)
+local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
+local told, silent = ARGV[4] == '0', {}
+if type(head) ~= 'string' or type(score) == 'table' then -- empty, or another's data, which fails no release
+  told, alone = true, true
+elseif told then
+  local client = string.match(head, '^.*:')
+  for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 63)) do
     if i == 1 or string.match(field, '^.*:') ~= client then
       redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
       if i > 1 then
         break
       end
-      if tonumber(redis.call('zscore', KEYS[3], field) or limit + 1) < limit then
-        redis.call('zadd', KEYS[3], limit, field)
+      score = math.min(tonumber(score or 1e13), 1e13)
+      if score < limit then
+        redis.call('zadd', KEYS[3], limit - (1 - score % 1) % 1, field)
       end
     end
   end
-  alone = #queue == 0
 end
-local java = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$' -- an owner of Redisson's
-local i, told, silent = 0, ARGV[4] == '0', {}
+local i, field = 0, head
 while not told do
-  local field = redis.call('lindex', KEYS[2], i)
-  if not field then
-    alone = true
-    break
-  end
-  local score = tonumber(redis.call('zscore', KEYS[3], field) or limit + 1)
+  local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') -- an owner of Redisson's
+  score = math.min(tonumber(score or 1e13), 1e13)
   told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
   if told and score < limit then
-    redis.call('zadd', KEYS[3], limit, field)
-  elseif not told and score > limit and (i == 0 or not string.find(field, java)) then
-    redis.call('zadd', KEYS[3], limit, field)
-    local client = not string.find(field, java) and string.match(field, '^.*:')
+    redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
+  elseif not told and score > limit and (i == 0 or not java) then
+    redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), field)
+    local client = not java and string.match(field, '^.*:')
     if client then
       silent[client] = true
     end
   end
-  if not told and i == 0 and score <= now then
-    redis.call('lpop', KEYS[2])
-    redis.call('zrem', KEYS[3], field)
-  else
-    i = i + 1
+  if not told then
+    if i == 0 and score <= now then
+      redis.call('lpop', KEYS[2])
+      redis.call('zrem', KEYS[3], field)
+    else
+      i = i + 1
+    end
+    field = redis.call('lindex', KEYS[2], i)
+    if not field then
+      alone = true
+      break
+    end
+    score = redis.call('zscore', KEYS[3], field)
   end
 end
 --! include silent_clients publish=ARGV[5] channel=KEYS[4]

@@ -466,6 +466,9 @@ func (r *results) bars() []bar {
 		most(4, r.figure(crowd, name, spread), "contended 8x16: p99 wait to the mean, %s", client(name))
 		fair := strings.Replace(name, "mortise", "mortise fair", 1)
 		most(1.5, r.figure(crowd, fair, spread), "contended 8x16: p99 wait to the mean, fair, %s", client(name))
+		few, many := waitersWorkload(waiterSteps[0]), waitersWorkload(waiterSteps[len(waiterSteps)-1])
+		least(0.9, r.figure(many, fair, rate)/r.figure(few, fair, rate), "256 waiters: handoffs to those with 8, fair, %s",
+			client(name))
 		most(1.1, r.figure(local, name, commands), "contended 1x64: commands per handoff, %s", client(name))
 		for _, w := range workloads() {
 			least(1, ratio(w.name, name, "Redisson", rate), "%s: mortise/%s to Redisson", w.name, client(name))

@@ -98,8 +98,8 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		q := queue()
 		harness.FatalIf(t, len(q) != 3 || !strings.HasPrefix(q[0], "go:"), "the queue is %q", q)
 		about("the first", score(q[0]), 60_000+300_000)
-		about("the second", score(q[1]), 60_000+300_000+100_000)
-		about("the third", score(q[2]), 60_000+300_000+100_000+300_000)
+		about("the second", score(q[1]), 60_000+100_000)
+		about("the third", score(q[2]), 60_000+300_000)
 		for _, field := range q {
 			await(t, patience, "each is listened for", func() bool {
 				v := srv.Must("PUBSUB", "NUMSUB", "redisson_lock__channel:{n}:"+field).([]any)
@@ -107,12 +107,12 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 			})
 		}
 
-		// One that leaves takes its wait from those behind it, and from no other.
+		// One that leaves changes no other's place.
 		cancels[1]()
 		<-results[1]
 		await(t, patience, "it leaves", func() bool { return len(queue()) == 2 })
 		about("the first", score(q[0]), 60_000+300_000)
-		about("the third", score(q[2]), 60_000+300_000+300_000)
+		about("the third", score(q[2]), 60_000+300_000)
 
 		// Redisson's release.
 		srv.Must("DEL", "n")
@@ -126,5 +126,50 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		unlock(t, r.lease)
 		got(t, patience, "the third is woken", results[2])
 		nothing(t, srv)
+	})
+}
+
+// Redisson removes places without a message. Beside its owners a client looks after its places each second.
+func TestAPlaceThatRedissonRemovedIsTakenAgainWithinASecond(t *testing.T) {
+	const java = "0d3e54a0-9a5c-4a29-b6a4-6d1f3c1e7b11:"
+	const list, zset = "redisson_lock_queue:{n}", "redisson_lock_timeout:{n}"
+	eachParallel(t, func(t *testing.T, s stack) {
+		for what, prepare := range map[string]func(srv *redistest.Server){
+			"Redisson's owner holds the lock": func(srv *redistest.Server) { srv.Must("HSET", "n", java+"1", "1") },
+			"one of Redisson's waits": func(srv *redistest.Server) {
+				srv.Must("HSET", "n", "other:1", "1")
+				srv.Must("RPUSH", list, java+"2")
+				srv.Must("ZADD", zset, strconv.FormatInt(time.Now().Add(time.Hour).UnixMilli(), 10), java+"2")
+			},
+		} {
+			srv := redistest.Start(t)
+			prepare(srv)
+			srv.Must("PEXPIRE", "n", "60000")
+			var waiting atomic.Int32
+			c := s.client(t, srv.Addr(), config{}, mortise.WithID("go"),
+				mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+			ctx, cancel := context.WithCancel(context.Background())
+			var results []<-chan result
+			for i := range 3 {
+				results = append(results, locking(fair(t, c), ctx, "n"))
+				await(t, patience, "it waits", func() bool { return waiting.Load() == int32(i+1) })
+			}
+			places := srv.Must("ZRANGE", zset, "0", "-1").([]any)
+			for _, field := range places {
+				if strings.HasPrefix(field.(string), "go:") {
+					srv.Must("LREM", list, "0", field.(string))
+					srv.Must("ZREM", zset, field.(string))
+				}
+			}
+			begun := time.Now()
+			await(t, patience, what+": they have places again",
+				func() bool { return srv.Must("LLEN", list) == int64(len(places)) })
+			took := time.Since(begun)
+			harness.ErrorIf(t, took > 1500*time.Millisecond, "%s: the places were gone for %v", what, took)
+			cancel()
+			for _, r := range results {
+				<-r
+			}
+		}
 	})
 }

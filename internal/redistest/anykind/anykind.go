@@ -35,6 +35,7 @@ type AcquireRequest struct {
 type AcquireReply struct {
 	backend.AcquireReply
 	AskAfter                         time.Duration
+	Joined                           bool
 	Available                        int64
 	Claimed, Absent, Young, Enrolled bool
 }
@@ -83,7 +84,7 @@ func (s Store) Acquire(ctx context.Context, r AcquireRequest) (out AcquireReply,
 		return AcquireReply{AcquireReply: x.AcquireReply, Available: x.Available}, err
 	case r.Kind == backend.KindFair:
 		x, err := can.Fair.Acquire(ctx, backend.FairRequest{AcquireRequest: q, Wait: r.Wait})
-		return AcquireReply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter}, err
+		return AcquireReply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Joined: x.Joined}, err
 	case r.Kind == backend.KindRead:
 		x, err := can.ReadWrite.AcquireRead(ctx, backend.ReadRequest{Name: r.Name, Owner: r.Owner, Lease: r.Lease,
 			Under: r.Under, UnderWriter: r.UnderKind == backend.KindWrite, Replication: q.Replication})
