@@ -31,7 +31,7 @@ if ARGV[6] == '1' and not others then
     local round = KEYS[3] .. ':round'
     local kept = redis.pcall('hmget', round, 'releases', 'owed', 'pause')
     local releases, pause = tonumber(kept[1] or 0) or 0, tonumber(kept[3] or 0) or 0
-    others = releases + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64) and not (pause > now and pause < now + 4000)
+    others = not (releases + 1 < math.min(tonumber(kept[2] or 0) or 0, 64)) and not (pause > now and pause < now + 4000)
     if not others and type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number' then
       others = true
     end
