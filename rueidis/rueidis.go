@@ -38,8 +38,9 @@ import (
 // ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
 // DisableAutoPipelining without DisableCache, which leaves no connection to listen on.
 //
-// A goroutine that often has no others beside it gets one connection more, over which it sends by
-// itself; not on a cluster, and not by way of sentinels.
+// A goroutine that often has no others beside it, 32 times in a second, gets one connection more, over
+// which it sends by itself. Not so on a cluster, by way of sentinels, with Standalone.EnableRedirect
+// or AuthCredentialsFn, or with the client of NewWithClient.
 //
 // While a goroutine waits for a lock, and some 30 s longer, there is one more connection for
 // subscriptions, or with sharded pub/sub one for each master of the cluster.

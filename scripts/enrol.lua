@@ -38,7 +38,7 @@ if not mine and not free and not reserved then
   local window = left == -2
   if window then
     local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
-    left = math.min(math.max(math.ceil(ends - now[1] * 1000 - now[2] / 1000), 1), 200)
+    left = math.min(math.max(1, math.ceil(ends - now[1] * 1000 - now[2] / 1000)), 200) -- NaN is 1
   end
   if type(placed) == 'table' then
     return {2, math.max(left, -1), 0}
@@ -52,7 +52,7 @@ if not mine and not free and not reserved then
     return {0, left, 0}
   end
   if not window then
-    local record = redis.pcall('hgetall', KEYS[1])
+    local record = redis.call('hlen', KEYS[1]) < 100 and redis.pcall('hgetall', KEYS[1]) or {}
     for i = 1, #record, 2 do
       local reserved = string.sub(record[i], 1, 17) == 'mortise:reserved:'
       if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')) then -- a foreign one

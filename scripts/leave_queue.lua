@@ -11,6 +11,7 @@
 local front = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
 local there = redis.pcall('zrem', KEYS[3], ARGV[1])
 there = type(there) == 'number' and there or 0
+redis.pcall('hdel', KEYS[3] .. ':round', 'polls:' .. ARGV[1])
 local served = false
 local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1]) == 1
 if reserved then

@@ -81,13 +81,14 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -156,7 +157,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -192,7 +197,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "146920f7afb66139d9c664f201cd6c953ba24d62"
+const AcquireSHA = "5fe44f9c2fda594645a05d3b12e8ff094d7b0ce2"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -228,13 +233,14 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -303,7 +309,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -369,7 +379,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "493dec20e2f3d8d0bf0b695db295d789ce57b107"
+const AcquireAllSHA = "66d535212788e8518632c061928847f9e4871919"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -400,13 +410,14 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -475,7 +486,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -517,7 +532,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "005c9fb2a46f1d4cb128bb9e57cd9bf30deeb9a1"
+const AcquireFencedSHA = "dc95601d3b6b08ca96359515026528a7dc424bdb"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -569,13 +584,14 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -644,7 +660,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -678,7 +698,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "23aa29b9e787d38cecf6045e136f7be482daf3e6"
+const AgedAcquireSHA = "568340b2ebb31f00a6bdd29134c52d84f84c05f5"
 
 // CountSource is count.lua.
 //
@@ -888,13 +908,14 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -963,7 +984,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -993,7 +1018,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "ffece03f605902335597179cf3d2c4b01085a9e5"
+const DelegateReleaseSHA = "a6d524f6cb4534248e672c664c23a9d6aa7c75b0"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1065,13 +1090,14 @@ end
 local two = redis.pcall('zrange', KEYS[2], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = KEYS[2] .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -1140,7 +1166,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -1167,7 +1197,7 @@ local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARG
 local window = left == -2
 if window then
 local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
-left = math.min(math.max(math.ceil(ends - now[1] * 1000 - now[2] / 1000), 1), 200)
+left = math.min(math.max(1, math.ceil(ends - now[1] * 1000 - now[2] / 1000)), 200)
 end
 if type(placed) == 'table' then
 return {2, math.max(left, -1), 0}
@@ -1181,7 +1211,7 @@ if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
 return {0, left, 0}
 end
 if not window then
-local record = redis.pcall('hgetall', KEYS[1])
+local record = redis.call('hlen', KEYS[1]) < 100 and redis.pcall('hgetall', KEYS[1]) or {}
 for i = 1, #record, 2 do
 local reserved = string.sub(record[i], 1, 17) == 'mortise:reserved:'
 if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')) then
@@ -1243,7 +1273,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "50a4d7f4a056d1c0b1499d3a0e8ad1f21cae68b0"
+const EnrolSHA = "65feea2b09dfea66de28c66bfa0c31226aff0495"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1629,13 +1659,14 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -1704,7 +1735,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -1726,7 +1761,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "8cd36b7ac3d0912eedde580485a3739c2ed5bb15"
+const FairLeaveSHA = "6b03a63b53ca8695504e934a5ae42448630442e3"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1822,13 +1857,14 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -1897,7 +1933,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -1919,7 +1959,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "e169883e4be178749a9c6f3c51f454af75722187"
+const FairReleaseSHA = "2115edb1b449e5792aac2069cf5057e7667c210e"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1954,13 +1994,14 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -2029,7 +2070,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -2056,7 +2101,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "1e17304b5161adc5521a7ba0a52071b5075ef46e"
+const ForceReleaseSHA = "e259d7e3cd99b50e2a29ced082a80eb359721863"
 
 // InspectSource is inspect.lua.
 //
@@ -2238,6 +2283,7 @@ const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 const LeaveQueueSource = `local front = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
 local there = redis.pcall('zrem', KEYS[3], ARGV[1])
 there = type(there) == 'number' and there or 0
+redis.pcall('hdel', KEYS[3] .. ':round', 'polls:' .. ARGV[1])
 local served = false
 local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1]) == 1
 if reserved then
@@ -2252,13 +2298,14 @@ end
 local two = redis.pcall('zrange', KEYS[3], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = KEYS[3] .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -2327,7 +2374,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -2353,7 +2404,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "b6c986dc747d057cb83e2eae00f24d6dbcf69105"
+const LeaveQueueSHA = "f1eb2230b4b9742f68f14c90362c1671845d3a3f"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -3155,13 +3206,14 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -3230,7 +3282,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -3258,7 +3314,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "5d2b167c9a60d7819878ccd2a343dca8940d81ba"
+const ReleaseSHA = "d7425731bb0668710a1aa57e4c11517c7a874b00"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -3298,13 +3354,14 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -3373,7 +3430,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -3396,7 +3457,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "257c106b27559bcab51729aea01819069aba834f"
+const ReleaseAllSHA = "eb99e48bd027e1cb083c13e26d2acc2e103ac1cc"
 
 // RenewSource is renew.lua.
 //
@@ -4232,7 +4293,8 @@ local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
 foreign = pause > now and pause < now + 4000 and 0 or foreign
 end
 local kept = redis.pcall('hmget', round, 'releases', 'owed')
-others = foreign > 0 and (tonumber(kept[1] or 0) or 0) + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64)
+local owed = math.min(tonumber(kept[2] or 0) or 0, 64)
+others = foreign > 0 and not ((tonumber(kept[1] or 0) or 0) + 1 < owed)
 if foreign > 0 and not others then
 out, others = 4, type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number'
 end
@@ -4254,13 +4316,14 @@ end
 local two = redis.pcall('zrange', KEYS[3], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = KEYS[3] .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
-for i = 1, #fields, 2 do
-local n = tonumber(fields[i + 1])
-kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -4329,7 +4392,11 @@ break
 end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
-local polls = told == 0 and kept['polls:' .. first] or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
@@ -4369,7 +4436,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "9b8f2af4dfd4013057d18c6e67c45b6ab509828a"
+const ServeSHA = "25e2d8afff54abbd069e8257599770c95ca2b175"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -29,7 +29,8 @@ if ARGV[6] == '1' and not others then
     local round = KEYS[3] .. ':round'
     --! include windows_pause round=round foreign=foreign
     local kept = redis.pcall('hmget', round, 'releases', 'owed')
-    others = foreign > 0 and (tonumber(kept[1] or 0) or 0) + 1 >= math.min(tonumber(kept[2] or 0) or 0, 64)
+    local owed = math.min(tonumber(kept[2] or 0) or 0, 64)
+    others = foreign > 0 and not ((tonumber(kept[1] or 0) or 0) + 1 < owed)
     if foreign > 0 and not others then
       out, others = 4, type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number'
     end

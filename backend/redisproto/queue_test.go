@@ -461,6 +461,59 @@ func TestAnEntryThatPollsIsReservedForBriefly(t *testing.T) {
 	})
 }
 
+// What an entry that polls leaves beside the queue goes with the entry: a busy lock keeps the round for ever.
+func TestEntriesThatPollLeaveNothing(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, _ bool) {
+		s, _ := session(t, b)
+		enters := func(entry uint64) {
+			ask := backend.AcquireRequest{Name: "n", Owner: "p:1", Lease: time.Minute}
+			r := check.Value(s.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{AcquireRequest: ask, Entry: entry,
+				Polls: 20 * time.Millisecond})).In(t)
+			check.FatalIf(t, r.Granted || !r.Enrolled, "%+v; want it refused, with a place", r)
+		}
+		left := func(what string) {
+			t.Helper()
+			fields := do(t, srv, "HKEYS", roundOf("n")).([]any)
+			check.ErrorIf(t, len(fields) > 0, "%s: left %q", what, fields)
+		}
+		enters(1)
+		check.NoError(t, s.Capabilities().Queue.Leave(t.Context(), "n", 1))
+		left("the client left")
+		enters(2)
+		h.frees(t)
+		left("the entry was served")
+	})
+}
+
+// A neighbour may have put much into the record and beside the queue: only what mortise wrote is read.
+func TestNeitherTheRoundNorTheRecordIsReadToItsEnd(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		much := func(key string) {
+			t.Helper()
+			command := []string{"HSET", key}
+			for i := range 1000 {
+				command = append(command, fmt.Sprintf("x%d", i), "1")
+			}
+			do(t, srv, command...)
+		}
+		do(t, srv, "CONFIG", "RESETSTAT")
+		much("n")
+		w.enters(t, 1)
+		w.enters(t, 1)
+		check.Equal(t, "the record is read whole %d times", ran(t, srv, "hgetall"), 0)
+		do(t, srv, "DEL", "n", queueOf("n"))
+		h.takes(t)
+		much(roundOf("n"))
+		w.enters(t, 1)
+		do(t, srv, "CONFIG", "RESETSTAT")
+		h.frees(t)
+		w.gets(t, 1)
+		check.Equal(t, "the round is read whole %d times", ran(t, srv, "hgetall"), 0)
+	})
+}
+
 // The queue lives a minute longer than the lease of the record, the state of windows a minute.
 func TestTheQueueAndTheRoundEnd(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
@@ -540,6 +593,7 @@ var garbled = [][]string{
 	{"HSET", "round", "due", "1e300"}, {"HSET", "round", "due", "inf", "length", "1e300"},
 	{"HSET", "round", "due", "-inf"},
 	{"HSET", "round", "pause", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "seen", "1e300"},
+	{"HSET", "round", "owed", "nan"}, {"HSET", "round", "due", "99999999999"},
 	{"SET", "fair", "x"}, {"HSET", "fair", "x", "1"}, {"RPUSH", "fair", "\x00:\xff"},
 }
 
@@ -575,6 +629,38 @@ func TestKeysThatAreGarbled(t *testing.T) {
 				check.Equal(t, what+": the record is %s", hash(t, srv, "n"), "h:1=1")
 			}
 		}
+	})
+}
+
+// A client that hands the lock on within itself lets foreign clients have their turn, whatever stands in the round.
+func TestTurnsEndThoughTheRoundIsGarbled(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, _ bool) {
+		listen(t, srv, "redisson_lock__channel:{n}")
+		for _, field := range []string{"owed", "releases", "pause"} {
+			for _, value := range []string{"nan", "inf", "-inf", "1e300", "x"} {
+				do(t, srv, "DEL", roundOf("n"), queueOf("n"), "n")
+				do(t, srv, "HSET", roundOf("n"), field, value)
+				h.takes(t)
+				n, granted := 0, true
+				for owners := []string{"h:1", "h:2"}; granted; n++ {
+					check.FatalIf(t, n > 64, "%s %s: no turn after %d handoffs", field, value, n)
+					r := check.Value(h.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: owners[n%2],
+						Next: owners[(n+1)%2], Lease: time.Minute, Yield: true, Entry: 1})).In(t)
+					granted = r.Granted
+				}
+			}
+		}
+		// Where the server is full, what stands there stays.
+		do(t, srv, "DEL", roundOf("n"), queueOf("n"), "n")
+		h.takes(t)
+		w := waits(t, b, "n", "w:1")
+		w.enters(t, 1)
+		do(t, srv, "DEL", "n")
+		do(t, srv, "HSET", roundOf("n"), "due", "1", "window", "nan")
+		do(t, srv, "CONFIG", "SET", "maxmemory", "1")
+		defer do(t, srv, "CONFIG", "SET", "maxmemory", "0")
+		r := w.enrol(t, 2)
+		check.ErrorIf(t, r.Granted || r.Remaining <= 0 || r.Remaining > time.Second, "%+v; want a window", r)
 	})
 }
 

@@ -3,6 +3,7 @@
 package valkey
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -82,9 +83,15 @@ func (a *adapter) connectPlain(ctx context.Context) (valkey.Client, error) {
 	return a.connect(ctx)
 }
 
-// newLine makes the line of a lone caller, of a client that tracks nothing.
+// newLine makes the line of a lone caller, of a client that tracks nothing. It is nil where the client would need
+// several connections, or send commands of its own beside the caller's, as for credentials that are renewed.
 func newLine(opt valkey.ClientOption) *lone.Line[valkey.Client] {
+	single := opt.Sentinel.MasterSet == "" && !opt.Standalone.EnableRedirect && len(opt.Standalone.ReplicaAddress) == 0
+	if !single || opt.AuthCredentialsFn != nil {
+		return nil
+	}
 	opt.ForceSingleClient, opt.PipelineMultiplex, opt.OnInvalidations = true, -1, nil
+	opt.AlwaysPipelining, opt.DisableAutoPipelining = false, false
 	opt.ReadBufferEachConn, opt.WriteBufferEachConn, opt.RingScaleEachConn = 4<<10, 4<<10, 2
 	dial := opt.DialCtxFn
 	switch old := opt.DialFn; {
@@ -101,10 +108,14 @@ func newLine(opt valkey.ClientOption) *lone.Line[valkey.Client] {
 			return (&tls.Dialer{NetDialer: d, Config: c}).DialContext(ctx, "tcp", addr)
 		}
 	}
+	keepAlive := cmp.Or(opt.Dialer.KeepAlive, valkey.DefaultTCPKeepAlive)
+	opt.Dialer.KeepAlive = -1 // else it sends PING
 	return lone.New(func(only lone.Dial) (valkey.Client, error) {
 		opt := opt
 		opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
-			return only(func() (net.Conn, error) { return dial(ctx, addr, d, c) })
+			own := *d
+			own.KeepAlive = keepAlive
+			return only(func() (net.Conn, error) { return dial(ctx, addr, &own, c) })
 		}
 		return valkey.NewClient(opt)
 	}, valkey.Client.Close)

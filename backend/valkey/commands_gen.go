@@ -75,7 +75,12 @@ func eval[R any](
 	return none, redisproto.Leave(x.done, func() (value R, err error) {
 		again := c
 		if x.rest != nil {
-			again, err = x.again, x.rest()
+			n, known, failed := x.rest()
+			if to, number := any(&value).(*int64); known && number {
+				*to = n
+				return value, nil
+			}
+			again, err = x.again, failed
 		} else if value, err = decode(x.reply); isNoScript(err) {
 			err = nil
 		} else {
@@ -100,9 +105,9 @@ func (c *commands) lead(ctx context.Context) (own context.Context, alone bool) {
 type behind struct {
 	*call
 	done <-chan struct{} // gets a value when the reply is there
-	// rest is not nil where the reply is read past the client: it returns when the reply is there. The script counts
-	// once however often it is sent, and again is by what it is sent once more, for its reply.
-	rest  func() error
+	// rest is not nil where the reply is read past the client: it returns when the reply is there. Where that is no
+	// number, the script is sent by again once more: it counts once however often it is sent.
+	rest  func() (value int64, known bool, err error)
 	again *commands
 }
 

@@ -14,12 +14,13 @@ end
 local two = redis.pcall('zrange', queue, 0, 1) -- nothing where the key holds other data
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local fields = redis.pcall('hgetall', round)
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local fields = redis.pcall('hmget', round, unpack(names)) -- not all: another may have written many
 if fields[1] then
   --! include clock now=now
-  for i = 1, #fields, 2 do
-    local n = tonumber(fields[i + 1])
-    kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil -- else written by another; NaN for one
+  for i = 1, #names do
+    local n = tonumber(fields[i] or nil)
+    kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil -- else written by another; NaN for one
   end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -37,7 +38,11 @@ for i = 1, served and 0 or 16 do
   end
   local told = tell(first, 'r')
   told = type(told) == 'number' and told or 0 -- an old server has no SPUBLISH
-  local polls = told == 0 and kept['polls:' .. first] or 0
+  local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first) -- in a string; a table where it cannot be read
+  polls = type(polls) == 'string' and tonumber(polls) or 0
+  if polls ~= 0 then
+    redis.pcall('hdel', round, 'polls:' .. first)
+  end
   if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
     if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
       redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)

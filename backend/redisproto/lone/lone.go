@@ -6,15 +6,20 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 )
 
 const (
-	// worth is after how many lone calls a connection is made for them, the first or the next after one that broke.
-	worth = 32
+	// worth is after how many lone calls in a period a connection is made for them: one in a period at most, also
+	// where it cannot be had or callers leave it.
+	worth  = 32
+	period = time.Second // and a connection that was idle so long is not used: the server may have closed it
 	// patience bounds how long the reply to a call that was left is awaited.
 	patience = 10 * time.Second
 	// replyBound is more than the replies of the scripts that a lone caller sends.
@@ -40,19 +45,23 @@ type Line[C any] struct {
 	ctx     context.Context         // ends with Close
 	cancel  context.CancelFunc
 
+	epoch time.Time
+
 	mu     sync.Mutex
-	asked  int  // for a connection, while there was none
-	making bool // one, or none is made any more
+	asked  int           // for a connection in this period, while there was none
+	until  time.Duration // since epoch: the period's end
+	making bool          // one, or none is made any more
 }
 
 type wire[C any] struct {
 	client C
+	stale  atomic.Int64 // since epoch: it is not used from then on
 	*conn
 }
 
 // New makes a Line. build makes a client whose connections are made by the Dial, and discard closes it.
 func New[C any](build func(Dial) (C, error), discard func(C)) *Line[C] {
-	l := &Line[C]{build: build, discard: discard}
+	l := &Line[C]{build: build, discard: discard, epoch: time.Now()}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
@@ -62,13 +71,17 @@ func (l *Line[C]) Ready() bool {
 	if l == nil {
 		return false
 	}
-	if w := l.current.Load(); w != nil && !w.over.Load() {
+	now := time.Since(l.epoch)
+	if w := l.current.Load(); w != nil && !w.over.Load() && int64(now) < w.stale.Load() {
 		return true
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.asked++; l.asked >= worth && !l.making {
-		l.asked, l.making = 0, true
+	if now >= l.until {
+		l.asked, l.until = 0, now+period
+	}
+	if l.asked++; l.asked == worth && !l.making {
+		l.making = true
 		go l.make()
 	}
 	return false
@@ -76,9 +89,9 @@ func (l *Line[C]) Ready() bool {
 
 func (l *Line[C]) make() {
 	w := new(wire[C])
-	more := false
+	unfit := false
 	client, err := l.build(func(dial func() (net.Conn, error)) (net.Conn, error) {
-		if more = w.conn != nil; more {
+		if w.conn != nil {
 			return nil, errOne
 		}
 		c, err := dial()
@@ -86,17 +99,19 @@ func (l *Line[C]) make() {
 			return nil, err
 		}
 		w.conn = newConn(c)
+		unfit = c.SetReadDeadline(time.Time{}) != nil
 		return w.conn, nil
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.making = more || l.ctx.Err() != nil // a client that needs several connections can have no Line
+	l.making = unfit || l.ctx.Err() != nil // a caller could not leave a connection without deadlines
 	switch {
 	case err != nil:
 	case l.making:
 		l.discard(client)
 	default:
 		w.client = client
+		w.stale.Store(int64(time.Since(l.epoch) + period))
 		if old := l.current.Swap(w); old != nil {
 			l.discard(old.client)
 		}
@@ -123,16 +138,23 @@ func (l *Line[C]) Take() (c C, ok bool) {
 }
 
 // Begin is called before the client is given a command, which is cut off when ctx ends.
-func (l *Line[C]) Begin(ctx context.Context) { l.taken.begin(ctx) }
+func (l *Line[C]) Begin(ctx context.Context) {
+	l.taken.stale.Store(math.MaxInt64)
+	l.taken.begin(ctx)
+}
 
-// End is called when the client has returned. Where the command was cut off, rest waits for the reply, and says why
-// there is none. Where rest is nil, the client's result holds.
-func (l *Line[C]) End() (rest func() error) {
+// Rest waits for the reply to a command that was cut off. It is value where known is true; otherwise it is no number,
+// or err says why there is none.
+type Rest func() (value int64, known bool, err error)
+
+// End is called when the client has returned. Rest is nil where the client's result holds.
+func (l *Line[C]) End() Rest {
 	c := l.taken.conn
+	l.taken.stale.Store(int64(time.Since(l.epoch) + period))
 	if !c.end() {
 		return nil
 	}
-	return func() error { return c.rest(l.ctx) }
+	return func() (int64, bool, error) { return c.rest(l.ctx) }
 }
 
 // conn is what the client library reads and writes.
@@ -219,21 +241,22 @@ func (c *conn) end() (owed bool) {
 func (c *conn) owes() bool { return c.cut && !bytes.HasSuffix(c.reply, []byte("\r\n")) }
 
 // rest reads what the client library did not.
-func (c *conn) rest(ctx context.Context) error {
+func (c *conn) rest(ctx context.Context) (value int64, known bool, err error) {
 	defer c.Conn.Close()
 	defer context.AfterFunc(ctx, func() { c.Conn.Close() })()
 	if err := c.Conn.SetReadDeadline(time.Now().Add(patience)); err != nil {
-		return err
+		return 0, false, err
 	}
-	for b := make([]byte, replyBound); ; {
+	line := bytes.Clone(c.reply)
+	for b := make([]byte, replyBound); !bytes.HasSuffix(line, []byte("\r\n")); {
 		n, err := c.Conn.Read(b)
-		if err != nil {
-			return err
-		}
-		if bytes.HasSuffix(b[:n], []byte("\n")) {
-			return nil
+		if line = append(line, b[:n]...); err != nil {
+			return 0, false, err
 		}
 	}
+	number, is := strings.CutPrefix(string(line[:len(line)-2]), ":")
+	value, err = strconv.ParseInt(number, 10, 64)
+	return value, is && err == nil, nil
 }
 
 func (c *conn) Read(b []byte) (int, error) {
@@ -253,13 +276,12 @@ func (c *conn) Read(b []byte) (int, error) {
 }
 
 func (c *conn) Write(b []byte) (int, error) {
-	c.mu.Lock()
-	c.reply = c.reply[:0]
-	cut := c.cut
-	c.mu.Unlock()
-	if cut {
+	if c.gone() {
 		return 0, errLeft
 	}
+	c.mu.Lock()
+	c.reply = c.reply[:0]
+	c.mu.Unlock()
 	return c.Conn.Write(b)
 }
 

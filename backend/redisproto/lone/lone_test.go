@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -35,6 +36,7 @@ type bed struct {
 	t        *testing.T
 	accepted chan net.Conn
 	more     bool // the client needs a second connection
+	wrap     func(net.Conn) net.Conn
 }
 
 func start(t *testing.T) *bed {
@@ -45,7 +47,13 @@ func start(t *testing.T) *bed {
 	b := &bed{t: t, accepted: make(chan net.Conn, 10)}
 	b.Line = New(func(dial Dial) (*client, error) {
 		connect := func() (net.Conn, error) {
-			return dial(func() (net.Conn, error) { return net.Dial("tcp", l.Addr().String()) })
+			return dial(func() (net.Conn, error) {
+				c, err := net.Dial("tcp", l.Addr().String())
+				if err == nil && b.wrap != nil {
+					c = b.wrap(c)
+				}
+				return c, err
+			})
 		}
 		nc, err := connect()
 		if err != nil {
@@ -78,6 +86,9 @@ type server struct {
 // connect asks for a connection as often as it takes.
 func (b *bed) connect() *server {
 	b.t.Helper()
+	b.mu.Lock()
+	b.asked, b.until = 0, time.Since(b.epoch)+time.Hour // the machine may be busy
+	b.mu.Unlock()
 	for range worth {
 		if b.Ready() {
 			b.t.Fatal("there is a connection already")
@@ -92,7 +103,7 @@ func (b *bed) connect() *server {
 }
 
 // call is what a lone caller does.
-func (b *bed) call(ctx context.Context) (reply string, rest func() error, err error) {
+func (b *bed) call(ctx context.Context) (reply string, rest Rest, err error) {
 	c, ok := b.Take()
 	if !ok {
 		b.t.Error("there is no client")
@@ -163,32 +174,29 @@ func TestACallerThatLeavesIsFreeAtOnceAndTheReplyIsAwaited(t *testing.T) {
 			if b.Ready() {
 				t.Error("the connection is used though a reply is to come")
 			}
-			replied := make(chan error)
-			go func() { replied <- rest() }()
+			replied := make(chan string)
+			go func() { replied <- fmt.Sprint(rest()) }()
 			select {
-			case err := <-replied:
-				t.Fatalf("before the reply: %v", err)
+			case got := <-replied:
+				t.Fatalf("before the reply: %s", got)
 			case <-time.After(20 * time.Millisecond):
 			}
-			_, _ = io.WriteString(s, "-ERR no\r\n")
-			if err := <-replied; err != nil {
-				t.Error(err)
+			reply, want := ":-12\r\n", "-12 true <nil>"
+			if beforehand {
+				reply, want = "-NOSCRIPT 1\r\n", "0 false <nil>"
+			}
+			for i := range reply { // it may come in parts
+				_, _ = io.WriteString(s, reply[i:i+1])
+			}
+			if got := <-replied; got != want {
+				t.Errorf("got %s, want %s", got, want)
 			}
 			if _, err := s.ReadByte(); !errors.Is(err, io.EOF) {
 				t.Errorf("the connection is not closed: %v", err)
 			}
-			b.wantsReply(t.Context(), b.next())
+			b.wantsReply(t.Context(), b.connect())
 		}
 	}
-}
-
-// next is the connection that replaces another; one of the asks was that of the test.
-func (b *bed) next() *server {
-	b.t.Helper()
-	b.mu.Lock()
-	b.asked = 0
-	b.mu.Unlock()
-	return b.connect()
 }
 
 func TestAReplyThatDoesNotComeIsAnError(t *testing.T) {
@@ -205,7 +213,7 @@ func TestAReplyThatDoesNotComeIsAnError(t *testing.T) {
 			t.Fatalf("%s: the caller has not left", what)
 		}
 		go end(b, s)
-		if err := rest(); err == nil {
+		if _, _, err := rest(); err == nil {
 			t.Errorf("%s: there is a reply", what)
 		}
 	}
@@ -229,23 +237,125 @@ func TestABrokenConnectionIsReplaced(t *testing.T) {
 func TestAClientThatNeedsTwoConnectionsHasNoLine(t *testing.T) {
 	b := start(t)
 	b.more = true
+	b.asks(worth)
+	(<-b.accepted).Close()
+	b.awaitMade()
+	if b.Ready() {
+		t.Error("it has")
+	}
+}
+
+// asks is for a connection, as often as that in one period.
+func (b *bed) asks(n int) {
+	b.t.Helper()
+	b.epoch, b.until = time.Now(), period
+	for range n {
+		if b.Ready() {
+			b.t.Fatal("there is a connection")
+		}
+	}
+}
+
+// awaitMade waits until no connection is being made.
+func (b *bed) awaitMade() {
+	for made := false; !made; time.Sleep(time.Millisecond) {
+		b.mu.Lock()
+		made = !b.making
+		b.mu.Unlock()
+	}
+}
+
+func (b *bed) wantsNoDial(when string) {
+	b.t.Helper()
+	select {
+	case <-b.accepted:
+		b.t.Error("dialed ", when)
+	case <-time.After(20 * time.Millisecond):
+	}
+}
+
+// A server that refuses connections, for a limit or a password, is not asked at each few calls.
+func TestAConnectionIsAskedForOnceInAPeriod(t *testing.T) {
+	b := start(t)
+	b.more = true
+	b.asks(worth)
+	(<-b.accepted).Close()
+	b.awaitMade()
+	b.epoch = time.Now() // the period is not over, however slow the machine is
+	for range 10 * worth {
+		b.Ready()
+	}
+	b.wantsNoDial("twice in a period")
+	b.epoch = b.epoch.Add(-2 * period)
 	for range worth {
 		b.Ready()
 	}
 	(<-b.accepted).Close()
-	for off := false; !off; time.Sleep(time.Millisecond) {
-		b.mu.Lock()
-		off = b.making
-		b.mu.Unlock()
-	}
+}
+
+func TestCallsThatAreFarApartGetNoConnection(t *testing.T) {
+	b := start(t)
 	for range 2 * worth {
-		if b.Ready() {
-			t.Fatal("it has")
+		b.Ready()
+		b.epoch = b.epoch.Add(-period / 8)
+	}
+	b.wantsNoDial("for 8 calls in a period")
+}
+
+// The server may have closed it meanwhile.
+func TestAConnectionThatWasIdleIsNotUsed(t *testing.T) {
+	b := start(t)
+	s := b.connect()
+	b.wantsReply(t.Context(), s)
+	b.epoch = b.epoch.Add(-2 * period)
+	b.wantsReply(t.Context(), b.connect())
+	if _, err := s.ReadByte(); !errors.Is(err, io.EOF) {
+		t.Errorf("the idle one is not closed: %v", err)
+	}
+}
+
+// Other callers ask for a connection while a call takes long.
+func TestAConnectionIsNotReplacedWhileACallIsUnderWay(t *testing.T) {
+	b := start(t)
+	s := b.connect()
+	replied := make(chan string)
+	go func() {
+		reply, _, _ := b.call(t.Context())
+		replied <- reply
+	}()
+	_, _ = s.ReadString('\n')
+	b.epoch = b.epoch.Add(-2 * period)
+	for range 2 * worth {
+		if !b.Ready() {
+			t.Fatal("it is taken for idle")
 		}
 	}
-	select {
-	case <-b.accepted:
-		t.Error("it is tried again")
-	case <-time.After(20 * time.Millisecond):
+	b.wantsNoDial("beside a call")
+	_, _ = io.WriteString(s, ":1\r\n")
+	if reply := <-replied; reply != ":1\r\n" {
+		t.Errorf("got %q", reply)
 	}
+}
+
+// deaf has no deadlines, as a channel of ssh.
+type deaf struct{ net.Conn }
+
+func (deaf) SetDeadline(time.Time) error     { return errors.ErrUnsupported }
+func (deaf) SetReadDeadline(time.Time) error { return errors.ErrUnsupported }
+
+func TestAConnectionWithoutDeadlinesIsNotUsed(t *testing.T) {
+	b := start(t)
+	b.wrap = func(c net.Conn) net.Conn { return deaf{c} }
+	b.asks(worth)
+	s := <-b.accepted
+	if _, err := s.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("it is not closed: %v", err)
+	}
+	b.epoch = b.epoch.Add(-2 * period)
+	for range 2 * worth {
+		if b.Ready() {
+			t.Fatal("it is used")
+		}
+	}
+	b.wantsNoDial("again")
 }
