@@ -20,7 +20,7 @@
 -- is all.
 local heard = ARGV[7] == '1'
 local claim = 'mortise:reserved:' .. ARGV[5]
-local reserved = redis.call('hexists', KEYS[1], claim) == 1
+local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1 -- and no owner
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
 local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1

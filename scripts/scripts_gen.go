@@ -1077,7 +1077,7 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 // is all.
 const EnrolSource = `local heard = ARGV[7] == '1'
 local claim = 'mortise:reserved:' .. ARGV[5]
-local reserved = redis.call('hexists', KEYS[1], claim) == 1
+local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
 local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
@@ -1273,7 +1273,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "65feea2b09dfea66de28c66bfa0c31226aff0495"
+const EnrolSHA = "9c8911ccd1eccafa5fbb9b8fe474a9f242869bc7"
 
 // FairAcquireSource is fair_acquire.lua.
 //
