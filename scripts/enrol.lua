@@ -78,6 +78,7 @@ else
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   redis.pcall('zrem', KEYS[2], ARGV[5])
+  redis.pcall('hdel', round, 'lapsed')
   if ARGV[8] ~= '0' then
     redis.pcall('hdel', round, 'polls:' .. ARGV[5])
   end

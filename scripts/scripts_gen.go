@@ -137,7 +137,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
@@ -148,7 +163,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -156,6 +171,10 @@ end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -182,7 +201,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "bce9c5e322a94abf5e472594eef64539d8498d01"
+const AcquireSHA = "9309e0852fcd4ada3152e362efe48c07a932c29f"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -276,7 +295,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
@@ -287,7 +321,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -295,6 +329,10 @@ end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -351,7 +389,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "0c27d76b451edca0022275a66c8131077624645a"
+const AcquireAllSHA = "343b6af6d4d6dd6b4786f2db5551845de78c6791"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -440,7 +478,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
@@ -451,7 +504,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -459,6 +512,10 @@ end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -491,7 +548,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "fd5bb31269d0fce71154fbe8db4598bcd54216b1"
+const AcquireFencedSHA = "5270f0baac6e99d722d016cd6c045cf4f9c7a976"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -601,7 +658,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
@@ -612,7 +684,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -620,6 +692,10 @@ end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -644,7 +720,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "de09bbdc00a8a5e236ed0690935e63d9d28181d8"
+const AgedAcquireSHA = "b223d3db39015d51e260cdc6af6298bed4118ff3"
 
 // CountSource is count.lua.
 //
@@ -912,7 +988,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3], '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
@@ -923,7 +1014,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -931,6 +1022,10 @@ end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -951,7 +1046,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "e53e9373b748b515c3a8455adaeca87d8d7b533b"
+const DelegateReleaseSHA = "f7d9b48711a9085b207c7b1914a50d260a42d6b9"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1078,7 +1173,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and first ~= 'n' and first ~= ARGV[5] then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', KEYS[2], 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', KEYS[2], 0, 0)[1]
 if first then
 redis.call('zrem', KEYS[2], first)
@@ -1089,7 +1199,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -1097,6 +1207,10 @@ end
 local second = redis.call('zrange', KEYS[2], 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[2], -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -1166,6 +1280,7 @@ end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 redis.pcall('zrem', KEYS[2], ARGV[5])
+redis.pcall('hdel', round, 'lapsed')
 if ARGV[8] ~= '0' then
 redis.pcall('hdel', round, 'polls:' .. ARGV[5])
 end
@@ -1185,7 +1300,7 @@ foreign = foreign + (fair and 1 or 0)
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "b7a602407db35b890f3260ef6c8453651e8b0356"
+const EnrolSHA = "5c916bcff6073abb3e5d181b9a1bff5c4c2316d5"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1629,7 +1744,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
@@ -1640,7 +1770,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -1648,6 +1778,10 @@ end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -1660,7 +1794,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "cba272d6ca356d7d6ef282e58ee0dc8e75171b9f"
+const FairLeaveSHA = "42594c4e1d84cae5028ee1ad933d7a3f40e57a1b"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1814,7 +1948,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
@@ -1825,7 +1974,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -1833,6 +1982,10 @@ end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -1845,7 +1998,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "5d3db36f4d45f2428f8d619d41831c95f4d8327f"
+const FairReleaseSHA = "2f0f764da47ca4db1ef7ab892d91556b92b00cbb"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1938,7 +2091,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
@@ -1949,7 +2117,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -1957,6 +2125,10 @@ end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -1974,7 +2146,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "0224bdbc417372541d26d9a158b9fec5d1253cf8"
+const ForceReleaseSHA = "70cdc3e7ec3451a455f91bdcd7120b4e34fa7dc6"
 
 // InspectSource is inspect.lua.
 //
@@ -2194,7 +2366,7 @@ fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if window > now and not false then
 served = true
-if false and first ~= 'n' then
+if reserved and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif tenures > 0 or foreign > 0 then
@@ -2207,8 +2379,8 @@ if misses >= 3 then
 misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+window, releases = 0, releases + (reserved and 1 or 0)
+if reserved and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2228,7 +2400,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = reserved and 0 or kept.lapsed or 0
+if not reserved and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', KEYS[3], 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
 if first then
 redis.call('zrem', KEYS[3], first)
@@ -2239,7 +2426,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -2247,6 +2434,10 @@ end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -2263,7 +2454,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "9b62678f7c005db730a22bd778b2d46f8ac7bde0"
+const LeaveQueueSHA = "ff9ba6d11d6378f7a49f6d9451a3574494e49c0e"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2690,7 +2881,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
@@ -2701,7 +2907,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -2709,6 +2915,10 @@ end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -2727,7 +2937,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "b57f86bcadd32d55740e100b6148251a1770d142"
+const ReleaseSHA = "e7057794f5a264a00da777aa30ea9cb9bc4b52e0"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2825,7 +3035,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', queue, 0, 0)[1]
 if first then
 redis.call('zrem', queue, first)
@@ -2836,7 +3061,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -2844,6 +3069,10 @@ end
 local second = redis.call('zrange', queue, 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -2857,7 +3086,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "fd48858738faa0b117fa41957944e67c11bc3582"
+const ReleaseAllSHA = "a89dcae5c460362b2e399f8d17e619b068367ef5"
 
 // RenewSource is renew.lua.
 //
@@ -3217,7 +3446,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and first ~= 'n' and first ~= '' then
+lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+lapsed = 0
+redis.pcall('pexpire', KEYS[3], 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
 if first then
 redis.call('zrem', KEYS[3], first)
@@ -3228,7 +3472,7 @@ end
 local told = tell(first, 'r')
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and kept['polls:' .. first] or 0
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
@@ -3236,6 +3480,10 @@ end
 local second = redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
 tell(second, 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
+end
 end
 break
 end
@@ -3266,7 +3514,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "e35e614da591d8aaf8951aaaac19c5842b187655"
+const ServeSHA = "06298af458cc48e564e5f80deeec979505f5879e"
 
 // WriteAcquireSource is write_acquire.lua.
 //

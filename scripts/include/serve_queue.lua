@@ -10,6 +10,10 @@
 -- entry is served. A window that none of them uses makes the next one longer, and after three there is none for a while.
 -- Then it is the turn of the entries, each of which is served as often as a foreign client was, as far as that was seen:
 -- once at least, and eight times at the most.
+--
+-- An ask that finds the record absent has found that a reservation ran out. At the third in a row that was not claimed
+-- the queue is removed and all clients are told: those that live enrol again, and the lock is free. Where PUBLISH does
+-- not count all subscribers the last entry is told of each reservation, too: those behind the first may all be dead.
 local function tell(entry, message)
   return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
     channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
@@ -69,7 +73,22 @@ elseif tenures > 0 or foreign > 0 then
     'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
   redis.pcall('pexpire', round, 60000)
 end
-for i = 1, served and 0 or 16 do
+local lapsed = freed and 0 or kept.lapsed or 0
+if not freed and not served and first ~= 'n' and first ~= asker then
+  lapsed = lapsed + 1
+end
+if lapsed >= 3 then
+  lapsed = 0
+  redis.pcall('pexpire', queue, 0)
+  redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+if lapsed > 0 then
+  redis.pcall('hset', round, 'lapsed', lapsed)
+  redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+  redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
   first = redis.pcall('zrange', queue, 0, 0)[1]
   if first then
     redis.call('zrem', queue, first)
@@ -80,7 +99,7 @@ for i = 1, served and 0 or 16 do
   local told = tell(first, 'r')
   told = type(told) == 'number' and told or 0 -- an old server has no SPUBLISH
   local polls = told == 0 and kept['polls:' .. first] or 0
-  if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+  if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
     if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
       redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
       served = true
@@ -88,6 +107,10 @@ for i = 1, served and 0 or 16 do
     local second = redis.call('zrange', queue, 0, 0)[1]
     if second then
       tell(second, 'n1000:')
+      local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+      if last and last ~= second then
+        tell(last, 'l')
+      end
     end
     break
   end
