@@ -54,9 +54,9 @@ func (p place) crew(t *testing.T) *crew {
 	return c
 }
 
-// silences has a process hold the lock, and others stand behind it, the first of which are made silent before its release.
-// It returns how long the lock was free for.
-func (c *crew) silences(client string, silent int, make func(p int)) time.Duration {
+// silences has a process hold the lock, and others stand behind it, the first of which are made silent before its
+// release. It returns how long the lock was free for.
+func silences(c *crew, client string, silent int, make func(p int)) time.Duration {
 	c.t.Helper()
 	c.Book.Worker[0].Linger.Store(1)
 	first := c.hang(c.start(client, 1))
@@ -93,7 +93,7 @@ func (c *crew) silences(client string, silent int, make func(p int)) time.Durati
 }
 
 // within fails the test if a lock was free for longer than a bar allows, and more on a machine that may be busy.
-func (c *crew) within(free, bar time.Duration) {
+func within(c *crew, free, bar time.Duration) {
 	c.t.Helper()
 	c.t.Logf("the lock was free for %v, the bar is %v", free.Round(100*time.Microsecond), bar)
 	if *fleetFor < fleetTimed {
@@ -116,12 +116,12 @@ func eachSilent(t *testing.T, places []place, counts []int, test func(t *testing
 	}
 }
 
-// Clients that were killed at the head of a lock's queue hold the next up no longer than the server takes to count them.
-// Where no node counts all subscribers each costs a reservation, and any number of them three.
+// Clients that were killed at the head of a lock's queue hold the next up no longer than the server takes to count
+// them. Where no node counts all subscribers each costs a reservation, and any number of them three.
 func TestKilledClientsAtTheHeadOfTheQueue(t *testing.T) {
 	eachSilent(t, places(t), []int{1, 5, 20}, func(t *testing.T, at place, client string, dead int) {
 		c := at.crew(t)
-		free := c.silences(client, dead, c.kill)
+		free := silences(c, client, dead, c.kill)
 		bar := 100 * time.Millisecond
 		switch {
 		case at.site.User != "":
@@ -129,7 +129,7 @@ func TestKilledClientsAtTheHeadOfTheQueue(t *testing.T) {
 		case dead == 1:
 			bar /= 2
 		}
-		c.within(free, bar)
+		within(c, free, bar)
 		c.Finish()
 		v := c.judge()
 		harness.ErrorIf(t, v.Overlaps(), "%v\n%s", v, v.Why())
@@ -140,12 +140,12 @@ func TestKilledClientsAtTheHeadOfTheQueue(t *testing.T) {
 func TestStoppedClientsAtTheHeadOfTheQueue(t *testing.T) {
 	eachSilent(t, places(t), []int{1, 3, 8}, func(t *testing.T, at place, client string, stopped int) {
 		c := at.crew(t)
-		free := c.silences(client, stopped, c.freeze)
+		free := silences(c, client, stopped, c.freeze)
 		bar := reservation + 100*time.Millisecond
 		if stopped > 1 {
 			bar = 3*reservation + recheck
 		}
-		c.within(free, bar)
+		within(c, free, bar)
 		for n := range stopped {
 			c.thaw(1 + n)
 		}
