@@ -73,8 +73,8 @@ func reserve(t *testing.T, srv *redistest.Server, w *wire, holder, first, second
 	return r
 }
 
-// ends checks that both have the lock in the end, one after the other, and that nothing is left. A client whose claim was
-// lost with its connection asks again, and may be the first.
+// ends checks that both have the lock in the end, one after the other, and that nothing is left. A client whose claim
+// was lost with its connection asks again, and may be the first.
 func (r reserved) ends(t *testing.T, srv *redistest.Server, free time.Time) {
 	t.Helper()
 	for _, which := range []string{"one", "the other"} {
