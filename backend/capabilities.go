@@ -11,6 +11,7 @@ type Capabilities struct {
 	CountDownLatches   CountDownLatchStore    // KindCountDownLatch
 	Batch              BatchStore             // several locks in one step
 	Queue              QueueStore             // without it, each release is told to all that wait
+	Enrolments         EnrolmentStore         // without it, releases of semaphores and read-write locks are told to all
 	Age                AgeStore               // locks of a store that has all its data
 	Partitions         PartitionStore         // without it, the store is one part
 	Leaver             Leaver                 // without it, the client needs a goroutine for each caller that may leave

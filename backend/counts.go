@@ -25,6 +25,8 @@ type CountRequest struct {
 	// TakeCount may heed it: where it is false and there are too few, it need not
 	// look whether it remembers the request.
 	Again bool
+	// Enrolment is heeded by TakeCount.
+	Enrolment
 }
 
 // MaxCount bounds the counts of semaphores, which Redisson keeps in 32 bits.
@@ -73,8 +75,9 @@ type CountingSemaphoreStore interface {
 // TakeReply answers CountingSemaphoreStore.TakeCount.
 type TakeReply struct {
 	Granted bool
-	// Available is the count after the operation.
+	// Available is the count after the operation, less what is reserved for others.
 	Available int64
+	QueueReply
 }
 
 // SemaphoreStore has permits that expire: a count of free ones, and for each that is
@@ -102,12 +105,14 @@ type PermitRequest struct {
 	Name  string
 	Owner string
 	Lease time.Duration
+	Enrolment
 }
 
 // PermitReply answers a PermitRequest. Remaining is the time after which the first of the permits that are out ends
 // unless renewed.
 type PermitReply struct {
 	AcquireReply
-	// Available is how many permits are free after the operation.
+	// Available is how many permits are free after the operation, less what is reserved for others.
 	Available int64
+	QueueReply
 }

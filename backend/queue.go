@@ -76,9 +76,43 @@ type ServeReply struct {
 // QueueHandler is implemented by the [Handler] of an engine whose calls enrol. Without entries of its
 // session it is told nothing here.
 type QueueHandler interface {
-	// Reserved tells that t, of KindLock, is reserved for an entry of the session: it is to claim it now.
+	// Reserved tells that t is reserved for an entry of the session: it is to claim it now.
 	Reserved(t Topic, entry uint64)
 	// First tells that an entry is the first in the queue of t: the session is to ask when it hears of a release,
 	// which has served no entry, and after a time.
 	First(t Topic, entry uint64, after time.Duration)
+}
+
+// EnrolmentStore has queues of the clients that wait for semaphores and read-write locks: requests for these heed
+// their [Enrolment]. It is a capability: [Capabilities.Enrolments].
+//
+// What sets permits or a side free tells the first entries that can be served, and no others, by a [QueueHandler]: of
+// permits as many as there are permits for, of a read-write lock one writer or all readers. For a second at the most
+// what they were told of is granted to no other session, unless it asked first. It is announced to all
+// where no entry was told.
+type EnrolmentStore interface {
+	// LeaveQueue takes an entry of the session out of the queue of a topic: QueueReply.Enrolled.
+	// If it had been told, the next are.
+	LeaveQueue(ctx context.Context, t Topic, entry uint64) error
+}
+
+// Enrolment asks that a request which is refused put an entry of the session into the queue of its topic, or keep its
+// place there, and that one which is granted remove it. The topic is watched, and was confirmed to be. The zero value
+// asks for nothing.
+type Enrolment struct {
+	// Entry is as in EnrolRequest.
+	Entry uint64
+	// Stays asks that a grant put the entry to the end instead: the session has more waiters. Of permits only.
+	Stays bool
+	// Least is how many permits the session's waiters want at the least.
+	Least int64
+}
+
+// QueueReply answers an Enrolment.
+type QueueReply struct {
+	// Enrolled tells that the entry is in the queue: the session will be told when it is to ask.
+	Enrolled bool
+	// First tells, where Enrolled, that the entry is the first that waits: the session is to ask when it
+	// hears of a release.
+	First bool
 }

@@ -53,6 +53,7 @@ type ReadRequest struct {
 	// writing where UnderWriter.
 	Under       string
 	UnderWriter bool
+	Enrolment
 	Replication
 }
 
@@ -61,6 +62,7 @@ type ReadReply struct {
 	AcquireReply
 	// Absent tells that Under holds nothing: the request is not granted.
 	Absent bool
+	QueueReply
 }
 
 // WriteRequest asks for the writing side.
@@ -73,6 +75,7 @@ type WriteRequest struct {
 	// claim. A grant ends the claim if it is Claimant's.
 	Claim    time.Duration
 	Claimant string
+	Enrolment
 	Replication
 }
 
@@ -81,4 +84,5 @@ type WriteReply struct {
 	AcquireReply
 	// Claimed tells that the refusal left a claim: WriteRequest.Claim.
 	Claimed bool
+	QueueReply
 }

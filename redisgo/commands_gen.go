@@ -362,7 +362,20 @@ func (c *commands) SemaphoreTake(
 	ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreTakeArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.SemaphoreTakeSource, "evalsha", scripts.SemaphoreTakeSHA, "2",
-		k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again))
+		k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again), a.Entry, flag(a.Stays), a.Least)
+}
+
+// RWLeave sends [scripts.RwLeaveSource].
+func (c *commands) RWLeave(ctx context.Context, k redisproto.RwLeaveKeys, a redisproto.RwLeaveArgs) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.RwLeaveSource, "evalsha", scripts.RwLeaveSHA, "1", k.Lock, a.Entry)
+}
+
+// SemaphoreLeave sends [scripts.SemaphoreLeaveSource].
+func (c *commands) SemaphoreLeave(
+	ctx context.Context, k redisproto.SemaphoreLeaveKeys, a redisproto.SemaphoreLeaveArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.SemaphoreLeaveSource, "evalsha", scripts.SemaphoreLeaveSHA, "1",
+		k.Semaphore, a.Entry)
 }
 
 // SemaphoreCancel sends [scripts.SemaphoreCancelSource].
@@ -394,7 +407,7 @@ func (c *commands) PermitsAcquire(
 	ctx context.Context, k redisproto.PermitsAcquireKeys, a redisproto.PermitsAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.PermitsAcquireSource, "evalsha", scripts.PermitsAcquireSHA, "3",
-		k.Permits, k.Timeouts, k.Channel, a.ID, millis(a.Lease), a.Publish)
+		k.Permits, k.Timeouts, k.Channel, a.ID, millis(a.Lease), a.Publish, a.Entry, flag(a.Stays))
 }
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
@@ -428,7 +441,7 @@ func (c *commands) ReadAcquire(
 	ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.ReadAcquireSource, "evalsha", scripts.ReadAcquireSHA, "3", k.Lock,
-		k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track))
+		k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track), a.Entry)
 }
 
 // ReadEnter sends [scripts.ReadEnterSource].
@@ -464,7 +477,7 @@ func (c *commands) WriteAcquire(
 	ctx context.Context, k redisproto.WriteAcquireKeys, a redisproto.WriteAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.WriteAcquireSource, "evalsha", scripts.WriteAcquireSHA, "2", k.Lock,
-		k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track))
+		k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track), a.Entry)
 }
 
 // WriteRelease sends [scripts.WriteReleaseSource].
@@ -493,7 +506,7 @@ func (c *commands) RWInspect(ctx context.Context, k redisproto.RwInspectKeys) ([
 func (c *commands) RWWithdraw(
 	ctx context.Context, k redisproto.RwWithdrawKeys, a redisproto.RwWithdrawArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.RwWithdrawSource, "evalsha", scripts.RwWithdrawSHA, "2", k.Writer,
+	return eval(ctx, c, newIntCmd, scripts.RwWithdrawSource, "evalsha", scripts.RwWithdrawSHA, "3", k.Lock, k.Writer,
 		k.Channel, a.Claimant, a.Publish)
 }
 

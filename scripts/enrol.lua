@@ -19,19 +19,20 @@
 -- asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place; that
 -- is all.
 local heard = ARGV[7] == '1'
-local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-local free = not mine and redis.call('exists', KEYS[1]) == 0
+local claim = 'mortise:reserved:' .. ARGV[5]
+local reserved = redis.call('hexists', KEYS[1], claim) == 1
+local left = reserved and 0 or redis.call('pttl', KEYS[1])
+local free = left == -2
+local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
 if free and redis.call('exists', KEYS[2]) == 1 then
   local served = false
   --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] asker=ARGV[5] heard=heard freed=false served=served
   free = not served
+  left = served and redis.call('pttl', KEYS[1])
 end
-local claim = 'mortise:reserved:' .. ARGV[5]
-local reserved = not mine and not free and redis.call('hexists', KEYS[1], claim) == 1
 local round = KEYS[2] .. ':round'
 if not mine and not free and not reserved then
   --! include not_read_write
-  local left = redis.call('pttl', KEYS[1])
   local now = redis.call('time')
   local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
   local window = left == -2
@@ -77,13 +78,14 @@ else
   end
   redis.call('hset', KEYS[1], ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
-  redis.pcall('zrem', KEYS[2], ARGV[5])
-  redis.pcall('hdel', round, 'lapsed')
   if ARGV[8] ~= '0' then
     redis.pcall('hdel', round, 'polls:' .. ARGV[5])
   end
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
 local foreign, fair = 0
---! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair
+if not reserved or redis.pcall('exists', round) ~= 0 then -- the release has counted them
+  redis.pcall('hdel', round, 'lapsed')
+  --! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair
+end
 return {1, token, foreign > 0 and 1 or 0}

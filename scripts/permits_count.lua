@@ -11,6 +11,6 @@ local there = tonumber(value or '0')
 --! include server_time
 --! include return_ended
 if #ended > 0 and there > 0 then
-  redis.call(ARGV[1], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+  --! include announce_permits publish=ARGV[1]
 end
 return there

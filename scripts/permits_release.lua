@@ -15,7 +15,7 @@ end
 redis.call('zrem', KEYS[2], ARGV[1])
 local there = redis.call('incr', KEYS[1])
 if there > 0 then
-  redis.call(ARGV[2], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+  --! include announce_permits publish=ARGV[2]
 end
 --! include server_time
 if tonumber(score) <= now then

@@ -5,10 +5,12 @@
 --! arg 1 owner   string
 --! arg 2 lease   ms
 --! arg 3 track   bool
---! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry
+--! arg 4 entry   string
+--! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
 --
--- Grants a read-write lock for reading, unless a writer holds it, or a writer of mortise's
--- waits for it. The same request a second time, while the owner holds it, is granted again
+-- Grants a read-write lock for reading, unless a writer holds it, a writer of mortise's
+-- waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue.
+-- The same request a second time, while the owner holds it, is granted again
 -- and counts once. Each owner has one hold; its timeout key is the first of its field.
 --! include read_write_mode
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
@@ -22,11 +24,34 @@ if mode == 'write' then
 elseif redis.call('exists', KEYS[3]) == 1 then
   left = redis.call('pttl', KEYS[3])
 end
-if left == -1 then
-  return -1
+--! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
+local queued, kept = redis.pcall('exists', queue) == 1, false
+if queued and left == -2 then
+  --! include kept_side entry=ARGV[4] side='r' kept=kept
 end
-if left >= 0 then
-  return math.max(left, 1)
+if queued and not mode and left >= -1 then -- it is free, and claimed: Redisson's release told no writer
+  local writes, served = false, false
+  --! include kept_side entry='' side='w' kept=writes
+  if not writes then
+    --! include tell_sides reading=false served=served
+  end
+end
+if kept or left >= -1 then
+  local placed = 0
+  if ARGV[4] ~= '' then
+    --! include join_queue entry=ARGV[4] wish='1' reserve=false placed=placed
+  end
+  if placed > 0 then
+    return -4 - 2 * math.max(left, -1) - (placed - 1)
+  end
+  return kept and 1000 or left == -1 and -1 or math.max(left, 1)
+end
+if queued then
+  local was, served
+  --! include leave_wake_queue entry=ARGV[4] stays=false was=was
+  if not was or was >= 0 then -- it was not told; nor were others, then
+    --! include tell_sides reading=true served=served
+  end
 end
 redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1)
 redis.call('set', KEYS[2], 1, 'px', ARGV[2])

@@ -53,6 +53,6 @@ if most > 0 then
   redis.call('exists', KEYS[1])
 else
   redis.call('del', KEYS[1])
-  redis.call(ARGV[2], KEYS[4], '0')
+  --! include announce_side publish=ARGV[2] channel_key=KEYS[4] reading=false message='0'
 end
 return held

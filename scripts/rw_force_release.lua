@@ -25,5 +25,6 @@ for i = 1, #fields, 2 do
   end
 end
 redis.call('del', KEYS[1])
-redis.call(ARGV[1], KEYS[3], mode == 'write' and '1' or '0')
+local message = mode == 'write' and '1' or '0'
+--! include announce_side publish=ARGV[1] channel_key=KEYS[3] reading=false message=message
 return 1

@@ -1,14 +1,20 @@
 --! script rw_withdraw
---! key 1 writer   string
---! key 2 channel  channel
+--! key 1 lock     hash
+--! key 2 writer   string
+--! key 3 channel  channel
 --! arg 1 claimant string
 --! arg 2 publish  string
 --! reply int      1 withdrawn; 0 the claim is not the claimant's
 --
 -- Takes back a waiting writer's claim, and tells the waiters. publish: publish or spublish.
-if redis.call('get', KEYS[1]) ~= ARGV[1] then
+if redis.call('get', KEYS[2]) ~= ARGV[1] then
   return 0
 end
-redis.call('del', KEYS[1])
-redis.call(ARGV[2], KEYS[2], '0')
+redis.call('del', KEYS[2])
+local mode = redis.pcall('hget', KEYS[1], 'mode')
+if not mode or mode == 'read' then
+  --! include announce_side publish=ARGV[2] channel_key=KEYS[3] reading=mode message='0'
+else
+  redis.call(ARGV[2], KEYS[3], '0')
+end
 return 1

@@ -37,10 +37,12 @@ var All = []Script{
 	{Name: "renew", Source: RenewSource, SHA1: RenewSHA},
 	{Name: "rw_force_release", Source: RwForceReleaseSource, SHA1: RwForceReleaseSHA},
 	{Name: "rw_inspect", Source: RwInspectSource, SHA1: RwInspectSHA},
+	{Name: "rw_leave", Source: RwLeaveSource, SHA1: RwLeaveSHA},
 	{Name: "rw_withdraw", Source: RwWithdrawSource, SHA1: RwWithdrawSHA},
 	{Name: "semaphore_add", Source: SemaphoreAddSource, SHA1: SemaphoreAddSHA},
 	{Name: "semaphore_cancel", Source: SemaphoreCancelSource, SHA1: SemaphoreCancelSHA},
 	{Name: "semaphore_drain", Source: SemaphoreDrainSource, SHA1: SemaphoreDrainSHA},
+	{Name: "semaphore_leave", Source: SemaphoreLeaveSource, SHA1: SemaphoreLeaveSHA},
 	{Name: "semaphore_set", Source: SemaphoreSetSource, SHA1: SemaphoreSetSHA},
 	{Name: "semaphore_take", Source: SemaphoreTakeSource, SHA1: SemaphoreTakeSHA},
 	{Name: "serve", Source: ServeSource, SHA1: ServeSHA},
@@ -76,23 +78,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -101,6 +99,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -137,14 +145,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = false and 0 or kept.lapsed or 0
-if not false and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -153,11 +162,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -168,16 +177,17 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free = not served
 end
@@ -201,7 +211,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "9309e0852fcd4ada3152e362efe48c07a932c29f"
+const AcquireSHA = "39f4b07d90def557632e7174e3f9fb2d02cea2d4"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -234,23 +244,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -259,6 +265,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -295,14 +311,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = false and 0 or kept.lapsed or 0
-if not false and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -311,11 +328,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -326,16 +343,17 @@ if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free[i] = not served
 end
@@ -389,7 +407,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "343b6af6d4d6dd6b4786f2db5551845de78c6791"
+const AcquireAllSHA = "d1653dee00d62464e7a344409030aef27010c8f8"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -417,23 +435,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -442,6 +456,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -478,14 +502,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = false and 0 or kept.lapsed or 0
-if not false and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -494,11 +519,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -509,16 +534,17 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free = not served
 end
@@ -548,7 +574,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "5270f0baac6e99d722d016cd6c045cf4f9c7a976"
+const AcquireFencedSHA = "3da30d569fc6438a0f10be75dbf41ae8ff6c3cff"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -597,23 +623,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -622,6 +644,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if false and first ~= 'n' then
@@ -658,14 +690,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = false and 0 or kept.lapsed or 0
-if not false and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -674,11 +707,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -689,16 +722,17 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 free = not served
 end
@@ -720,7 +754,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "b223d3db39015d51e260cdc6af6298bed4118ff3"
+const AgedAcquireSHA = "8de9c8db293ccf44c14a391237c5d8290ad6f261"
 
 // CountSource is count.lua.
 //
@@ -922,28 +956,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[3],
 KEYS[3] .. ':mortise')
@@ -952,6 +982,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -988,14 +1028,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = true and 0 or kept.lapsed or 0
-if not true and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3], '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -1004,11 +1045,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -1019,16 +1060,17 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -1046,7 +1088,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "f7d9b48711a9085b207c7b1914a50d260a42d6b9"
+const DelegateReleaseSHA = "a22d187ece64eb62e8d79430f4dae7dca8d00f4d"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1104,31 +1146,30 @@ const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
 // asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place; that
 // is all.
 const EnrolSource = `local heard = ARGV[7] == '1'
-local mine = redis.call('hexists', KEYS[1], ARGV[1]) == 1
-local free = not mine and redis.call('exists', KEYS[1]) == 0
+local claim = 'mortise:reserved:' .. ARGV[5]
+local reserved = redis.call('hexists', KEYS[1], claim) == 1
+local left = reserved and 0 or redis.call('pttl', KEYS[1])
+local free = left == -2
+local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
 if free and redis.call('exists', KEYS[2]) == 1 then
 local served = false
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', KEYS[2], 0, 0)[1] or 'n'
-local round, kept = KEYS[2] .. ':round', {}
+local two = redis.pcall('zrange', KEYS[2], 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = KEYS[2] .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1137,6 +1178,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not heard then
 served = true
 if false and first ~= 'n' then
@@ -1173,14 +1224,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = false and 0 or kept.lapsed or 0
-if not false and not served and first ~= 'n' and first ~= ARGV[5] then
-lapsed = lapsed + 1
 end
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and two[1] and first ~= ARGV[5] then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', KEYS[2], 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -1189,11 +1241,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', KEYS[2], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[2], first)
+if not two[1] then
+break
 end
-if not first or first == ARGV[5] then
+redis.call('zrem', KEYS[2], first)
+if first == ARGV[5] then
 break
 end
 local told = tell(first, 'r')
@@ -1204,27 +1256,26 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[2], 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[2], -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', KEYS[2], 0, 1)
+first = two[1]
 end
 free = not served
+left = served and redis.call('pttl', KEYS[1])
 end
-local claim = 'mortise:reserved:' .. ARGV[5]
-local reserved = not mine and not free and redis.call('hexists', KEYS[1], claim) == 1
 local round = KEYS[2] .. ':round'
 if not mine and not free and not reserved then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
-local left = redis.call('pttl', KEYS[1])
 local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
 local window = left == -2
@@ -1279,8 +1330,6 @@ redis.call('hdel', KEYS[1], claim)
 end
 redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
-redis.pcall('zrem', KEYS[2], ARGV[5])
-redis.pcall('hdel', round, 'lapsed')
 if ARGV[8] ~= '0' then
 redis.pcall('hdel', round, 'polls:' .. ARGV[5])
 end
@@ -1289,6 +1338,8 @@ if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
 local foreign, fair = 0
+if not reserved or redis.pcall('exists', round) ~= 0 then
+redis.pcall('hdel', round, 'lapsed')
 if string.sub(ARGV[5], 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1297,10 +1348,11 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "5c916bcff6073abb3e5d181b9a1bff5c4c2316d5"
+const EnrolSHA = "5cf8dcd53da8ebf716c0344a2e6c4716e16ac277"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1678,28 +1730,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1708,6 +1756,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -1744,14 +1802,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = true and 0 or kept.lapsed or 0
-if not true and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -1760,11 +1819,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -1775,16 +1834,17 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -1794,7 +1854,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "42594c4e1d84cae5028ee1ad933d7a3f40e57a1b"
+const FairLeaveSHA = "22dbd134c70e20b4d5d4ec32be8cbc22825bf554"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1882,28 +1942,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1912,6 +1968,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -1948,14 +2014,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = true and 0 or kept.lapsed or 0
-if not true and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -1964,11 +2031,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -1979,16 +2046,17 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -1998,7 +2066,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "2f0f764da47ca4db1ef7ab892d91556b92b00cbb"
+const FairReleaseSHA = "95abae9f04093dce86bb3b3e6e416664e72b34ba"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2025,28 +2093,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -2055,6 +2119,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -2091,14 +2165,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = true and 0 or kept.lapsed or 0
-if not true and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -2107,11 +2182,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -2122,16 +2197,17 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -2146,7 +2222,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "70cdc3e7ec3451a455f91bdcd7120b4e34fa7dc6"
+const ForceReleaseSHA = "8aeed93fb56b0a9019dc58d65af91a0fb48406b7"
 
 // InspectSource is inspect.lua.
 //
@@ -2339,23 +2415,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
-local round, kept = KEYS[3] .. ':round', {}
+local two = redis.pcall('zrange', KEYS[3], 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = KEYS[3] .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -2364,6 +2436,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if reserved and first ~= 'n' then
@@ -2400,14 +2482,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = reserved and 0 or kept.lapsed or 0
-if not reserved and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = reserved and 0 or kept.lapsed or 0
+if not reserved and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', KEYS[3], 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -2416,11 +2499,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[3], first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', KEYS[3], first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -2431,16 +2514,17 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[3], 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', KEYS[3], 0, 1)
+first = two[1]
 end
 if reserved and not served then
 redis.call(ARGV[2], KEYS[2], '0')
@@ -2454,18 +2538,18 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "ff9ba6d11d6378f7a49f6d9451a3574494e49c0e"
+const LeaveQueueSHA = "c9939cf3edf524558ef2631b94f3d3d8031128d0"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
 //	keys:      permits string, timeouts zset, channel channel
-//	arguments: id string, lease ms, publish string
-//	reply:     ints  0, n: granted, n are left; t>0, n: refused, the first ends in t ms; -1, n:
-//	           refused, none ends
+//	arguments: id string, lease ms, publish string, entry string, stays bool
+//	reply:     ints  0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n,
+//	           p: refused, none ends. p tells of the entry, as in semaphore_take
 //
-// Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back. The
-// same request again, while the id is out, is granted again and counts once. The
-// zset lives as long as the count does.
+// Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back, if one is
+// free that is not kept for another client. The same request again, while the id is out, is granted again
+// and counts once. The zset lives as long as the count does. entry and stays: as in semaphore_take.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -2478,31 +2562,132 @@ if #ended > 0 then
 redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
 end
-local reply = {0, there}
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+local queued, kept, placed, served = redis.pcall('exists', queue) == 1, 0, 0, false
+if queued then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[4] then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+end
+local free, reply = there - kept, 0
 if not redis.call('zscore', KEYS[2], ARGV[1]) then
-if there > 0 then
+if free > 0 then
+free = free - 1
 there = redis.call('decr', KEYS[1])
 redis.call('zadd', KEYS[2], string.format('%.0f', now + ARGV[2]), ARGV[1])
 local ttl = redis.call('pttl', KEYS[1])
 if ttl > 0 then
 redis.call('pexpire', KEYS[2], ttl)
 end
-reply = {0, there}
+if queued and ARGV[4] ~= '' then
+placed = ARGV[5] == '1' and 1 or 0
+local was
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
+if placed==1 and came then
+redis.pcall('zadd', queue, came, ARGV[4])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[4] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+end
 else
 local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
-reply = {-1, there}
+reply = -1
 if first[2] and tonumber(first[2]) < 922337203685477 then
-reply[1] = math.max(tonumber(first[2]) - now, 1)
+reply = math.max(tonumber(first[2]) - now, 1)
 end
+if ARGV[4] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
+if not now then
+written = nil
+elseif false then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+end
+if '1' ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[4], '1')
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+end
+end
+end
+end
+if queued and free > 0 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= ARGV[4] then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
 end
 end
 if #ended > 0 and there > 0 then
-redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
-return reply`
+return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "0fa71c950930ec58b26fe3be0376034633917d5b"
+const PermitsAcquireSHA = "e143a5cf8c122f78f6c610d5cabe0b73bdd6f305"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2524,12 +2709,70 @@ redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
 end
 if #ended > 0 and there > 0 then
-redis.call(ARGV[1], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[1], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "e860b1af57e3935e207e87c5a5bf0e9c250c9062"
+const PermitsCountSHA = "a2173814ebc62754736b9ce2a0b7a297733d3d87"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -2549,7 +2792,65 @@ end
 redis.call('zrem', KEYS[2], ARGV[1])
 local there = redis.call('incr', KEYS[1])
 if there > 0 then
-redis.call(ARGV[2], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[2], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -2559,7 +2860,7 @@ end
 return 1`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "b7bbec62368b5560e163d1577fcc5188f0d5de85"
+const PermitsReleaseSHA = "ad25bedb93c90969a261ac8ba9016a9d5816f5db"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -2591,11 +2892,13 @@ const PermitsRenewSHA = "3fd597f83538908b587fbbef69869fcc60d3db2a"
 // ReadAcquireSource is read_acquire.lua.
 //
 //	keys:      lock hash, timeout string, writer string
-//	arguments: owner string, lease ms, track bool
-//	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
+//	arguments: owner string, lease ms, track bool, entry string
+//	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no
+//	           expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
 //
-// Grants a read-write lock for reading, unless a writer holds it, or a writer of mortise's
-// waits for it. The same request a second time, while the owner holds it, is granted again
+// Grants a read-write lock for reading, unless a writer holds it, a writer of mortise's
+// waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue.
+// The same request a second time, while the owner holds it, is granted again
 // and counts once. Each owner has one hold; its timeout key is the first of its field.
 const ReadAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
@@ -2614,11 +2917,177 @@ left = redis.call('pttl', KEYS[1])
 elseif redis.call('exists', KEYS[3]) == 1 then
 left = redis.call('pttl', KEYS[3])
 end
-if left == -1 then
-return -1
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-if left >= 0 then
-return math.max(left, 1)
+local queued, kept = redis.pcall('exists', queue) == 1, false
+if queued and left == -2 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[4] and ('r' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+kept = true
+break
+end
+end
+end
+if queued and not mode and left >= -1 then
+local writes, served = false, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+writes = true
+break
+end
+end
+if not writes then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = false and 'r' or claimed and 'w', nil
+for i = 1, false and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+end
+if kept or left >= -1 then
+local placed = 0
+if ARGV[4] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
+if not now then
+written = nil
+elseif false then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+end
+if '1' ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[4], '1')
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+end
+end
+if placed > 0 then
+return -4 - 2 * math.max(left, -1) - (placed - 1)
+end
+return kept and 1000 or left == -1 and -1 or math.max(left, 1)
+end
+if queued then
+local was, served
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[4])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[4] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+if not was or was >= 0 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = true and 'r' or claimed and 'w', nil
+for i = 1, true and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
 end
 redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1)
 redis.call('set', KEYS[2], 1, 'px', ARGV[2])
@@ -2632,7 +3101,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "e4c22c485c662562aff71f8f1bd9425a0dab6396"
+const ReadAcquireSHA = "bd012d6bf555811a231bd8f718f9026b2b848d88"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -2719,12 +3188,60 @@ redis.call('pexpire', KEYS[1], most)
 redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
-redis.call(ARGV[2], KEYS[4], '0')
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = false and 'r' or claimed and 'w', nil
+for i = 1, false and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[2], KEYS[4], (served and '00' or '') .. '0')
 end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "dcabcb95a85697409e3bffae52ee3fac4b49b13a"
+const ReadReleaseSHA = "23c1b4a0c7af677ffbd066b22e99ae4c50c91d5c"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -2815,28 +3332,24 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -2845,6 +3358,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -2881,14 +3404,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = true and 0 or kept.lapsed or 0
-if not true and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -2897,11 +3421,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -2912,16 +3436,17 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -2937,7 +3462,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "e7057794f5a264a00da777aa30ea9cb9bc4b52e0"
+const ReleaseSHA = "496f3dd27bbba100867b84a5251ea4422ed9b276"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -2969,28 +3494,24 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-if redis.pcall('exists', queue) == 1 and redis.call('exists', lock) == 0 then
+if redis.call('exists', lock) == 0 and redis.pcall('exists', queue) == 1 then
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', queue, 0, 0)[1] or 'n'
-local round, kept = queue .. ':round', {}
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = queue .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
@@ -2999,6 +3520,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -3035,14 +3566,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = true and 0 or kept.lapsed or 0
-if not true and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -3051,11 +3583,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', queue, 0, 0)[1]
-if first then
-redis.call('zrem', queue, first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', queue, first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -3066,16 +3598,17 @@ if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', queue, 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -3086,7 +3619,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "a89dcae5c460362b2e399f8d17e619b068367ef5"
+const ReleaseAllSHA = "4c6832b99d571eb67a702b13d1c319ae6d914af0"
 
 // RenewSource is renew.lua.
 //
@@ -3146,11 +3679,60 @@ redis.call('del', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
 end
 end
 redis.call('del', KEYS[1])
-redis.call(ARGV[1], KEYS[3], mode == 'write' and '1' or '0')
+local message = mode == 'write' and '1' or '0'
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = false and 'r' or claimed and 'w', nil
+for i = 1, false and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[1], KEYS[3], (served and '00' or '') .. message)
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "e84bfc02d233f149638e0237551d04a61c72fc4c"
+const RwForceReleaseSHA = "26831edafc08f68f1260b66bbdf6d265bc0518ea"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -3187,22 +3769,153 @@ return out`
 // RwInspectSHA is the SHA-1 of [RwInspectSource].
 const RwInspectSHA = "036f92a04a54b80fa2de177137b05ad2a9f03de7"
 
+// RwLeaveSource is rw_leave.lua.
+//
+//	keys:      lock hash
+//	arguments: entry string
+//	reply:     int  1 the entry was in the queue; 0 it was not
+//
+// Takes an entry, whose client has no waiters any more, out of the queue of a read-write lock. If it had been told to
+// ask, the next are told.
+const RwLeaveSource = `local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+local was, served = nil, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[1])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[1])
+redis.pcall('hdel', queue .. ':wants', ARGV[1])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[1] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+local mode = redis.pcall('hget', KEYS[1], 'mode')
+if was and was < 0 and (not mode or mode == 'read') then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = mode and 'r' or claimed and 'w', nil
+for i = 1, mode and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+return was and 1 or 0`
+
+// RwLeaveSHA is the SHA-1 of [RwLeaveSource].
+const RwLeaveSHA = "a3a17faacfd1370dd2a66d0a5ddd6e9a09a10af1"
+
 // RwWithdrawSource is rw_withdraw.lua.
 //
-//	keys:      writer string, channel channel
+//	keys:      lock hash, writer string, channel channel
 //	arguments: claimant string, publish string
 //	reply:     int  1 withdrawn; 0 the claim is not the claimant's
 //
 // Takes back a waiting writer's claim, and tells the waiters. publish: publish or spublish.
-const RwWithdrawSource = `if redis.call('get', KEYS[1]) ~= ARGV[1] then
+const RwWithdrawSource = `if redis.call('get', KEYS[2]) ~= ARGV[1] then
 return 0
 end
-redis.call('del', KEYS[1])
-redis.call(ARGV[2], KEYS[2], '0')
+redis.call('del', KEYS[2])
+local mode = redis.pcall('hget', KEYS[1], 'mode')
+if not mode or mode == 'read' then
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = mode and 'r' or claimed and 'w', nil
+for i = 1, mode and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[2], KEYS[3], (served and '00' or '') .. '0')
+else
+redis.call(ARGV[2], KEYS[3], '0')
+end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "17430147801215746fa502d07592a21f6417bb2c"
+const RwWithdrawSHA = "44172bd160278fa272745db96be958752b071341"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -3223,12 +3936,70 @@ return tonumber(value or '0')
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 and tonumber(ARGV[1]) > 0 then
-redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "b92e40182b965bd7453bee0dc775bad302a80e91"
+const SemaphoreAddSHA = "787846afdb224af53cc1276c3eee32d44e313b93"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -3249,12 +4020,70 @@ return 0
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 then
-redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "efc87ef4e3952374fd948aac4d446756771329f8"
+const SemaphoreCancelSHA = "b8199e71b2969bb227a7b69302bf6623b1849e91"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -3278,6 +4107,93 @@ return tonumber(value or '0')`
 // SemaphoreDrainSHA is the SHA-1 of [SemaphoreDrainSource].
 const SemaphoreDrainSHA = "e3ffcbdbf9b51004b0aa6738162b99e066a7b4b9"
 
+// SemaphoreLeaveSource is semaphore_leave.lua.
+//
+//	keys:      semaphore string
+//	arguments: entry string
+//	reply:     int  1 the entry was in the queue; 0 it was not
+//
+// Takes an entry, whose client has no waiters any more, out of the queue of a semaphore, of permits that expire too.
+// Permits that were kept for it are the next clients'.
+const SemaphoreLeaveSource = `local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+local was, kept, served = nil, 0, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[1])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[1])
+redis.pcall('hdel', queue .. ':wants', ARGV[1])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[1] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+local free = tonumber(redis.pcall('get', KEYS[1])) or 0
+if was and was < 0 and free > 0 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+free = free - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+return was and 1 or 0`
+
+// SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
+const SemaphoreLeaveSHA = "79dab9d9db529dc9f904c5d0240bd6669f2526be"
+
 // SemaphoreSetSource is semaphore_set.lua.
 //
 //	keys:      semaphore string, once string, channel channel
@@ -3297,39 +4213,210 @@ if value then
 return 0
 end
 redis.call('set', KEYS[1], ARGV[1])
-if tonumber(ARGV[1]) > 0 then
-redis.call(ARGV[3], KEYS[3], ARGV[1])
+local there = tonumber(ARGV[1])
+if there > 0 then
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "3efe0ccc514b21843dadea9a1b9a6de550e8bf38"
+const SemaphoreSetSHA = "dfd17cd283b39db28b383c0f3de10a68841a87ef"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
 //	keys:      semaphore string, once string
-//	arguments: permits int, keep ms, again bool
-//	reply:     ints  1, n: taken, n are left; 0, n: refused, n are there
+//	arguments: permits int, keep ms, again bool, entry string, stays bool, least int
+//	reply:     ints  1, n, p: taken, n are left; 0, n, p: refused, n are there. p tells of the entry:
+//	           0 it is not in the queue; 1 it is; 2 it is the first that waits
 //
-// Takes permits, if there are as many. once remembers, for keep, that this request
+// Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
 // was carried out (1) or cancelled (0). again: it was sent before, and may have been;
-// else a refusal need not look.
+// else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
+// what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
-local there = tonumber(value or '0')
-if there >= tonumber(ARGV[1]) then
+local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
+if queued then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[4] then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+end
+local free, out = there - kept, 0
+if free >= wants then
 if redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
-return {1, redis.call('decrby', KEYS[1], ARGV[1])}
+redis.call('decrby', KEYS[1], wants)
+free, out = free - wants, 1
+if queued and ARGV[4] ~= '' then
+placed = ARGV[5] == '1' and 1 or 0
+local was
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
+if placed==1 and came then
+redis.pcall('zadd', queue, came, ARGV[4])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
-elseif ARGV[3] ~= '1' then
-return {0, there}
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[4] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
 end
-return {tonumber(redis.call('get', KEYS[2]) or '0'), there}`
+end
+else
+carried = true
+end
+elseif ARGV[3] == '1' then
+carried = redis.call('exists', KEYS[2]) == 1
+end
+if carried then
+return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0}
+end
+local soon = out == 0 and ARGV[4] ~= '' and tonumber(ARGV[6]) <= free
+if out == 0 and ARGV[4] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
+if not now then
+written = nil
+elseif soon then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+end
+if ARGV[6] ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[4], ARGV[6])
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[4])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+end
+end
+if queued and free > 0 then
+local more, served = soon and free - ARGV[6] or free, false
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = more, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= ARGV[4] then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+end
+end
+return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "301ae0cd8d33616f53348c85958bc2badae44f71"
+const SemaphoreTakeSHA = "8683ec628f515509100565a5a81fe7d19fad73f4"
 
 // ServeSource is serve.lua.
 //
@@ -3385,23 +4472,19 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local time = redis.call('time')
-local now = time[1] * 1000 + time[2] / 1000
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1] or 'n'
-local round, kept = KEYS[3] .. ':round', {}
+local two = redis.pcall('zrange', KEYS[3], 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local round = KEYS[3] .. ':round'
 local fields = redis.pcall('hgetall', round)
+if fields[1] then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
 for i = 1, #fields, 2 do
 local n = tonumber(fields[i + 1])
 kept[fields[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
 end
-local foreign, fair = seen > now and 1 or 0
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
 if string.sub(first, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise')
@@ -3410,6 +4493,16 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fields[1] or foreign > 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + time[2] / 1000
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then
+window, pause = 0, 0
+end
 if window > now and not false then
 served = true
 if true and first ~= 'n' then
@@ -3446,14 +4539,15 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
 redis.pcall('pexpire', round, 60000)
 end
-local lapsed = true and 0 or kept.lapsed or 0
-if not true and not served and first ~= 'n' and first ~= '' then
-lapsed = lapsed + 1
 end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
 if lapsed >= 3 then
-lapsed = 0
+lapsed, two = 0, {}
 redis.pcall('pexpire', KEYS[3], 0)
 redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
@@ -3462,11 +4556,11 @@ elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
 for i = 1, served and 0 or 256 do
-first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
-if first then
-redis.call('zrem', KEYS[3], first)
+if not two[1] then
+break
 end
-if not first or first == '' then
+redis.call('zrem', KEYS[3], first)
+if first == '' then
 break
 end
 local told = tell(first, 'r')
@@ -3477,16 +4571,17 @@ if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'num
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
-local second = redis.call('zrange', KEYS[3], 0, 0)[1]
-if second then
-tell(second, 'n1000:')
+if two[2] then
+tell(two[2], 'n1000:')
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
-if last and last ~= second then
+if last and last ~= two[2] then
 tell(last, 'l')
 end
 end
 break
 end
+two = redis.call('zrange', KEYS[3], 0, 1)
+first = two[1]
 end
 end
 if not served then
@@ -3514,16 +4609,17 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "06298af458cc48e564e5f80deeec979505f5879e"
+const ServeSHA = "c7487a7a0484f6dc27d8f8c077e46a0eebdd49ff"
 
 // WriteAcquireSource is write_acquire.lua.
 //
 //	keys:      lock hash, writer string
-//	arguments: owner string, lease ms, claimant string, claim ms, track bool
-//	reply:     ints  0, 0: granted; n>0, c: refused, n ms left; -1, c: refused, no expiry; c is 1
-//	           where there is a claim now
+//	arguments: owner string, lease ms, claimant string, claim ms, track bool, entry string
+//	reply:     ints  0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c
+//	           is 1 where there is a claim now; p tells of the entry, as in semaphore_take
 //
-// Grants a read-write lock for writing while it is free. The same request a second
+// Grants a read-write lock for writing while it is free, and kept for no other client. A refusal puts
+// the client's entry, if it has one, into the queue. The same request a second
 // time, while the owner holds it, is granted again and counts once. A request that readers
 // refuse leaves a claim, if it wants to: until the claim ends, no fresh reader of
 // mortise's gets in. A grant takes the claimant's claim away.
@@ -3531,37 +4627,101 @@ const WriteAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
-if not mode then
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
+if queued then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local told = {}
+if now then
+local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= ARGV[6] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+kept = true
+break
+end
+end
+end
+if not mode and not kept then
 if redis.call('get', KEYS[2]) == ARGV[3] then
 redis.call('del', KEYS[2])
 end
 redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
+if queued and ARGV[6] ~= '' then
+local was
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+was = tonumber(redis.pcall('zscore', queue, ARGV[6]))
+if false and came then
+redis.pcall('zadd', queue, came, ARGV[6])
+redis.pcall('pexpire', queue, 60000)
+elseif was then
+redis.pcall('zrem', queue, ARGV[6])
+redis.pcall('hdel', queue .. ':wants', ARGV[6])
+end
+local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+if first and first ~= ARGV[6] then
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+end
+end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {0, 0}
+return {0, 0, 0}
 end
-if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 redis.call('hset', KEYS[1], 'mode', mode)
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {0, 0}
+return {0, 0, 0}
 end
-local claimed = 0
+local claimed, placed = 0, 0
 if mode == 'read' and tonumber(ARGV[4]) > 0 then
 redis.call('set', KEYS[2], ARGV[3], 'px', ARGV[4])
 claimed = 1
 end
-local left = redis.call('pttl', KEYS[1])
-if left < 0 then
-return {left == -2 and 20 or -1, claimed}
+if ARGV[6] ~= '' then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[6])), 0
+if not now then
+written = nil
+elseif false then
+written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[6])
+elseif not score or score < 0 then
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[6])
 end
-return {math.max(left, 1), claimed}`
+if 'w' ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[6], 'w')
+redis.pcall('pexpire', queue .. ':wants', 60000)
+elseif score then
+redis.pcall('hdel', queue .. ':wants', ARGV[6])
+end
+if type(written) == 'number' then
+redis.pcall('pexpire', queue, 60000)
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[6] and 2 or 1
+end
+end
+local left = redis.call('pttl', KEYS[1])
+if kept and placed == 0 then
+left = 1000
+end
+return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "f7e06d305d2f5f26e706055040d827e4b6ac5b2e"
+const WriteAcquireSHA = "b9cd3a03b2462c6b60f1d8659a21b5c4f19f91fb"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -3583,7 +4743,7 @@ redis.call('exists', KEYS[1])
 return 1
 end
 redis.call('hdel', KEYS[1], ARGV[1])
-local most, budget = 0, 10000
+local most, budget, reading = 0, 10000, false
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
 local holds = tonumber(fields[i + 1]) or 0
@@ -3596,6 +4756,7 @@ most = math.max(most, redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock
 end
 end
 if most > 0 or budget < 0 then
+reading = true
 redis.call('hset', KEYS[1], 'mode', 'read')
 if budget >= 0 then
 redis.call('pexpire', KEYS[1], most)
@@ -3604,8 +4765,56 @@ redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
 end
-redis.call(ARGV[3], KEYS[3], '1')
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
+end
+if redis.pcall('exists', queue) == 1 then
+local time = redis.pcall('time')
+local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+local line = {}
+if now then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = reading and 'r' or claimed and 'w', nil
+for i = 1, reading and claimed and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+if (side or wants) == wants and not (served and wants == 'w') then
+local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
+local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
+told = how == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if served and second then
+local after = side == 'r' and 20 or 1000
+redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '00' or '') .. '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "aaf94b338103b8f5fe1014ca00a74d6d0135918a"
+const WriteReleaseSHA = "3627fbb65938adeca5562d0dba9773296bdd5489"

@@ -17,6 +17,6 @@ if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 and tonumber(ARGV[1]) > 0 then
-  redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+  --! include announce_permits publish=ARGV[3]
 end
 return there

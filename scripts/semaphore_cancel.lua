@@ -17,6 +17,6 @@ if done ~= '1' or not value then
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 then
-  redis.call(ARGV[3], KEYS[3], string.format('%.0f', math.min(there, 2147483647)))
+  --! include announce_permits publish=ARGV[3]
 end
 return 1

@@ -17,7 +17,8 @@ if value then
   return 0
 end
 redis.call('set', KEYS[1], ARGV[1])
-if tonumber(ARGV[1]) > 0 then
-  redis.call(ARGV[3], KEYS[3], ARGV[1])
+local there = tonumber(ARGV[1])
+if there > 0 then
+  --! include announce_permits publish=ARGV[3]
 end
 return 1

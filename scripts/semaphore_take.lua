@@ -4,18 +4,47 @@
 --! arg 1 permits   int
 --! arg 2 keep      ms
 --! arg 3 again     bool
---! reply ints      1, n: taken, n are left; 0, n: refused, n are there
+--! arg 4 entry     string
+--! arg 5 stays     bool
+--! arg 6 least     int
+--! reply ints      1, n, p: taken, n are left; 0, n, p: refused, n are there. p tells of the entry: 0 it is not in the queue; 1 it is; 2 it is the first that waits
 --
--- Takes permits, if there are as many. once remembers, for keep, that this request
+-- Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
 -- was carried out (1) or cancelled (0). again: it was sent before, and may have been;
--- else a refusal need not look.
+-- else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
+-- what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
 --! include count_value
-local there = tonumber(value or '0')
-if there >= tonumber(ARGV[1]) then
-  if redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
-    return {1, redis.call('decrby', KEYS[1], ARGV[1])}
-  end
-elseif ARGV[3] ~= '1' then
-  return {0, there}
+local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
+--! include wake_queue name=KEYS[1] prefix='redisson_sc:'
+local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
+if queued then
+  --! include kept_permits entry=ARGV[4] kept=kept
 end
-return {tonumber(redis.call('get', KEYS[2]) or '0'), there}
+local free, out = there - kept, 0
+if free >= wants then
+  if redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
+    redis.call('decrby', KEYS[1], wants)
+    free, out = free - wants, 1
+    if queued and ARGV[4] ~= '' then
+      placed = ARGV[5] == '1' and 1 or 0
+      local was
+      --! include leave_wake_queue entry=ARGV[4] stays=placed==1 was=was
+    end
+  else
+    carried = true
+  end
+elseif ARGV[3] == '1' then
+  carried = redis.call('exists', KEYS[2]) == 1
+end
+if carried then
+  return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0}
+end
+local soon = out == 0 and ARGV[4] ~= '' and tonumber(ARGV[6]) <= free
+if out == 0 and ARGV[4] ~= '' then
+  --! include join_queue entry=ARGV[4] wish=ARGV[6] reserve=soon placed=placed
+end
+if queued and free > 0 then
+  local more, served = soon and free - ARGV[6] or free, false
+  --! include tell_takers free=more asker=ARGV[4] served=served
+end
+return {out, free, placed}

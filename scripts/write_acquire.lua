@@ -6,30 +6,48 @@
 --! arg 3 claimant string
 --! arg 4 claim    ms
 --! arg 5 track    bool
---! reply ints     0, 0: granted; n>0, c: refused, n ms left; -1, c: refused, no expiry; c is 1 where there is a claim now
+--! arg 6 entry    string
+--! reply ints     0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c is 1 where there is a claim now; p tells of the entry, as in semaphore_take
 --
--- Grants a read-write lock for writing while it is free. The same request a second
+-- Grants a read-write lock for writing while it is free, and kept for no other client. A refusal puts
+-- the client's entry, if it has one, into the queue. The same request a second
 -- time, while the owner holds it, is granted again and counts once. A request that readers
 -- refuse leaves a claim, if it wants to: until the claim ends, no fresh reader of
 -- mortise's gets in. A grant takes the claimant's claim away.
 --! include read_write_mode
-if not mode then
+--! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
+local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
+if queued then
+  --! include kept_side entry=ARGV[6] side='w' kept=kept
+end
+if not mode and not kept then
   if redis.call('get', KEYS[2]) == ARGV[3] then
     redis.call('del', KEYS[2])
   end
   redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
+  if queued and ARGV[6] ~= '' then
+    local was
+    --! include leave_wake_queue entry=ARGV[6] stays=false was=was
+  end
   --! include read_back track=ARGV[5] lock=KEYS[1]
-  return {0, 0}
+  return {0, 0, 0}
 end
-if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
+if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   redis.call('hset', KEYS[1], 'mode', mode) -- a write for WAIT, as in acquire
   --! include read_back track=ARGV[5] lock=KEYS[1]
-  return {0, 0}
+  return {0, 0, 0}
 end
-local claimed = 0
+local claimed, placed = 0, 0
 if mode == 'read' and tonumber(ARGV[4]) > 0 then
   redis.call('set', KEYS[2], ARGV[3], 'px', ARGV[4])
   claimed = 1
 end
---! include refuse_pair second=claimed
+if ARGV[6] ~= '' then
+  --! include join_queue entry=ARGV[6] wish='w' reserve=false placed=placed
+end
+local left = redis.call('pttl', KEYS[1])
+if kept and placed == 0 then
+  left = 1000
+end
+return {left < 0 and -1 or math.max(left, 1), claimed, placed}

@@ -21,7 +21,7 @@ if ARGV[2] ~= '0' then
   return 1
 end
 redis.call('hdel', KEYS[1], ARGV[1])
-local most, budget = 0, 10000
+local most, budget, reading = 0, 10000, false
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
   local holds = tonumber(fields[i + 1]) or 0
@@ -34,6 +34,7 @@ for i = 1, #fields, 2 do
   end
 end
 if most > 0 or budget < 0 then
+  reading = true
   redis.call('hset', KEYS[1], 'mode', 'read')
   if budget >= 0 then
     redis.call('pexpire', KEYS[1], most)
@@ -42,5 +43,5 @@ if most > 0 or budget < 0 then
 else
   redis.call('del', KEYS[1])
 end
-redis.call(ARGV[3], KEYS[3], '1')
+--! include announce_side publish=ARGV[3] channel_key=KEYS[3] reading=reading message='1'
 return 1

@@ -373,6 +373,9 @@ func (s *faulty) Capabilities() backend.Capabilities {
 	if can.Delegation != nil {
 		can.Delegation = faultyDelegation{s, can.Delegation}
 	}
+	if can.Enrolments != nil {
+		can.Enrolments = faultyEnrolments{s, can.Enrolments}
+	}
 	if can.Queue != nil {
 		can.Queue = faultyQueue{s, can.Queue}
 	}

@@ -137,6 +137,17 @@ func (s faultyQueue) Leave(ctx context.Context, name string, entry uint64) error
 	return err
 }
 
+type faultyEnrolments struct {
+	s     *faulty
+	under backend.EnrolmentStore
+}
+
+func (s faultyEnrolments) LeaveQueue(ctx context.Context, t backend.Topic, entry uint64) error {
+	leave := func(ctx context.Context, t backend.Topic) error { return s.under.LeaveQueue(ctx, t, entry) }
+	_, err := pass(s.s.f, ctx, Call{Op: OpLeaveQueue, Name: t.Name}, only(t, leave))
+	return err
+}
+
 type faultyAge struct {
 	backend.AgeStore
 	f *Faults

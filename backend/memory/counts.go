@@ -43,12 +43,14 @@ func (x counts) add(r *record, name string, n int64) int64 {
 // announce tells the sessions that watch t; for a semaphore those of either kind, which
 // share a channel.
 func (x counts) announce(t backend.Topic) {
-	kinds := []backend.Kind{t.Kind}
-	if t.Kind != backend.KindCountDownLatch {
-		kinds = []backend.Kind{backend.KindCountingSemaphore, backend.KindSemaphore}
+	if t.Kind == backend.KindCountDownLatch {
+		x.store.watchers.tell(released, t)
+		return
 	}
-	for _, k := range kinds {
-		x.store.watchers.tell(released, backend.Topic{Kind: k, Name: t.Name})
+	k := x.store.enrolments
+	served := k.tellTakers(t, x.store.find(t.Name).counted()-k.kept(t, entry{}), entry{})
+	for _, kind := range []backend.Kind{backend.KindCountingSemaphore, backend.KindSemaphore} {
+		k.announce(backend.Topic{Kind: kind, Name: t.Name}, served)
 	}
 }
 
@@ -164,14 +166,26 @@ func (x counts) AddCount(ctx context.Context, q backend.CountRequest) (int64, er
 // TakeCount implements [backend.CountingSemaphoreStore].
 func (x counts) TakeCount(ctx context.Context, q backend.CountRequest) (backend.TakeReply, error) {
 	return counted(ctx, x, q, func(count, once *record) backend.TakeReply {
-		reply := backend.TakeReply{Available: count.counted()}
-		switch {
-		case once != nil:
-			reply.Granted = once.took == 1
-		case reply.Available >= q.N:
-			x.remember(q, 1)
-			reply.Granted, reply.Available = true, x.add(count, q.Topic.Name, -q.N)
+		if once != nil {
+			return backend.TakeReply{Granted: once.took == 1, Available: count.counted()}
 		}
+		k, e := x.store.enrolments, entry{x.client, q.Entry}
+		reply := backend.TakeReply{Available: count.counted() - k.kept(q.Topic, e)}
+		if reply.Granted = reply.Available >= q.N; reply.Granted {
+			x.remember(q, 1)
+			x.add(count, q.Topic.Name, -q.N)
+			reply.Available -= q.N
+			reply.QueueReply, _ = k.served(q.Topic, e, q.Stays)
+			k.tellTakers(q.Topic, reply.Available, e)
+			return reply
+		}
+		w, free := enrolled{entry: e, topic: q.Topic, wants: max(q.Least, 1)}, reply.Available
+		reply.QueueReply = k.refused(w)
+		if reply.Enrolled && w.wants <= free { // it asks again at once, for less
+			k.keep(q.Topic, e)
+			free -= w.wants
+		}
+		k.tellTakers(q.Topic, free, e)
 		return reply
 	})
 }
@@ -259,7 +273,8 @@ func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, er
 	_, ended := x.reclaim(q.Name)
 	count := x.store.find(q.Name)
 	out := x.out(q.Name)
-	reply.Available = count.counted()
+	k, e, t := x.store.enrolments, entry{x.client, q.Entry}, backend.Topic{Kind: backend.KindSemaphore, Name: q.Name}
+	reply.Available = count.counted() - k.kept(t, e)
 	switch {
 	case out[q.Owner] != nil:
 		reply.Granted = true
@@ -270,8 +285,11 @@ func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, er
 			x.store.records[name] = &record{name: name, foreign: true, out: out, index: -1}
 		}
 		out[q.Owner] = &permit{ends: time.Now().Add(q.Lease)}
-		reply.Granted, reply.Available = true, x.add(count, q.Name, -1)
+		x.add(count, q.Name, -1)
+		reply.Granted, reply.Available = true, reply.Available-1
+		reply.QueueReply, _ = k.served(t, e, q.Stays)
 	default:
+		reply.QueueReply = k.refused(enrolled{entry: e, topic: t, wants: 1})
 		reply.Remaining = -1
 		for _, p := range out {
 			if left := remaining(p.ends); reply.Remaining < 0 || left < reply.Remaining {
@@ -279,7 +297,7 @@ func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, er
 			}
 		}
 	}
-	if ended && reply.Available > 0 {
+	if k.tellTakers(t, reply.Available, e); ended && x.store.find(q.Name).counted() > 0 {
 		x.announceFree(q.Name)
 	}
 	return reply, nil

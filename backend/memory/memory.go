@@ -36,11 +36,13 @@ import (
 // [backend.Backend], so it goes straight into mortise.New. All clients that are
 // opened on one Store share its locks. Its methods may be called concurrently.
 type Store struct {
-	mu       sync.Mutex
-	records  map[string]*record
-	places   map[string][]place // the queues of fair locks
-	queues   queues             // those of plain locks
-	expiries expiries
+	mu      sync.Mutex
+	records map[string]*record
+	places  map[string][]place // the queues of fair locks
+	queues  queues             // those of plain locks
+	// enrolments are the queues of semaphores and read-write locks.
+	enrolments enrolments
+	expiries   expiries
 	// timer runs at the deadline of expiries[0], or earlier; nil if none is due.
 	timer    *time.Timer
 	timerFor time.Time
@@ -90,6 +92,7 @@ func New() *Store {
 		claims:   make(claims),
 	}
 	s.queues = queues{s, make(map[string][]waiting)}
+	s.enrolments = enrolments{s, make(map[backend.Topic][]*enrolled)}
 	return s
 }
 
@@ -147,6 +150,7 @@ func (s *Store) Flush() {
 	clear(s.records)
 	clear(s.places)
 	clear(s.queues.lines)
+	clear(s.enrolments.lines)
 	clear(s.claims)
 	s.expiries = nil
 	s.arm()
@@ -295,7 +299,10 @@ func (s *Store) expire() {
 
 // released serves the queue of a lock that was released, or where it is empty announces the release to all.
 func (s *Store) released(r *record) {
-	if r.sides != nil || !s.queues.freed(r.name) {
+	switch {
+	case r.sides != nil:
+		s.enrolments.announce(r.topic(), s.enrolments.tellSides(r.name, s.records[r.name] != nil))
+	case !s.queues.freed(r.name):
 		s.watchers.tell(released, r.topic())
 	}
 }

@@ -61,11 +61,16 @@ func (x sided) acquireRead(q backend.ReadRequest) (backend.ReadReply, error) {
 		if r == nil || !(q.UnderWriter && r.sides.writer == q.Under || !q.UnderWriter && r.reads(q.Under)) {
 			return backend.ReadReply{Absent: true}, nil
 		}
-	case r != nil && r.sides.writer != "":
-		return backend.ReadReply{AcquireReply: refused(r.deadline)}, nil
 	default:
-		if c, ok := s.claims[q.Name]; ok && time.Now().Before(c.until) {
-			return backend.ReadReply{AcquireReply: refused(c.until)}, nil
+		if until := x.keepsOut(q.Name, r, entry{x.client, q.Entry}); !until.IsZero() {
+			if r == nil && len(s.enrolments.told(rwTopic(q.Name), entry{})) == 0 {
+				s.enrolments.tellSides(q.Name, false)
+			}
+			w := enrolled{entry: entry{x.client, q.Entry}, topic: rwTopic(q.Name)}
+			return backend.ReadReply{AcquireReply: refused(until), QueueReply: s.enrolments.refused(w)}, nil
+		}
+		if _, told := s.enrolments.served(rwTopic(q.Name), entry{x.client, q.Entry}, false); !told {
+			defer s.enrolments.tellSides(q.Name, true)
 		}
 	}
 	hold := &reader{deadline: time.Now().Add(q.Lease), by: x.client}
@@ -78,14 +83,36 @@ func (x sided) acquireRead(q backend.ReadRequest) (backend.ReadReply, error) {
 	return granted, nil
 }
 
+// keepsOut is until when a fresh reader, whose entry is e, is kept out; zero if it is not.
+func (x sided) keepsOut(name string, r *record, e entry) time.Time {
+	if r != nil && r.sides.writer != "" {
+		return r.deadline
+	}
+	if c, ok := x.store.claims[name]; ok && time.Now().Before(c.until) {
+		return c.until
+	}
+	for _, w := range x.store.enrolments.told(rwTopic(name), e) {
+		if w.writes {
+			return w.until
+		}
+	}
+	return time.Time{}
+}
+
 // AcquireWrite implements [backend.ReadWriteStore].
 func (x sided) AcquireWrite(ctx context.Context, q backend.WriteRequest) (backend.WriteReply, error) {
 	return locked(ctx, x.client, func(s *Store) (reply backend.WriteReply, err error) {
 		r, err := s.lookup(backend.KindWrite, q.Name)
+		k, e, t := s.enrolments, entry{x.client, q.Entry}, rwTopic(q.Name)
+		kept := k.told(t, e)
 		switch {
 		case err != nil:
 			return reply, err
+		case r == nil && len(kept) > 0:
+			reply.AcquireReply = refused(kept[0].until)
+			reply.QueueReply = k.refused(enrolled{entry: e, topic: t, writes: true})
 		case r == nil:
+			k.served(t, e, false)
 			if s.claims[q.Name].by == q.Claimant {
 				delete(s.claims, q.Name)
 			}
@@ -96,6 +123,7 @@ func (x sided) AcquireWrite(ctx context.Context, q backend.WriteRequest) (backen
 			reply.Granted = true
 		default:
 			reply.AcquireReply = refused(r.deadline)
+			reply.QueueReply = k.refused(enrolled{entry: e, topic: t, writes: true})
 			if reply.Claimed = r.sides.writer == "" && q.Claim > 0; reply.Claimed {
 				s.claims.write(q.Name, claim{q.Claimant, time.Now().Add(q.Claim)})
 			}
@@ -271,7 +299,9 @@ func (x sided) Withdraw(ctx context.Context, name, claimant string) error {
 	_, err := locked(ctx, x.client, func(s *Store) (struct{}, error) {
 		if c, ok := s.claims[name]; ok && c.by == claimant && time.Now().Before(c.until) {
 			delete(s.claims, name)
-			s.watchers.tell(released, rwTopic(name))
+			r := s.find(name)
+			free := r == nil || r.sides != nil && r.sides.writer == ""
+			s.enrolments.announce(rwTopic(name), free && s.enrolments.tellSides(name, r != nil))
 		}
 		return struct{}{}, nil
 	})

@@ -16,7 +16,7 @@ func (x *session) Capabilities() backend.Capabilities {
 	c, n := x.client, counts{x.client}
 	return backend.Capabilities{
 		ReadWrite: sided{c}, Fair: fair{c}, Batch: multi{c}, CountingSemaphores: n, CountDownLatches: n,
-		Semaphores: permits{n}, Delegation: delegated{c}, Queue: queue{x}, Age: aged{x},
+		Semaphores: permits{n}, Delegation: delegated{c}, Queue: queue{x}, Enrolments: enrolling{c}, Age: aged{x},
 	}
 }
 
@@ -301,6 +301,7 @@ func (x *client) Close() error {
 		}
 		clear(x.watched)
 		s.queues.forget(x)
+		s.enrolments.forget(x)
 		delete(s.sessions, x)
 		x.queue = nil
 	}

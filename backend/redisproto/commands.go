@@ -65,6 +65,10 @@ type SemaphoreCommands interface {
 	SemaphoreSet(ctx context.Context, k SemaphoreSetKeys, a SemaphoreSetArgs) (int64, error)
 	//mortise:script semaphore_take
 	SemaphoreTake(ctx context.Context, k SemaphoreTakeKeys, a SemaphoreTakeArgs) ([]int64, error)
+	//mortise:script rw_leave
+	RWLeave(ctx context.Context, k RwLeaveKeys, a RwLeaveArgs) (int64, error)
+	//mortise:script semaphore_leave
+	SemaphoreLeave(ctx context.Context, k SemaphoreLeaveKeys, a SemaphoreLeaveArgs) (int64, error)
 	//mortise:script semaphore_cancel
 	SemaphoreCancel(ctx context.Context, k SemaphoreCancelKeys, a SemaphoreCancelArgs) (int64, error)
 	//mortise:script semaphore_add

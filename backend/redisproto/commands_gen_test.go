@@ -90,6 +90,18 @@ func (f *commands) SemaphoreTake(
 	return f.numbers("semaphore_take")
 }
 
+// RWLeave sends [scripts.RwLeaveSource].
+func (f *commands) RWLeave(ctx context.Context, k RwLeaveKeys, a RwLeaveArgs) (int64, error) {
+	return f.number(ctx, a)
+}
+
+// SemaphoreLeave sends [scripts.SemaphoreLeaveSource].
+func (f *commands) SemaphoreLeave(
+	ctx context.Context, k SemaphoreLeaveKeys, a SemaphoreLeaveArgs,
+) (int64, error) {
+	return f.number(ctx, a)
+}
+
 // SemaphoreCancel sends [scripts.SemaphoreCancelSource].
 func (f *commands) SemaphoreCancel(
 	ctx context.Context, k SemaphoreCancelKeys, a SemaphoreCancelArgs,

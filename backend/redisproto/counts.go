@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"strconv"
+	"strings"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -34,16 +35,16 @@ func onceKey(r backend.CountRequest) string {
 
 // heeds tells whether a message on the channel of a topic of this kind may mean that
 // it was released. A semaphore's says how many permits there are; one that is not
-// positive is for no waiter.
+// positive is for no waiter, and one that begins with 0 for Redisson's: entries were told.
 func heeds(k backend.Kind, payload string) bool {
 	switch k {
 	case backend.KindCountDownLatch:
 		return true
 	case backend.KindCountingSemaphore, backend.KindSemaphore:
 		n, err := strconv.ParseInt(payload, 10, 64)
-		return n > 0 || err != nil
+		return n > 0 && payload[0] != '0' || err != nil
 	}
-	return payload != windowPayload && payload != ignoredPayload
+	return !strings.HasPrefix(payload, ignoredPayload)
 }
 
 // What is done with counts. Each is the core with methods of its own.
@@ -120,14 +121,15 @@ func (s countingSemaphores) TakeCount(ctx context.Context, r backend.CountReques
 		return backend.TakeReply{}, err
 	}
 	reply, err := s.adapter.SemaphoreTake(ctx, SemaphoreTakeKeys{Semaphore: r.Topic.Name, Once: onceKey(r)},
-		SemaphoreTakeArgs{Permits: r.N, Keep: backend.Remembered, Again: r.Again})
+		SemaphoreTakeArgs{Permits: r.N, Keep: backend.Remembered, Again: r.Again,
+			Entry: entryOf(s.core, r.Topic.Kind, r.Enrolment), Stays: r.Stays, Least: max(r.Least, 1)})
 	if err != nil {
 		return backend.TakeReply{}, s.fault(err)
 	}
-	if len(reply) != 2 || reply[0] != 0 && reply[0] != 1 {
+	if len(reply) != 3 || reply[0] != 0 && reply[0] != 1 {
 		return backend.TakeReply{}, strange("semaphore_take", reply)
 	}
-	return backend.TakeReply{Granted: reply[0] == 1, Available: reply[1]}, nil
+	return backend.TakeReply{Granted: reply[0] == 1, Available: reply[1], QueueReply: queued(reply[2])}, nil
 }
 
 // CancelTake implements [backend.CountingSemaphoreStore].
@@ -167,14 +169,15 @@ func (s permits) Acquire(ctx context.Context, r backend.PermitRequest) (out back
 		return out, err
 	}
 	reply, err := s.adapter.PermitsAcquire(ctx, permitsKeys(r.Name),
-		PermitsAcquireArgs{ID: id, Lease: r.Lease, Publish: s.publish()})
+		PermitsAcquireArgs{ID: id, Lease: r.Lease, Publish: s.publish(),
+			Entry: entryOf(s.core, backend.KindSemaphore, r.Enrolment), Stays: r.Stays})
 	if err != nil {
 		return out, s.fault(err)
 	}
-	if len(reply) != 2 || reply[0] < -1 {
+	if len(reply) != 3 || reply[0] < -1 {
 		return out, strange("permits_acquire", reply)
 	}
-	out.Granted, out.Available = reply[0] == 0, reply[1]
+	out.Granted, out.Available, out.QueueReply = reply[0] == 0, reply[1], queued(reply[2])
 	if !out.Granted {
 		out.Remaining = remaining(reply[0])
 	}

@@ -31,14 +31,14 @@ const entriesKept = time.Minute
 // newTag is what a session is called in queues.
 func newTag() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// Clients that enrol do not heed these payloads, which Java parses as 0.
-const (
-	windowPayload  = "000" // a window is open; the version before takes it for a release
-	ignoredPayload = "00"  // the version before publishes it beside what its own clients heed
-)
+// ignoredPayload begins what clients that enrol do not heed, and Java parses as a number. "000", or "001" of a
+// read-write lock, wakes the version before, too: it takes that for a release.
+const ignoredPayload = "00"
 
 // entry is what an entry of the session is called: how the session is told, its tag, and the number.
-func (s queue) entry(number uint64) string {
+func (s queue) entry(number uint64) string { return s.entryOf(backend.KindLock, number) }
+
+func (s queue) entryOf(k backend.Kind, number uint64) string {
 	told := "p"
 	switch {
 	case !s.counts():
@@ -47,7 +47,15 @@ func (s queue) entry(number uint64) string {
 		told = "s"
 	}
 	var b [40]byte
-	return string(strconv.AppendUint(append(append(append(b[:0], told...), s.tag...), ':'), number, 36))
+	return string(strconv.AppendUint(append(append(append(b[:0], told...), s.tagOf(k)...), ':'), number, 36))
+}
+
+// tagOf is the tag for a kind. Both kinds of semaphores announce on one channel, and wait in one queue.
+func (s queue) tagOf(k backend.Kind) string {
+	if k == backend.KindSemaphore {
+		return s.tag + "."
+	}
+	return s.tag
 }
 
 // A client that waits listens on two channels beside Redisson's: one of its own, on which it is told of its turn, and
@@ -57,15 +65,31 @@ const (
 	allChannel = "mortise"
 )
 
-// besides are the topics of the channels beside that of a plain lock.
+// besides are the topics of the channels beside that of a topic: for a plain lock both, where clients only enrol
+// the first.
 func (s queue) besides(t backend.Topic) []backend.Topic {
 	own, all := t, t
-	own.Owner, all.Owner = ownChannel+":"+s.tag, allChannel
-	return []backend.Topic{own, all}
+	own.Owner, all.Owner = ownChannel+":"+s.tagOf(t.Kind), allChannel
+	switch {
+	case t.Kind == backend.KindLock:
+		return []backend.Topic{own, all}
+	case hasQueue(t.Kind):
+		return []backend.Topic{own}
+	}
+	return nil
 }
 
 // isBeside reports whether t is one of besides.
-func isBeside(t backend.Topic) bool { return t.Kind == backend.KindLock && t.Owner != "" }
+func isBeside(t backend.Topic) bool { return hasQueue(t.Kind) && t.Owner != "" }
+
+// hasQueue reports whether clients that wait for topics of a kind stand in queues.
+func hasQueue(k backend.Kind) bool {
+	switch k {
+	case backend.KindLock, backend.KindWrite, backend.KindSemaphore, backend.KindCountingSemaphore:
+		return true
+	}
+	return false
+}
 
 // counts reports whether PUBLISH counts all subscribers, and not only those of the node it ran on.
 func (s *core) counts() bool {
@@ -173,9 +197,9 @@ func (s *core) message(t backend.Topic, payload string) {
 	}
 }
 
-// watching hands on that a topic is watched: that of a plain lock, once all its channels are.
+// watching hands on that a topic is watched, once all its channels are.
 func (s queue) watching(t backend.Topic) {
-	if t.Kind == backend.KindLock {
+	if hasQueue(t.Kind) {
 		if t.Owner = ""; !s.listens(t) {
 			return
 		}
@@ -183,7 +207,7 @@ func (s queue) watching(t backend.Topic) {
 	s.handler.Watching(t)
 }
 
-// listens reports whether all channels of a plain lock are subscribed.
+// listens reports whether all channels of a topic are subscribed.
 func (s queue) listens(t backend.Topic) bool {
 	return s.subs.Listens(topicChannel(t)) &&
 		!slices.ContainsFunc(s.besides(t), func(x backend.Topic) bool { return !s.subs.Listens(topicChannel(x)) })
@@ -209,7 +233,7 @@ func (s queue) turn(t backend.Topic, payload string) {
 		}
 		after = millis(int64(n))
 	}
-	number, mine := strings.CutPrefix(rest[min(1, len(rest)):], s.tag+":")
+	number, mine := strings.CutPrefix(rest[min(1, len(rest)):], s.tagOf(t.Kind)+":")
 	entry, err := strconv.ParseUint(number, 36, 64)
 	switch {
 	case !mine || err != nil:

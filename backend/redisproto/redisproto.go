@@ -87,6 +87,11 @@ func watchFailed(s *core, err error) (tell func(t backend.Topic)) {
 
 // topicChannel is where releases of a topic are announced.
 func topicChannel(t backend.Topic) string {
+	if isBeside(t) {
+		owner := t.Owner
+		t.Owner = ""
+		return topicChannel(t) + ":" + owner
+	}
 	switch t.Kind {
 	case backend.KindCountDownLatch:
 		return latchChannel(t.Name)
@@ -98,9 +103,6 @@ func topicChannel(t backend.Topic) string {
 		return fairChannel(t.Name, t.Owner)
 	case backend.KindDelegated:
 		return underChannel(t.Name, t.Owner)
-	}
-	if isBeside(t) {
-		return channelOf(t.Name) + ":" + t.Owner
 	}
 	return channelOf(t.Name)
 }

@@ -36,7 +36,12 @@ func (s readWrite) AcquireRead(ctx context.Context, r backend.ReadRequest) (repl
 	track, timeout := s.adapter.Features().Tracking, timeoutKey(r.Name, r.Owner)
 	if r.Under == "" {
 		left, err := c.ReadAcquire(ctx, ReadAcquireKeys{Lock: r.Name, Timeout: timeout, Writer: claimKey(r.Name)},
-			ReadAcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track})
+			ReadAcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track,
+				Entry: entryOf(s.core, backend.KindWrite, r.Enrolment)})
+		if in := -2 - left; err == nil && in >= 0 {
+			reply.Remaining, reply.QueueReply = remaining(in/2-1), queued(1+in%2)
+			return reply, s.replicated(r.Name, w, &reply.AcquireReply, nil)
+		}
 		reply.AcquireReply, err = s.answer("read_acquire", left, err)
 		return reply, s.replicated(r.Name, w, &reply.AcquireReply, err)
 	}
@@ -64,15 +69,16 @@ func (s readWrite) AcquireWrite(ctx context.Context, r backend.WriteRequest) (ou
 		Claimant: r.Claimant,
 		Claim:    r.Claim,
 		Track:    s.adapter.Features().Tracking,
+		Entry:    entryOf(s.core, backend.KindWrite, r.Enrolment),
 	})
 	switch {
 	case err != nil:
 		err = s.fault(err)
-	case len(reply) != 2:
+	case len(reply) != 3:
 		err = strange("write_acquire", reply)
 	default:
 		out.AcquireReply, err = s.answer("write_acquire", reply[0], nil)
-		out.Claimed = err == nil && reply[1] == 1
+		out.Claimed, out.QueueReply = err == nil && reply[1] == 1, queued(reply[2])
 	}
 	return out, s.replicated(r.Name, w, &out.AcquireReply, err)
 }
@@ -178,7 +184,7 @@ func (s readWrite) ForceReleaseRW(ctx context.Context, name string) (bool, error
 // Withdraw implements [backend.ReadWriteStore].
 func (s readWrite) Withdraw(ctx context.Context, name, claimant string) error {
 	_, err := s.affirmed(ctx, "rw_withdraw", func() (int64, error) {
-		return s.adapter.RWWithdraw(ctx, RwWithdrawKeys{Writer: claimKey(name), Channel: rwChannel(name)},
+		return s.adapter.RWWithdraw(ctx, RwWithdrawKeys{Lock: name, Writer: claimKey(name), Channel: rwChannel(name)},
 			RwWithdrawArgs{Claimant: claimant, Publish: s.publish()})
 	})
 	return err

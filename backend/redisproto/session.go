@@ -48,6 +48,7 @@ type (
 	agedLock   struct{ *core }
 	multiLock  struct{ *core }
 	queue      struct{ *core }
+	enrolments struct{ *core }
 	partitions struct{ *core }
 	leaver     struct{ *core }
 )
@@ -66,7 +67,8 @@ func (s *session) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		ReadWrite: readWrite{c}, Fair: fairLock{c}, Delegation: delegated{c}, Semaphores: permits{semaphores},
 		CountingSemaphores: semaphores, CountDownLatches: latches{counters{c}}, Batch: multiLock{c}, Queue: queue{c},
-		Age: agedLock{c}, Partitions: partitions{c}, Leaver: leaver{c}, Replicas: replicates && r.Replicates(),
+		Enrolments: enrolments{c},
+		Age:        agedLock{c}, Partitions: partitions{c}, Leaver: leaver{c}, Replicas: replicates && r.Replicates(),
 	}
 }
 
@@ -424,13 +426,11 @@ func (s *session) Inspect(ctx context.Context, name string) (backend.Record, err
 	return rec, nil
 }
 
-// Subscribe watches the channel of a topic; of a plain lock's those beside it, too.
+// Subscribe watches the channel of a topic, and those beside it.
 func (s *session) Subscribe(t backend.Topic) {
 	var all []pubsub.Watch
-	if t.Kind == backend.KindLock {
-		for _, x := range (queue{s.core}).besides(t) {
-			all = append(all, pubsub.Watch{Channel: topicChannel(x), Topic: x})
-		}
+	for _, x := range (queue{s.core}).besides(t) {
+		all = append(all, pubsub.Watch{Channel: topicChannel(x), Topic: x})
 	}
 	s.subs.WatchTogether(append(all, pubsub.Watch{Channel: topicChannel(t), Topic: t}))
 }
@@ -438,10 +438,8 @@ func (s *session) Subscribe(t backend.Topic) {
 // Unsubscribe takes Subscribe back.
 func (s *session) Unsubscribe(t backend.Topic) {
 	s.subs.Unwatch(topicChannel(t), t)
-	if t.Kind == backend.KindLock {
-		for _, x := range (queue{s.core}).besides(t) {
-			s.subs.Unwatch(topicChannel(x), x)
-		}
+	for _, x := range (queue{s.core}).besides(t) {
+		s.subs.Unwatch(topicChannel(x), x)
 	}
 }
 

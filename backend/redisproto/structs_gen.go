@@ -274,6 +274,8 @@ type PermitsAcquireArgs struct {
 	ID      string
 	Lease   time.Duration
 	Publish string
+	Entry   string
+	Stays   bool
 }
 
 // PermitsCountKeys are the keys of scripts/permits_count.lua.
@@ -320,6 +322,7 @@ type ReadAcquireArgs struct {
 	Owner string
 	Lease time.Duration
 	Track bool
+	Entry string
 }
 
 // ReadEnterKeys are the keys of scripts/read_enter.lua.
@@ -435,8 +438,19 @@ type RwInspectKeys struct {
 	Prefix string
 }
 
+// RwLeaveKeys are the keys of scripts/rw_leave.lua.
+type RwLeaveKeys struct {
+	Lock string
+}
+
+// RwLeaveArgs are the arguments of scripts/rw_leave.lua.
+type RwLeaveArgs struct {
+	Entry string
+}
+
 // RwWithdrawKeys are the keys of scripts/rw_withdraw.lua.
 type RwWithdrawKeys struct {
+	Lock    string
 	Writer  string
 	Channel string
 }
@@ -486,6 +500,16 @@ type SemaphoreDrainArgs struct {
 	Keep time.Duration
 }
 
+// SemaphoreLeaveKeys are the keys of scripts/semaphore_leave.lua.
+type SemaphoreLeaveKeys struct {
+	Semaphore string
+}
+
+// SemaphoreLeaveArgs are the arguments of scripts/semaphore_leave.lua.
+type SemaphoreLeaveArgs struct {
+	Entry string
+}
+
 // SemaphoreSetKeys are the keys of scripts/semaphore_set.lua.
 type SemaphoreSetKeys struct {
 	Semaphore string
@@ -511,6 +535,9 @@ type SemaphoreTakeArgs struct {
 	Permits int64
 	Keep    time.Duration
 	Again   bool
+	Entry   string
+	Stays   bool
+	Least   int64
 }
 
 // ServeKeys are the keys of scripts/serve.lua.
@@ -546,6 +573,7 @@ type WriteAcquireArgs struct {
 	Claimant string
 	Claim    time.Duration
 	Track    bool
+	Entry    string
 }
 
 // WriteReleaseKeys are the keys of scripts/write_release.lua.

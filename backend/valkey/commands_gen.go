@@ -330,7 +330,21 @@ func (c *commands) SemaphoreTake(
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.SemaphoreTakeSHA, scripts.SemaphoreTakeSource},
 		valkey.ValkeyResult.AsIntSlice, []string{k.Semaphore, k.Once}, []string{strconv.FormatInt(a.Permits, 10),
-			millis(a.Keep), flag(a.Again)})
+			millis(a.Keep), flag(a.Again), a.Entry, flag(a.Stays), strconv.FormatInt(a.Least, 10)})
+}
+
+// RWLeave sends [scripts.RwLeaveSource].
+func (c *commands) RWLeave(ctx context.Context, k redisproto.RwLeaveKeys, a redisproto.RwLeaveArgs) (int64, error) {
+	return eval(ctx, c, script{scripts.RwLeaveSHA, scripts.RwLeaveSource}, valkey.ValkeyResult.AsInt64,
+		[]string{k.Lock}, []string{a.Entry})
+}
+
+// SemaphoreLeave sends [scripts.SemaphoreLeaveSource].
+func (c *commands) SemaphoreLeave(
+	ctx context.Context, k redisproto.SemaphoreLeaveKeys, a redisproto.SemaphoreLeaveArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.SemaphoreLeaveSHA, scripts.SemaphoreLeaveSource}, valkey.ValkeyResult.AsInt64,
+		[]string{k.Semaphore}, []string{a.Entry})
 }
 
 // SemaphoreCancel sends [scripts.SemaphoreCancelSource].
@@ -364,7 +378,7 @@ func (c *commands) PermitsAcquire(
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.PermitsAcquireSHA, scripts.PermitsAcquireSource},
 		valkey.ValkeyResult.AsIntSlice, []string{k.Permits, k.Timeouts, k.Channel}, []string{a.ID, millis(a.Lease),
-			a.Publish})
+			a.Publish, a.Entry, flag(a.Stays)})
 }
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
@@ -398,7 +412,7 @@ func (c *commands) ReadAcquire(
 	ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.ReadAcquireSHA, scripts.ReadAcquireSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Lock, k.Timeout, k.Writer}, []string{a.Owner, millis(a.Lease), flag(a.Track)})
+		[]string{k.Lock, k.Timeout, k.Writer}, []string{a.Owner, millis(a.Lease), flag(a.Track), a.Entry})
 }
 
 // ReadEnter sends [scripts.ReadEnterSource].
@@ -434,7 +448,8 @@ func (c *commands) WriteAcquire(
 	ctx context.Context, k redisproto.WriteAcquireKeys, a redisproto.WriteAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.WriteAcquireSHA, scripts.WriteAcquireSource}, valkey.ValkeyResult.AsIntSlice,
-		[]string{k.Lock, k.Writer}, []string{a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track)})
+		[]string{k.Lock, k.Writer}, []string{a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track),
+			a.Entry})
 }
 
 // WriteRelease sends [scripts.WriteReleaseSource].
@@ -464,7 +479,7 @@ func (c *commands) RWWithdraw(
 	ctx context.Context, k redisproto.RwWithdrawKeys, a redisproto.RwWithdrawArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.RwWithdrawSHA, scripts.RwWithdrawSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Writer, k.Channel}, []string{a.Claimant, a.Publish})
+		[]string{k.Lock, k.Writer, k.Channel}, []string{a.Claimant, a.Publish})
 }
 
 // Enrol sends [scripts.EnrolSource].

@@ -204,7 +204,7 @@ func (s *CountingSemaphore) Acquire(ctx context.Context, n int, r engine.Request
 	if err != nil {
 		return r.Fail(err)
 	}
-	take := func() (engine.Answer, error) { return s.take(w.Context(), session, n) }
+	take := func() (engine.Answer, error) { return s.take(w, session, n) }
 	if r.Try {
 		return w.Answered(s.tryOnce(&r, take))
 	}
@@ -249,24 +249,30 @@ type taking struct {
 
 // take asks for n permits once, and settles what becomes of it.
 func (s *CountingSemaphore) take(
-	wait context.Context, session backend.CountingSemaphoreStore, n int,
+	w *engine.Waiting, session backend.CountingSemaphoreStore, n int,
 ) (engine.Answer, error) {
+	wait := w.Context()
 	q, t := s.Change(int64(n)), new(taking)
+	q.Enrolment = w.Enrolment()
 	s.Hold()
 	defer s.End()
 	err := s.Await(wait, func() error {
 		*t = s.send(session, q)
 		if !t.Granted && t.err == nil {
-			s.offer(session, t.Available)
+			s.offer(session, &t.TakeReply, q.Enrolment)
 		}
 		return nil
-	}, func() { s.undo(session, q, t) })
+	}, func() {
+		if s.undo(session, q, t); t.Enrolled {
+			w.Enrolled(q.Enrolment)
+		}
+	})
 	switch {
 	case err != nil:
 		return engine.Answer{}, err
 	case !t.Granted:
 		s.undo(session, q, t)
-		return engine.Answer{Left: -1, Failure: t.err}, nil
+		return engine.Answer{Left: -1, Failure: t.err, Enrolled: t.Enrolled, First: t.First}, nil
 	case wait.Err() != nil:
 		s.undo(session, q, t)
 		return engine.Answer{}, fail.Gone(wait)
@@ -274,18 +280,22 @@ func (s *CountingSemaphore) take(
 		s.giveBack(session, q)
 		return engine.Answer{Failure: fail.Closing}, nil
 	}
-	return engine.Answer{Got: true, More: t.Available > 0}, nil
+	return engine.Answer{Got: true, More: t.Available > 0, Enrolled: t.Enrolled}, nil
 }
 
 // offer takes what is free, which is not enough for the first waiter, for the first behind it that wants no more than
-// that, and goes on with what is left. Nothing is asked where there is no such waiter.
-func (s *CountingSemaphore) offer(session backend.CountingSemaphoreStore, free int64) {
-	for {
+// that, and goes on with what is left, in the name of the entry that the first waiter has in the store's queue. Nothing
+// is asked where there is no such waiter.
+func (s *CountingSemaphore) offer(
+	session backend.CountingSemaphoreStore, r *backend.TakeReply, entry backend.Enrolment,
+) {
+	for free := r.Available; ; {
 		w, ok := s.Taker(free)
 		if !ok {
 			return
 		}
 		q := s.Change(w.Wants)
+		q.Enrolment, q.Stays = entry, true
 		t := s.send(session, q)
 		if t.Granted && !s.Give(w, q) {
 			s.giveBack(session, q)
@@ -295,7 +305,7 @@ func (s *CountingSemaphore) offer(session backend.CountingSemaphoreStore, free i
 			s.undo(session, q, &t)
 			return
 		}
-		free = t.Available
+		free, r.QueueReply = t.Available, t.QueueReply
 	}
 }
 

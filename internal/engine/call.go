@@ -38,7 +38,9 @@ type callMarks struct {
 	relays    bool // it may be handed a record within the process, and its client may enrol
 	enrols    bool // a refusal leaves its client's entry in the store's queue
 	heard     bool // of a release, which served no entry
+	stays     bool // if it is granted, the entry stays for those behind it
 	entry     uint32
+	least     int64 // permits that the waiters want at the least
 }
 
 // begin sets a call up: ctx is the lease's parent, and the waiting ends with wait.
@@ -122,6 +124,14 @@ func (c *call) topic() backend.Topic {
 		return backend.Topic{Kind: backend.KindDelegated, Name: c.Name, Owner: c.delegation.Owner}
 	}
 	return topicOf(c.Family, c.Name)
+}
+
+// enrolment is what the call asks of the store's queue.
+func (c *call) enrolment() backend.Enrolment {
+	if !c.marks.enrols {
+		return backend.Enrolment{}
+	}
+	return backend.Enrolment{Entry: uint64(c.marks.entry), Stays: c.marks.stays, Least: c.marks.least}
 }
 
 // now is the time; without a look at the clock, if the call has not waited since it began.

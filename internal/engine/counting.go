@@ -155,6 +155,14 @@ func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.
 	return served, err
 }
 
+// Enrolment is what a question that is asked now asks of the store's queue.
+func (w *Waiting) Enrolment() backend.Enrolment { return w.call.enrolment() }
+
+// Enrolled notes that a question, whose caller has left, has put an entry into the store's queue.
+func (w *Waiting) Enrolled(q backend.Enrolment) {
+	w.call.engine.names.enrolledBehind(w.topic, uint32(q.Entry))
+}
+
 // Answered tells the observer what became of the call, and returns err.
 func (w *Waiting) Answered(err error) error {
 	c := w.call

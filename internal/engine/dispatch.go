@@ -55,6 +55,20 @@ func (s *store) renew(ctx context.Context, kinds []backend.Kind, in []backend.Re
 	}
 }
 
+// queues reports whether the store has a queue of the clients that wait for a topic of a kind.
+func (s *store) queues(k backend.Kind) bool {
+	return k == backend.KindLock && s.can.Queue != nil || s.enrols(k)
+}
+
+// enrols reports whether the store has a queue of the clients that wait for a topic of a kind, not that of plain locks.
+func (s *store) enrols(k backend.Kind) bool {
+	switch k {
+	case backend.KindWrite, backend.KindCountingSemaphore, backend.KindSemaphore:
+		return s.can.Enrolments != nil
+	}
+	return false
+}
+
 // reply is what a request that acquires came to: what all replies say, and what the replies of some kinds say besides.
 type reply struct {
 	backend.AcquireReply
@@ -64,9 +78,8 @@ type reply struct {
 	Claimed   bool          // by a waiting writer
 	Absent    bool          // the owner that was to be entered under
 	Young     bool          // the store
-	Enrolled  bool          // in the store's queue
-	First     bool          // there, as the first
 	Foreign   bool          // a client waits that does not enrol
+	backend.QueueReply
 }
 
 // replication is what is wanted of replicas.
@@ -85,22 +98,28 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 		x, err := s.can.Fair.Acquire(ctx, backend.FairRequest{AcquireRequest: q, Wait: c.place})
 		return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Joined: x.Joined}, err
 	case c.Family == backend.KindSemaphore:
-		x, err := s.can.Semaphores.Acquire(ctx, backend.PermitRequest{Name: q.Name, Owner: q.Owner, Lease: q.Lease})
-		return reply{AcquireReply: x.AcquireReply, Available: x.Available}, err
+		x, err := s.can.Semaphores.Acquire(ctx, backend.PermitRequest{
+			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Enrolment: c.enrolment(),
+		})
+		return reply{AcquireReply: x.AcquireReply, Available: x.Available, QueueReply: x.QueueReply}, err
 	case c.Family == backend.KindRead:
-		read := backend.ReadRequest{Name: q.Name, Owner: q.Owner, Lease: q.Lease, Replication: replicas}
+		read := backend.ReadRequest{
+			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Enrolment: c.enrolment(), Replication: replicas,
+		}
 		if c.outer != nil {
 			read.Under, read.UnderWriter = c.outer.Tenure.Owner, of(c.outer).family == backend.KindWrite
 		}
 		x, err := s.can.ReadWrite.AcquireRead(ctx, read)
-		return reply{AcquireReply: x.AcquireReply, Absent: x.Absent}, err
+		return reply{AcquireReply: x.AcquireReply, Absent: x.Absent, QueueReply: x.QueueReply}, err
 	case c.Family == backend.KindWrite:
-		write := backend.WriteRequest{Name: q.Name, Owner: q.Owner, Lease: q.Lease, Replication: replicas}
+		write := backend.WriteRequest{
+			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Enrolment: c.enrolment(), Replication: replicas,
+		}
 		if c.marks.claims {
 			write.Claim, write.Claimant = c.engine.Config.Watchdog, c.engine.Config.ID
 		}
 		x, err := s.can.ReadWrite.AcquireWrite(ctx, write)
-		return reply{AcquireReply: x.AcquireReply, Claimed: x.Claimed}, err
+		return reply{AcquireReply: x.AcquireReply, Claimed: x.Claimed, QueueReply: x.QueueReply}, err
 	case c.Age != nil:
 		x, err := s.can.Age.AcquireAged(ctx, backend.AgedRequest{AcquireRequest: q, Age: *c.Age})
 		return reply{AcquireReply: x.AcquireReply, Young: x.Young}, err
@@ -114,7 +133,10 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 func ofPlain(x backend.AcquireReply) reply { return reply{AcquireReply: x} }
 
 func ofEnrol(x backend.EnrolReply) reply {
-	return reply{AcquireReply: x.AcquireReply, Enrolled: x.Enrolled, First: x.First, Foreign: x.Foreign}
+	return reply{
+		AcquireReply: x.AcquireReply, Foreign: x.Foreign,
+		QueueReply: backend.QueueReply{Enrolled: x.Enrolled, First: x.First},
+	}
 }
 
 func ofEnter(x backend.EnterReply) reply {

@@ -161,21 +161,21 @@ func (h *handler) changed(n *name) {
 	if t := n.holder(); t != nil {
 		t.hinted()
 	}
-	if n.enrols() {
-		now := e.Now().Mono
-		if at := max(now+int64(hintDelay), n.hinted+int64(hintInterval)); !n.RechecksBefore(at) {
-			n.hinted = at
-			n.Recheck(at)
-		}
-		return
+	if !n.recheckIfEnrolled(e.Now().Mono) {
+		n.queue().Notify()
 	}
-	n.queue().Notify()
 }
 
-// enrols reports whether the first waiter is enrolled, or asks to be.
-func (n *name) enrols() bool {
-	w := n.first()
-	return w != nil && (n.enrolled || n.Asking() && w.call != nil && w.call.marks.enrols)
+// recheckIfEnrolled has the first waiter ask after a while, and reports whether it is enrolled, or asks to be.
+func (n *name) recheckIfEnrolled(now int64) bool {
+	if n.first() == nil || !n.enrolled && !(n.Asking() && n.enrols) {
+		return false
+	}
+	if at := max(now+int64(hintDelay), n.hinted+int64(hintInterval)); !n.RechecksBefore(at) {
+		n.hinted = at
+		n.Recheck(at)
+	}
+	return true
 }
 
 // changedRW is changed for a read-write lock, whose record changes as often as its readers renew.
@@ -188,7 +188,7 @@ func (h *handler) changedRW(n *name) {
 	for r := range n.Readers {
 		ofTenure(r).checkSoon(now)
 	}
-	if n.first() == nil || n.hint.Waits() {
+	if n.recheckIfEnrolled(now.Mono) || n.first() == nil || n.hint.Waits() {
 		return
 	}
 	ask := func(now clock.Instant) {

@@ -172,7 +172,11 @@ func (s *names) withdrawEntry(n *name) {
 func (s *names) leave(t backend.Topic, entry uint64) {
 	e := s.engine
 	until := e.Now().Mono + int64(retry.Patience)
-	e.renewer.repeat(t.Name, until, func() bool { return e.store.can.Queue.Leave(e.base, t.Name, entry) == nil }, nil)
+	leave := func() error { return e.store.can.Queue.Leave(e.base, t.Name, entry) }
+	if e.store.enrols(t.Kind) {
+		leave = func() error { return e.store.can.Enrolments.LeaveQueue(e.base, t, entry) }
+	}
+	e.renewer.repeat(t.Name, until, func() bool { return leave() == nil }, nil)
 }
 
 // enrolledBehind notes that a request, whose caller has left, has put an entry into the store's queue.

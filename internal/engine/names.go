@@ -43,6 +43,7 @@ type waiters struct {
 	localqueue.Queue
 	refused  bool   // the store has refused the first, so the client watches for releases
 	answered bool   // the store has said that it is held
+	enrols   bool   // the last question was to enrol
 	enrolled bool   // the store tells this client when it is its turn
 	foremost bool   // its entry is the first, so that a release that serves no entry makes it ask
 	heard    bool   // of such a release

@@ -195,11 +195,18 @@ func (w *wait) join() bool {
 func (w *wait) begins() {
 	e, n, handed := w.engine, w.name, w.waiter.handed
 	w.asks.handed, w.waiter.handed = handed, nil
-	w.marks.enrols = handed == nil && (w.marks.relays && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
+	w.marks.enrols = handed == nil && (w.queues() && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
+	n.enrols = w.marks.enrols
 	w.marks.entry, w.marks.heard, n.heard = n.entry, n.heard, false
+	w.marks.least, w.marks.stays = n.Least(), n.Len() > 1
 	w.retry, w.asking = n.Asks(), true
 	e.calls.running++
 	e.unlock()
+}
+
+// queues reports whether the call's client may enrol, once it is told of releases.
+func (w *wait) queues() bool {
+	return w.marks.relays || w.Polling == 0 && w.engine.store.enrols(w.topic.Kind)
 }
 
 // pollsInQueue reports whether the call polls, and so often that the lock can be reserved for it until it asks.
@@ -263,7 +270,7 @@ func (w *wait) got(a *Answer) {
 	n, retry := w.name, w.retry
 	n.failing = 0
 	if w.marks.enrols {
-		n.enrolled, n.foremost = false, false
+		n.enrolled, n.foremost = a.Enrolled, false
 	}
 	if retry != clock.Never && w.ttl > 0 { // what was got may be the first to end
 		retry = min(retry, w.engine.Now().Mono+int64(w.ttl+time.Millisecond))
@@ -271,6 +278,8 @@ func (w *wait) got(a *Answer) {
 	switch {
 	case n.Holder != nil: // which wakes the next
 	case a.More || !n.refused || retry == clock.Never:
+		n.Pass()
+	case w.marks.enrols && !n.enrolled: // the next asks for a place in the store's queue
 		n.Pass()
 	default:
 		n.RetryAt(retry)
@@ -314,7 +323,7 @@ func (w *wait) refused(a *Answer) {
 	n.enrolled = n.enrolled || a.Enrolled
 	n.foremost = n.foremost || a.First // it may have been told so before this answer came
 	look := left
-	if a.Enrolled {
+	if w.marks.enrols { // where the store had no room for the entry, nothing is told
 		look = w.engine.names.watches.recheckBy(left)
 	}
 	if a.Look > 0 {

@@ -9,8 +9,8 @@ import (
 	"github.com/mortise-go/mortise/internal/timerq"
 )
 
-// watchIdle is for how long a plain lock is watched though nothing waits: a waiter that comes soon after another need
-// not ask again once it is watched.
+// watchIdle is for how long a topic that has a queue is watched though nothing waits: a waiter that comes soon after
+// another need not ask again once it is watched.
 const watchIdle = time.Second
 
 // watches are the topics that the session was asked to watch.
@@ -70,7 +70,7 @@ func (s *watches) settled(t backend.Topic) bool {
 		return w != nil
 	case w == nil:
 		return true
-	case t.Kind != backend.KindLock || e.store.can.Queue == nil || e.calls.shut:
+	case !e.store.queues(t.Kind) || e.calls.shut:
 		e.renewer.timers.Remove(&w.idle)
 		return false
 	case !w.expiring:

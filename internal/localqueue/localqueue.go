@@ -32,8 +32,9 @@ type Queue struct {
 	ends int64
 	// sleeps is until when the first sleeps.
 	sleeps int64
-	// free is how many permits of a semaphore there were when the first was last refused.
-	free int64
+	// free is how many permits of a semaphore there were when the first was last refused, least what its waiters wanted
+	// at the least when it last asked.
+	free, least int64
 }
 
 // Ticket is a waiter's place.
@@ -71,8 +72,8 @@ func (q *Queue) Join(t *Ticket) {
 	} else {
 		t.prev, q.last.next, q.last = q.last, t, t
 	}
-	if t.Wants > 0 && t != q.first && t.Wants <= q.free {
-		q.Notify() // what is free is not enough for the first, but for this one
+	if t.Wants > 0 && t != q.first && (t.Wants <= q.free || t.Wants < q.least) {
+		q.Notify() // what is free is not enough for the first, but may be for this one
 	}
 }
 
@@ -233,6 +234,15 @@ func (q *Queue) Taker(free int64) *Ticket {
 		}
 	}
 	return nil
+}
+
+// Least is how many permits of a semaphore the waiters want at the least, as the first asks.
+func (q *Queue) Least() int64 {
+	q.least = q.first.Wants
+	for t := q.first; t != nil && q.least > 1; t = t.next {
+		q.least = min(q.least, t.Wants)
+	}
+	return q.least
 }
 
 // Budget is how many more times a record goes on within the process before others have their turn, and until when

@@ -153,6 +153,27 @@ func TestAWaiterForFewerPermitsMayOvertake(t *testing.T) {
 	}
 }
 
+func TestAWaiterForFewerPermitsThanWereAskedForAtTheLeastHasTheFirstAsk(t *testing.T) {
+	q := New(false)
+	var many, few, one Ticket
+	many.Wants, few.Wants, one.Wants = 5, 3, 1
+	q.Join(&many)
+	if q.Least() != 5 {
+		t.Error("the first wants five")
+	}
+	if q.Join(&few); q.Events() != 2 || q.Least() != 3 {
+		t.Error("the store is to hear of the waiter for three")
+	}
+	if q.Join(&one); q.Events() != 3 || q.Least() != 1 {
+		t.Error("the store is to hear of the waiter for one")
+	}
+	var other Ticket
+	other.Wants = 2
+	if q.Join(&other); q.Events() != 3 || q.Least() != 1 {
+		t.Error("a waiter that wants more than the least is news")
+	}
+}
+
 func TestAllThatWaitedByThenAreServed(t *testing.T) {
 	q := New(false)
 	var a, b, c Ticket

@@ -43,8 +43,8 @@ type Part struct {
 	Of string
 }
 
-// keepFor is for how long a call keeps the parts that it has while it waits for another, at first. Where the store is so
-// far away, or so busy, that no part is had in that time, the calls would go on taking parts from each other.
+// keepFor is for how long a call keeps the parts that it has while it waits for another, at first. Where the store is
+// so far away, or so busy, that no part is had in that time, the calls would go on taking parts from each other.
 const (
 	keepFor = 250 * time.Millisecond
 	keepMax = 16 * keepFor

@@ -2,7 +2,7 @@
 --
 -- After a release: has the queue served if the record is absent, or else tells all waiters.
 --! include queue_of lock=lock
-if redis.pcall('exists', queue) == 1 and redis.call('exists', lock) == 0 then
+if redis.call('exists', lock) == 0 and redis.pcall('exists', queue) == 1 then
   --! include serve_queue lock=lock queue=queue channel=channel asker='' heard=false freed=true served=served
 end
 if not served then

@@ -180,32 +180,3 @@ func TestArrowsAreARankOrder(t *testing.T) {
 		visit(dir)
 	}
 }
-
-func TestExceptionsOnlyShrink(t *testing.T) {
-	known := []finding{{"fields", "a.T", 20}}
-	for _, c := range []struct {
-		what string
-		now  []finding
-		want string // begins the complaint
-	}{
-		{"as known", []finding{{"fields", "a.T", 20}}, ""},
-		{"less than known", []finding{{"fields", "a.T", 17}}, ""},
-		{"more than known", []finding{{"fields", "a.T", 21}}, "fields: a.T is 21, at most 20; "},
-		{"another", []finding{{"fields", "a.T", 20}, {"fields", "a.U", 16}}, "fields: a.U is 16, at most 15; "},
-		{"gone", nil, "fields a.T: no longer a violation"},
-	} {
-		t.Run(c.what, func(t *testing.T) {
-			got := strings.Join(compare(c.now, known), "\n")
-			if !strings.HasPrefix(got, c.want) || (got == "") != (c.want == "") {
-				t.Errorf("complaints are %q, want %q", got, c.want)
-			}
-		})
-	}
-	back, err := parse(format([]finding{{"persons", "all", 6.61}, {"fields", "a.T", 20}}))
-	if err != nil || fmt.Sprint(back) != "[{fields a.T 20} {persons all 6.7}]" {
-		t.Errorf("exceptions read back are %v, %v", back, err)
-	}
-	if _, err := parse([]byte("fields a.T\n")); err == nil {
-		t.Error("a line without a measure is accepted")
-	}
-}

@@ -33,12 +33,13 @@ func runOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.
 
 // fair are the tests of fair locks that depend on how the store tells a waiter of its turn, but for
 // four of the port, whose subject is that it counts the clients it told: without sharded pub/sub no
-// node of a cluster can.
+// node of a cluster can. Those of semaphores and read-write locks that depend on it are there, too.
 var fair = regexp.MustCompile(
-	`^Port_(AFair(Lock|Try)|Leaving|OneWhoWas|APlace|Abandoning|AForced)|^Rule(04|08|12|14)_.*(Fair|First)`)
+	`^Port_Enrolment|^Port_(AFair(Lock|Try)|Leaving|OneWhoWas|APlace|Abandoning|AForced)|` +
+		`^Rule(04|08|12|14)_.*(Fair|First|Enrolment)`)
 
-// RunFairOnCluster runs the tests of fair locks on clusters of three masters: for backends whose pub/sub is not
-// sharded there.
+// RunFairOnCluster runs the tests of fair locks, and of other queues whose clients are told, on clusters of three
+// masters: for backends whose pub/sub is not sharded there.
 func RunFairOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.Backend) {
 	runOnCluster(t, open, fair)
 }

@@ -1,0 +1,204 @@
+package redisproto_test
+
+import (
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/check"
+)
+
+const (
+	wakeQueue = "mortise:1:wake:{n}"
+	wakeWants = wakeQueue + ":wants"
+)
+
+// shared is a kind whose clients queue there, and how a session takes it and releases it.
+type shared struct {
+	set  func(t *testing.T, s anykind.Store)
+	take func(t *testing.T, s anykind.Store, number int, r backend.Enrolment) (bool, backend.QueueReply)
+	free func(t *testing.T, s anykind.Store, number int)
+}
+
+func setPermits(k backend.Kind) func(t *testing.T, s anykind.Store) {
+	return func(t *testing.T, s anykind.Store) {
+		t.Helper()
+		r := backend.CountRequest{Topic: backend.Topic{Kind: k, Name: "n"}, ID: "set", N: 1}
+		check.Value(s.Capabilities().CountingSemaphores.SetCount(t.Context(), r)).In(t)
+	}
+}
+
+var sharedKinds = map[string]shared{
+	"write": {
+		set: func(*testing.T, anykind.Store) {},
+		take: func(t *testing.T, s anykind.Store, number int, r backend.Enrolment) (bool, backend.QueueReply) {
+			t.Helper()
+			x := check.Value(s.Capabilities().ReadWrite.AcquireWrite(t.Context(), backend.WriteRequest{
+				Name: "n", Owner: fmt.Sprint("w:", number), Lease: time.Minute, Enrolment: r})).In(t)
+			return x.Granted, x.QueueReply
+		},
+		free: func(t *testing.T, s anykind.Store, number int) {
+			t.Helper()
+			r := backend.ReleaseRequest{Name: "n", Owner: fmt.Sprint("w:", number)}
+			x := check.Value(s.Capabilities().ReadWrite.ReleaseWrite(t.Context(), r)).In(t)
+			check.ErrorIf(t, !x.Held, "the writer did not hold it")
+		},
+	},
+	"counting semaphore": {
+		set: setPermits(backend.KindCountingSemaphore),
+		take: func(t *testing.T, s anykind.Store, number int, r backend.Enrolment) (bool, backend.QueueReply) {
+			t.Helper()
+			x := check.Value(s.Capabilities().CountingSemaphores.TakeCount(t.Context(), backend.CountRequest{
+				Topic: backend.Topic{Kind: backend.KindCountingSemaphore, Name: "n"}, ID: fmt.Sprint("take", number), N: 1,
+				Enrolment: r})).In(t)
+			return x.Granted, x.QueueReply
+		},
+		free: func(t *testing.T, s anykind.Store, number int) {
+			t.Helper()
+			check.Value(s.Capabilities().CountingSemaphores.AddCount(t.Context(), backend.CountRequest{
+				Topic: backend.Topic{Kind: backend.KindCountingSemaphore, Name: "n"}, ID: fmt.Sprint("add", number), N: 1})).In(t)
+		},
+	},
+	"semaphore": {
+		set: setPermits(backend.KindSemaphore),
+		take: func(t *testing.T, s anykind.Store, number int, r backend.Enrolment) (bool, backend.QueueReply) {
+			t.Helper()
+			x := check.Value(s.Capabilities().Semaphores.Acquire(t.Context(), backend.PermitRequest{
+				Name: "n", Owner: fmt.Sprintf("%032x", number), Lease: time.Minute, Enrolment: r})).In(t)
+			return x.Granted, x.QueueReply
+		},
+		free: func(t *testing.T, s anykind.Store, number int) {
+			t.Helper()
+			r := backend.ReleaseRequest{Name: "n", Owner: fmt.Sprintf("%032x", number)}
+			x := check.Value(s.Capabilities().Semaphores.Release(t.Context(), r)).In(t)
+			check.ErrorIf(t, !x.Held, "the permit was not out")
+		},
+	},
+}
+
+// What another writes into a queue delays, and does no more: no release fails, nothing is granted twice, and
+// the next ask of a second later is served.
+func TestAQueueThatAnotherWroteToDelaysOnly(t *testing.T) {
+	soon := func(d time.Duration) string { return strconv.FormatInt(-time.Now().Add(d).UnixMilli(), 10) }
+	writes := map[string]func() [][]string{
+		"a string": func() [][]string { return [][]string{{"SET", wakeQueue, "x"}, {"SET", wakeWants, "x"}} },
+		"a list":   func() [][]string { return [][]string{{"RPUSH", wakeQueue, "x"}, {"RPUSH", wakeWants, "x"}} },
+		"members": func() [][]string {
+			return [][]string{{"ZADD", wakeQueue, "0", "", "1", ":", "2", "n", "3", "s\x00:"}}
+		},
+		"scores": func() [][]string {
+			return [][]string{{"ZADD", wakeQueue, "-inf", "p:1", "+inf", "p:2", "-1", "p:3"}}
+		},
+		"what is kept":      func() [][]string { return [][]string{{"ZADD", wakeQueue, soon(time.Second / 2), "p:1"}} },
+		"what is kept long": func() [][]string { return [][]string{{"ZADD", wakeQueue, soon(time.Hour), "p:1"}} },
+		"wants": func() [][]string {
+			return [][]string{{"ZADD", wakeQueue, "1", "p:1", "2", "p:2", soon(time.Second / 2), "p:3"},
+				{"HSET", wakeWants, "p:1", "nan", "p:2", "-inf", "p:3", "inf"}}
+		},
+	}
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears) {
+		number := 0
+		for kind, k := range sharedKinds {
+			for what, commands := range writes {
+				t.Run(kind+"/"+what, func(t *testing.T) {
+					do(t, srv, "FLUSHALL")
+					k.set(t, s)
+					gets := func() int {
+						t.Helper()
+						for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+							number++
+							got, _ := k.take(t, s, number, backend.Enrolment{Entry: 1})
+							check.FatalIf(t, !got && time.Now().After(end), "it is free, and refused")
+							if got {
+								return number
+							}
+						}
+					}
+					holder := gets()
+					for _, c := range commands() {
+						do(t, srv, c...)
+					}
+					number++
+					got, _ := k.take(t, s, number, backend.Enrolment{Entry: 1})
+					check.ErrorIf(t, got, "two hold it")
+					k.free(t, s, holder)
+					holder = gets()
+					number++
+					got, _ = k.take(t, s, number, backend.Enrolment{})
+					check.ErrorIf(t, got, "two hold it")
+					k.free(t, s, holder)
+				})
+			}
+		}
+	})
+}
+
+// A queue of very many entries without subscribers: a script tells a bounded number of them.
+func TestAScriptTellsABoundedNumberOfEntries(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears) {
+		const dead, most = 5000, 64 * 6
+		for kind, k := range sharedKinds {
+			for _, score := range []string{"1", "-1"} {
+				do(t, srv, "FLUSHALL")
+				k.set(t, s)
+				k.take(t, s, 1, backend.Enrolment{})
+				entries := []string{"ZADD", wakeQueue}
+				for i := range dead {
+					entries = append(entries, score, fmt.Sprintf("pdead%d:1", i))
+				}
+				do(t, srv, entries...)
+				do(t, srv, "CONFIG", "RESETSTAT")
+				k.free(t, s, 1)
+				n := 0
+				for _, command := range []string{"publish", "zrem", "zadd", "hget", "zrangebyscore"} {
+					n += ran(t, srv, command)
+				}
+				check.ErrorIf(t, n > most, "%s: a release made %d calls for %d entries, want at most %d", kind, n, dead, most)
+				left := do(t, srv, "ZCARD", wakeQueue).(int64)
+				check.ErrorIf(t, left < dead-64*2, "%s: a release removed %d entries", kind, dead-left)
+			}
+		}
+	})
+}
+
+// A user without permissions for the queue, or a server that takes no writes, gives no entry a place; releases
+// are told to all.
+func TestAUserWithoutPermissionsForTheQueueIsToldOfEachRelease(t *testing.T) {
+	srv := redistest.Start(t)
+	for what, rules := range map[string][]string{
+		"key":  {"resetkeys", "~n", "~{n}*", "~mortise:1:once:*", "~mortise:1:writer:*", "~redisson_*"},
+		"time": {"~*", "-time"}, "zadd": {"~*", "-zadd"},
+	} {
+		for kind, k := range sharedKinds {
+			if kind == "semaphore" && what != "key" {
+				continue // its permits are a zset, and end by the server's clock
+			}
+			t.Run(what+"/"+kind, func(t *testing.T) {
+				do(t, srv, "FLUSHALL")
+				do(t, srv, append([]string{"ACL", "SETUSER", "some", "reset", "on", ">secret", "+@all", "&*"}, rules...)...)
+				s, e := session(t, adapters["go-redis"](t, srv.Addr(), login{"some", "secret"}))
+				topic := backend.Topic{Kind: backend.KindCountingSemaphore, Name: "n"}
+				switch kind {
+				case "write":
+					topic.Kind = backend.KindWrite
+				case "semaphore":
+					topic.Kind = backend.KindSemaphore
+				}
+				k.set(t, s)
+				k.take(t, s, 1, backend.Enrolment{})
+				s.Subscribe(topic)
+				e.await(t, "watching n", 1)
+				got, q := k.take(t, s, 2, backend.Enrolment{Entry: 1})
+				check.ErrorIf(t, got || q.Enrolled, "%v, %+v; want it refused, without a place", got, q)
+				k.free(t, s, 1)
+				e.await(t, "released n", 1)
+				got, _ = k.take(t, s, 3, backend.Enrolment{Entry: 1})
+				check.ErrorIf(t, !got, "it is free, and refused")
+			})
+		}
+	}
+}

@@ -1,0 +1,11 @@
+--! fragment kept_side entry side kept
+--
+-- Reports whether a side of a read-write lock is kept for clients that were told to ask, other than that of an entry:
+-- the reading side for a writer, the writing side for any.
+--! include told_entries
+for i = 1, #told do
+  if told[i] ~= entry and (side == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+    kept = true
+    break
+  end
+end

@@ -1,0 +1,52 @@
+--! fragment take_turns queue round channel asker heard freed served
+--
+-- In serve_queue: has foreign clients and entries take turns. In a turn of the foreign clients there are as many windows
+-- as they are, eight at the most: the record stays absent for some time, in which no entry is served. A window that none
+-- of them uses makes the next one longer, and after three there is none for a while. Then it is the turn of the
+-- entries, each of which is served as often as a foreign client was, as far as that was seen: once at least, and eight
+-- times at the most.
+--! include clock now=now
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
+local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 or pause > now + 4000 then -- written by another
+  window, pause = 0, 0
+end
+if window > now and not heard then
+  served = true
+  if freed and first ~= 'n' then -- it may have come while the record was held, and have been told of nothing
+    tell(first, 'n' .. math.ceil(window - now) .. ':')
+  end
+elseif tenures > 0 or foreign > 0 then
+  if heard then
+    length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+  elseif window > 0 then
+    length, misses = math.min(2 * length, 200), misses + 1
+  end
+  if misses >= 3 then
+    misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+  end
+  local entries = #redis.pcall('zrange', queue, 0, 7)
+  window, releases = 0, releases + (freed and 1 or 0)
+  if freed and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+    due, tenures = math.min(foreign, 8), 1
+  end
+  if due > 0 and foreign > 0 then
+    due, window, served = due - 1, now + length, true
+    -- 0 to Redisson, and a release to mortise of before, which wake; mortise does not.
+    redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
+    if fair then
+      redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
+    end
+    if first ~= asker then
+      tell(first, 'n' .. length .. ':')
+    end
+  elseif tenures > 0 then
+    owed = math.min(tenures / math.max(foreign, 1), 8) * entries
+    tenures, releases = 0, 0
+  end
+  redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+    'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
+  redis.pcall('pexpire', round, 60000)
+end

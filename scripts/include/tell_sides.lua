@@ -1,0 +1,28 @@
+--! fragment tell_sides reading served
+--
+-- Tells the first clients in the queue of a read-write lock that no writer holds, those that can be served: if the first
+-- that is reached reads, all that read; else that one. reading tells that readers hold it. Where a
+-- writer's claim keeps readers out, the first that writes is told. The first that is not told asks when those that were
+-- have had their time; or, where readers were told, the first that writes soon, to claim.
+--! include waiting_entries
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+  claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side, second = reading and 'r' or claimed and 'w', nil
+for i = 1, reading and claimed and 0 or #line do
+  local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+  if (side or wants) == wants and not (served and wants == 'w') then
+    --! include tell_entry entry=line[i] told=told
+  elseif not second then
+    second = line[i]
+  end
+  if told then
+    side, served = wants, true
+  end
+end
+if served and second then
+  local after = side == 'r' and 20 or 1000
+  --! include tell_second entry=second after=after
+end

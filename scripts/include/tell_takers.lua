@@ -1,0 +1,20 @@
+--! fragment tell_takers free asker served
+--
+-- Tells the first clients in the queue that want no more permits than are free, in the order in which they came, until
+-- none is free; not the asker's. The first that is not told asks when those that were have had their time.
+--! include waiting_entries
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+  local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+  if wants <= left and line[i] ~= asker then
+    --! include tell_entry entry=line[i] told=told
+  end
+  if told then
+    left, served = left - wants, true
+  elseif wants > left then
+    second = second or line[i]
+  end
+end
+if served and second then
+  --! include tell_second entry=second after='1000'
+end

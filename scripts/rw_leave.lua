@@ -1,0 +1,15 @@
+--! script rw_leave
+--! key 1 lock  hash
+--! arg 1 entry string
+--! reply int   1 the entry was in the queue; 0 it was not
+--
+-- Takes an entry, whose client has no waiters any more, out of the queue of a read-write lock. If it had been told to
+-- ask, the next are told.
+--! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
+local was, served = nil, false
+--! include leave_wake_queue entry=ARGV[1] stays=false was=was
+local mode = redis.pcall('hget', KEYS[1], 'mode')
+if was and was < 0 and (not mode or mode == 'read') then
+  --! include tell_sides reading=mode served=served
+end
+return was and 1 or 0

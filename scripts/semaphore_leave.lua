@@ -1,0 +1,17 @@
+--! script semaphore_leave
+--! key 1 semaphore string
+--! arg 1 entry     string
+--! reply int       1 the entry was in the queue; 0 it was not
+--
+-- Takes an entry, whose client has no waiters any more, out of the queue of a semaphore, of permits that expire too.
+-- Permits that were kept for it are the next clients'.
+--! include wake_queue name=KEYS[1] prefix='redisson_sc:'
+local was, kept, served = nil, 0, false
+--! include leave_wake_queue entry=ARGV[1] stays=false was=was
+local free = tonumber(redis.pcall('get', KEYS[1])) or 0
+if was and was < 0 and free > 0 then
+  --! include kept_permits entry='' kept=kept
+  free = free - kept
+  --! include tell_takers free=free asker='' served=served
+end
+return was and 1 or 0

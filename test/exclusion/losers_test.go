@@ -1,0 +1,92 @@
+package exclusion
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/test/internal/harness"
+)
+
+// beside has one client keep eight goroutines busy with each of two names, and lets another client lock some, again and
+// again. It returns the turns of the busy ones and the waits of the other, in microseconds.
+func beside(t *testing.T, addr string, lock func(ctx context.Context, c *mortise.Client) (*mortise.Lease, error)) (
+	turns int64, waits []int) {
+	client := func() *mortise.Client {
+		rdb := redis.NewClient(&redis.Options{Addr: addr})
+		t.Cleanup(func() { rdb.Close() })
+		c := harness.Must(mortise.New(redisgo.New(rdb)))(t)
+		t.Cleanup(func() { c.Shutdown(context.Background()) })
+		return c
+	}
+	busy, other := client(), client()
+	ctx, cancel := context.WithTimeout(t.Context(), max(*fairFor, 2*time.Second))
+	defer cancel()
+	var done atomic.Int64
+	var all sync.WaitGroup
+	for _, name := range []string{"n", "m"} {
+		for range 8 {
+			all.Go(func() {
+				for ctx.Err() == nil {
+					l, err := busy.Lock(ctx, name)
+					if err != nil {
+						return
+					}
+					time.Sleep(time.Millisecond)
+					harness.Check(t, l.Unlock(context.Background()))
+					done.Add(1)
+				}
+			})
+		}
+	}
+	if lock != nil {
+		for ctx.Err() == nil {
+			began := time.Now()
+			l, err := lock(ctx, other)
+			waits = append(waits, int(time.Since(began).Microseconds()))
+			if err != nil {
+				break
+			}
+			time.Sleep(time.Millisecond)
+			harness.Check(t, l.Unlock(context.Background()))
+		}
+	}
+	all.Wait()
+	return done.Load(), waits
+}
+
+// Beside a client with eight goroutines a name, a waiter of another client has its turns: a plain one, one that polls,
+// and a LockAll of both names. What that costs the busy client is in the log; times are asserted with -fairness.time.
+func TestABusyClientLeavesTurnsToOthers(t *testing.T) {
+	addr := redistest.Start(t).Addr()
+	alone, _ := beside(t, addr, nil)
+	for what, lock := range map[string]func(ctx context.Context, c *mortise.Client) (*mortise.Lease, error){
+		"a plain waiter": func(ctx context.Context, c *mortise.Client) (*mortise.Lease, error) { return c.Lock(ctx, "n") },
+		"Polling(5ms)": func(ctx context.Context, c *mortise.Client) (*mortise.Lease, error) {
+			return harness.Must(c.Locker(mortise.Polling(5*time.Millisecond)))(t).Lock(ctx, "n")
+		},
+		"LockAll of both": func(ctx context.Context, c *mortise.Client) (*mortise.Lease, error) {
+			return c.LockAll(ctx, "n", "m")
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			turns, waits := beside(t, addr, lock)
+			harness.FatalIf(t, len(waits) < 10, "it had %d turns", len(waits))
+			p99 := time.Duration(harness.Quantile(waits, 0.99)) * time.Microsecond
+			share := float64(turns) / float64(alone)
+			t.Logf("%d turns of its own, p99 of its waits %v; the busy client has %.2f of its turns without it",
+				len(waits), p99, share)
+			asserted := *fairFor >= 2*time.Second
+			harness.ErrorIf(t, asserted && p99 > 250*time.Millisecond, "the p99 of its waits is %v, want 250ms at the most", p99)
+			harness.ErrorIf(t, asserted && share < 0.8 && what != "LockAll of both",
+				"the busy client has %.2f of its turns without it, want 0.8 at least", share)
+		})
+	}
+}

@@ -1,0 +1,142 @@
+package faults_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
+)
+
+var handoffsTime = flag.Duration("handoffs", 300*time.Millisecond, "for how long each row of TestHandoffs runs")
+
+// sharing is a lock of a kind that clients of one waiter each take in turn.
+type sharing struct {
+	name string
+	// set prepares the lock.
+	set func(t *testing.T, c *mortise.Client)
+	// take takes it for the client of that number.
+	take func(ctx context.Context, c *mortise.Client, number int) (release func() error, err error)
+}
+
+func leased(l *mortise.Lease, err error) (func() error, error) {
+	return func() error { return l.Unlock(context.Background()) }, err
+}
+
+func counts(permits int) sharing {
+	return sharing{
+		name: fmt.Sprintf("counting semaphore of %d", permits),
+		set: func(t *testing.T, c *mortise.Client) {
+			_, err := c.CountingSemaphore("n").TrySetPermits(t.Context(), permits)
+			harness.OK(t, err)
+		},
+		take: func(ctx context.Context, c *mortise.Client, _ int) (func() error, error) {
+			s := c.CountingSemaphore("n")
+			return func() error { return s.Release(context.Background(), 1) }, s.Acquire(ctx, 1)
+		},
+	}
+}
+
+func permitsOf(permits int) sharing {
+	return sharing{
+		name: fmt.Sprintf("semaphore of %d", permits),
+		set: func(t *testing.T, c *mortise.Client) {
+			_, err := c.Semaphore("n").TrySetPermits(t.Context(), permits)
+			harness.OK(t, err)
+		},
+		take: func(ctx context.Context, c *mortise.Client, _ int) (func() error, error) {
+			p, err := c.Semaphore("n").Acquire(ctx)
+			return func() error { return p.Release(context.Background()) }, err
+		},
+	}
+}
+
+var sharings = []sharing{
+	{name: "write", take: func(ctx context.Context, c *mortise.Client, _ int) (func() error, error) {
+		return leased(c.RW().Write.Lock(ctx, "n"))
+	}},
+	{name: "read and write", take: func(ctx context.Context, c *mortise.Client, number int) (func() error, error) {
+		if number%2 == 0 {
+			return leased(c.RW().Read.Lock(ctx, "n"))
+		}
+		return leased(c.RW().Write.Lock(ctx, "n"))
+	}},
+	counts(1), counts(3), permitsOf(1), permitsOf(3),
+}
+
+// consul #7523 again, with a client for each waiter: a release is told to those that can be served.
+func TestConsul7523_CommandsOfAHandoffAreBoundedWhateverTheNumberOfClients(t *testing.T) {
+	each(t, func(t *testing.T, s stack) {
+		for _, x := range sharings {
+			for _, clients := range []int{2, 4, 8, 16} {
+				t.Run(fmt.Sprintf("%s/%d", x.name, clients), func(t *testing.T) { handoffs(t, s, x, clients) })
+			}
+		}
+	})
+}
+
+func handoffs(t *testing.T, s stack, x sharing, clients int) {
+	srv := redistest.Start(t)
+	all := make([]*mortise.Client, clients)
+	for i := range all {
+		all[i] = s.client(t, srv.Addr(), config{})
+	}
+	if x.set != nil {
+		x.set(t, all[0])
+	}
+	var (
+		wg      sync.WaitGroup
+		mu      sync.Mutex
+		grants  = make([]int, clients)
+		longest time.Duration
+	)
+	run := func(d time.Duration) (commands int64, took time.Duration) {
+		clear(grants)
+		longest = 0
+		before := srv.Calls("eval", "evalsha", "subscribe", "unsubscribe")
+		begun := time.Now()
+		for i, c := range all {
+			wg.Go(func() {
+				for time.Since(begun) < d {
+					asked := time.Now()
+					release, err := x.take(within(t, patience), c, i)
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					waited := time.Since(asked)
+					time.Sleep(time.Millisecond)
+					if err := release(); err != nil {
+						t.Error(err)
+					}
+					mu.Lock()
+					grants[i]++
+					longest = max(longest, waited)
+					mu.Unlock()
+				}
+			})
+		}
+		wg.Wait()
+		return srv.Calls("eval", "evalsha", "subscribe", "unsubscribe") - before, time.Since(begun)
+	}
+	run(50 * time.Millisecond) // connections, scripts
+	commands, took := run(*handoffsTime)
+	sum, squares := 0, 0
+	for _, n := range grants {
+		sum += n
+		squares += n * n
+	}
+	jain := float64(sum*sum) / float64(clients*squares)
+	each := float64(commands) / float64(sum)
+	harness.ErrorIf(t, each > 4, "%.2f commands a handoff, want 4 at most", each)
+	harness.ErrorIf(t, jain < 0.8, "Jain's index is %.2f: %v", jain, grants)
+	t.Logf("%-22s %2d clients: %5.2f commands a handoff, %5.0f handoffs/s, longest wait %4d ms, Jain %.2f, least %d",
+		x.name, clients, each, float64(sum)/took.Seconds(), longest.Milliseconds(), jain,
+		slices.Min(grants))
+}
