@@ -59,6 +59,7 @@ conformance: deps ## the conformance suites alone, of all adapters, on those ser
 .PHONY: exclusion
 exclusion: deps ## processes that fight for a lock of each kind, exclusion counted outside Redis
 	cd test/exclusion && go test -count=1 -v -timeout 15m -fleet.time=5s ./...
+	cd test/faults && go test -count=1 -v -timeout 15m -run 'Silence|ACancelledWaiter|ManyNames|Reconnect' -parallel 4 -faults.timed .
 
 # The last revision with the wire of before: make older OLDER=<revision>
 OLDER ?=

@@ -26,19 +26,51 @@ func waitsFor(t *testing.T, s *memory.Store, holder *Client, b *spy, names int) 
 // A client that waits for many names asks for them, though nothing happens, a hundred times a second at the most; one
 // that waits for few asks every five seconds for each.
 func TestAClientThatWaitsForManyNamesAsksRarely(t *testing.T) {
-	for names, most := range map[int]int{1: 16, 10: 160, 10_000: 6000} {
+	const minutes = 5
+	for names, most := range map[int]int{1: 16 * minutes, 10: 160 * minutes, 10_000: 6000 * minutes} {
 		t.Run(fmt.Sprint(names, " names"), func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				b := spyOn(s, "Queue", nil)
 				waitsFor(t, s, open(), b, names)
 				b.take("Acquire")
-				time.Sleep(time.Minute)
+				time.Sleep(minutes * time.Minute)
 				if n := b.take("Acquire"); n > most || n < most/3 {
-					t.Errorf("%d asks in a minute, want %d to %d", n, most/3, most)
+					t.Errorf("%d asks in %d minutes, want %d to %d", n, minutes, most/3, most)
 				}
 			})
 		})
 	}
+}
+
+// Its waiters, which have all asked within a few seconds, do not do so again together.
+func TestAClientThatWaitsForManyNamesAsksRarelyAfterAnInterruptionToo(t *testing.T) {
+	const names, window = 10_000, 5 * time.Second
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := spyOn(s, "Queue", nil)
+		var handler backend.Handler
+		b.listen = func(h backend.Handler) backend.Handler {
+			handler = h
+			return h
+		}
+		waitsFor(t, s, open(WithWatchdogTimeout(time.Hour)), b, names)
+		for i := range names {
+			handler.Watching(backend.Topic{Name: fmt.Sprint("n", i)})
+		}
+		time.Sleep(2 * window)
+		b.take("Acquire")
+		all := 0
+		for at := window; at <= 6*time.Minute; at += window {
+			time.Sleep(window)
+			n := b.take("Acquire")
+			all += n
+			if n > 110*int(window/time.Second) {
+				t.Errorf("%d asks within %v, %v after the interruption; want a hundred a second at most", n, window, at)
+			}
+		}
+		if all < names {
+			t.Errorf("%d asks in six minutes, want each to have asked", all)
+		}
+	})
 }
 
 // After an interruption of the messages the waiters of a client ask again, each some time within half a second.

@@ -84,7 +84,11 @@ else
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
 local foreign, fair = 0
-if not reserved or redis.pcall('exists', round) ~= 0 then -- the release has counted them
+local turns = redis.pcall('exists', round) ~= 0
+if turns then
+  redis.pcall('hdel', round, 'lapsed')
+end
+if turns or not reserved then -- otherwise the release has counted them just now
   --! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair
   --! include windows_pause round=round foreign=foreign
 end

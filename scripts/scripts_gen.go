@@ -81,9 +81,9 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -147,7 +147,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -162,13 +177,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -197,7 +216,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "5fe44f9c2fda594645a05d3b12e8ff094d7b0ce2"
+const AcquireSHA = "0f723c74290cf3193d7cb6bb2325d5e27c2724c3"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -233,9 +252,9 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -299,7 +318,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -314,13 +348,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -379,7 +417,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "66d535212788e8518632c061928847f9e4871919"
+const AcquireAllSHA = "8b53822b96ac0b6cd2e80fd95446ffe82bf3c04f"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -410,9 +448,9 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -476,7 +514,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -491,13 +544,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -532,7 +589,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "dc95601d3b6b08ca96359515026528a7dc424bdb"
+const AcquireFencedSHA = "0466d5c36c1bd5e47188b9ee27e858f08028eaac"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -584,9 +641,9 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -650,7 +707,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -665,13 +737,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -698,7 +774,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "568340b2ebb31f00a6bdd29134c52d84f84c05f5"
+const AgedAcquireSHA = "8b46e91ee9410f9efcc60d162244011240c843de"
 
 // CountSource is count.lua.
 //
@@ -908,9 +984,9 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -974,7 +1050,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -989,13 +1080,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -1018,7 +1113,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "a6d524f6cb4534248e672c664c23a9d6aa7c75b0"
+const DelegateReleaseSHA = "72699e4370f01aabb3ae7872e553bc7552b11e19"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1090,9 +1185,9 @@ end
 local two = redis.pcall('zrange', KEYS[2], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = KEYS[2] .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -1156,7 +1251,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = false and 0 or kept.lapsed or 0
+if not false and not served and two[1] and first ~= ARGV[5] then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', KEYS[2], 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -1171,13 +1281,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[2], -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -1254,7 +1368,11 @@ if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
 local foreign, fair = 0
-if not reserved or redis.pcall('exists', round) ~= 0 then
+local turns = redis.pcall('exists', round) ~= 0
+if turns then
+redis.pcall('hdel', round, 'lapsed')
+end
+if turns or not reserved then
 if string.sub(ARGV[5], 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise')
@@ -1273,7 +1391,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "9c8911ccd1eccafa5fbb9b8fe474a9f242869bc7"
+const EnrolSHA = "6acce6580e4b0feb045bf72387c27f89716add7f"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1659,9 +1777,9 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -1725,7 +1843,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -1740,13 +1873,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -1761,7 +1898,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "6b03a63b53ca8695504e934a5ae42448630442e3"
+const FairLeaveSHA = "a4067dadc6472601d2d715089fe6e0709f953aee"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1857,9 +1994,9 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -1923,7 +2060,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -1938,13 +2090,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -1959,7 +2115,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "2115edb1b449e5792aac2069cf5057e7667c210e"
+const FairReleaseSHA = "9a104eb9eb1b196aa815c381923fce02e6427f60"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -1994,9 +2150,9 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -2060,7 +2216,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -2075,13 +2246,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -2101,7 +2276,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "e259d7e3cd99b50e2a29ced082a80eb359721863"
+const ForceReleaseSHA = "b84ed3cb44351cb0a4517af51992ac8b8a18a056"
 
 // InspectSource is inspect.lua.
 //
@@ -2298,9 +2473,9 @@ end
 local two = redis.pcall('zrange', KEYS[3], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = KEYS[3] .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -2329,7 +2504,7 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if false and first ~= 'n' then
+if reserved and first ~= 'n' then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif tenures > 0 or foreign > 0 then
@@ -2342,8 +2517,8 @@ if misses >= 3 then
 misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+window, releases = 0, releases + (reserved and 1 or 0)
+if reserved and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2364,7 +2539,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = reserved and 0 or kept.lapsed or 0
+if not reserved and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', KEYS[3], 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -2379,13 +2569,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -2404,7 +2598,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "f1eb2230b4b9742f68f14c90362c1671845d3a3f"
+const LeaveQueueSHA = "654af8e9557b705f7c138a306272eb7c1dde6e12"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -3206,9 +3400,9 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -3272,7 +3466,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -3287,13 +3496,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -3314,7 +3527,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "d7425731bb0668710a1aa57e4c11517c7a874b00"
+const ReleaseSHA = "b2ce38ccfe0bb68b1a313bf3966c30e9687b8bc9"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -3354,9 +3567,9 @@ end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -3420,7 +3633,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -3435,13 +3663,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -3457,7 +3689,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "eb99e48bd027e1cb083c13e26d2acc2e103ac1cc"
+const ReleaseAllSHA = "c2c197f89a6088a3cfbf63c0b5e08a6ca4daeb61"
 
 // RenewSource is renew.lua.
 //
@@ -4316,9 +4548,9 @@ end
 local two = redis.pcall('zrange', KEYS[3], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local round = KEYS[3] .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed'}
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
-if fields[1] then
+if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + time[2] / 1000
 for i = 1, #names do
@@ -4382,7 +4614,22 @@ redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses,
 redis.pcall('pexpire', round, 60000)
 end
 end
-for i = 1, served and 0 or 16 do
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', KEYS[3], 0)
+redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
 if not two[1] then
 break
 end
@@ -4397,13 +4644,17 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 16 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
 served = true
 end
 if two[2] then
 tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
 end
 break
 end
@@ -4436,7 +4687,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "25e2d8afff54abbd069e8257599770c95ca2b175"
+const ServeSHA = "cdceccd3cb14b4e37b0df895eefb8b1a188a2263"
 
 // WriteAcquireSource is write_acquire.lua.
 //

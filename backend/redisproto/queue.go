@@ -214,8 +214,8 @@ func (s queue) listens(t backend.Topic) bool {
 }
 
 // turn hands on what was published on the client's own channel: "r" and an entry that the lock is reserved
-// for, or "n", a time in ms, a colon and the entry that is the first in the queue now. A message of another
-// form asks for a look.
+// for; "n", a time in ms, a colon and the entry that is the first in the queue now; "l" and the entry that is the last,
+// where the lock is reserved for one that may be dead. A message of another form is ignored.
 func (s queue) turn(t backend.Topic, payload string) {
 	h, is := s.handler.(backend.QueueHandler)
 	own := t.Owner != allChannel
@@ -241,5 +241,7 @@ func (s queue) turn(t backend.Topic, payload string) {
 		h.First(t, entry, after)
 	case kind == 'r':
 		h.Reserved(t, entry)
+	case kind == 'l':
+		s.handler.Released(t)
 	}
 }

@@ -361,7 +361,7 @@ func TestEachReleaseServesTheQueue(t *testing.T) {
 	})
 }
 
-// An entry whose client is gone is passed over in the release that finds it so. Of many, sixteen go; for the last of
+// An entry whose client is gone is passed over in the release that finds it so. Of many, 256 go; for the last of
 // these the lock is reserved, as if it lived.
 func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
@@ -372,7 +372,7 @@ func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 				do(t, srv, "ZADD", queueOf("n"), strconv.Itoa(i), fmt.Sprintf("pdead%d:1", i))
 			}
 		}
-		for _, n := range []int{1, 2, 15} {
+		for _, n := range []int{1, 2, 20, 255} {
 			w.enters(t, uint64(n))
 			dead(n)
 			h.frees(t)
@@ -382,14 +382,72 @@ func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 			w.frees(t)
 			h.takes(t)
 		}
-		w.enters(t, 20)
-		dead(20)
+		w.enters(t, 300)
+		dead(260)
 		h.frees(t)
 		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 5)
-		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved:pdead15:1=-")
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved:pdead255:1=-")
 		do(t, srv, "PEXPIRE", "n", "1")
-		w.gets(t, 20)
+		w.gets(t, 300)
 		check.Equal(t, "%d entries are left", do(t, srv, "EXISTS", queueOf("n")).(int64), 0)
+	})
+}
+
+// lapse ends the reservation of n, has an entry ask, and reports whether it was granted.
+func (w *waiter) lapse(t *testing.T, srv *redistest.Server, entry uint64) bool {
+	t.Helper()
+	do(t, srv, "HDEL", "n", do(t, srv, "HKEYS", "n").([]any)[0].(string))
+	return w.enrol(t, entry).Granted
+}
+
+// Clients that have stopped are told of their reservations, and do not claim them. Three in a row run out; then the
+// queue is removed, an ask is granted, and the other clients are told, which come again. A claim begins anew.
+func TestAfterThreeReservationsThatRanOutTheNextAskIsGranted(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		const stopped = 5
+		last, other := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
+		last.fenced, other.fenced = fenced, fenced
+		waits(t, b, "n", "s:1").enters(t, 100)
+		tag := tagOf(t, srv, "n")
+		fill := func() {
+			t.Helper()
+			for i := range stopped {
+				do(t, srv, "ZADD", queueOf("n"), strconv.Itoa(i), fmt.Sprintf("p%s:%d", tag, i))
+			}
+			last.enters(t, 1)
+			other.enters(t, 2)
+		}
+		fill()
+		h.frees(t)
+		for n := range 2 {
+			check.FatalIf(t, last.lapse(t, srv, 1), "granted after %d reservations", n+1)
+		}
+		check.FatalIf(t, !last.lapse(t, srv, 1), "not granted after three reservations")
+		other.await(t, "released n", 1)
+		check.Equal(t, "%d entries are left", do(t, srv, "EXISTS", queueOf("n")).(int64), 0)
+		other.enters(t, 2)
+		last.frees(t)
+		other.await(t, "reserved n 2", 1)
+		check.FatalIf(t, !other.enrol(t, 2).Granted, "the claim was refused")
+
+		// A claim between, and one by a client that does not wait.
+		do(t, srv, "DEL", "n")
+		h.takes(t)
+		do(t, srv, "ZADD", queueOf("n"), "-inf", "p"+tag+":7")
+		last.enters(t, 3)
+		h.frees(t)
+		check.FatalIf(t, last.lapse(t, srv, 4), "granted after one reservation")
+		check.FatalIf(t, !last.enrol(t, 3).Granted, "the claim was refused")
+		check.Equal(t, "the count is %s", fmt.Sprint(do(t, srv, "HGET", roundOf("n"), "lapsed")), "<nil>")
+		do(t, srv, "DEL", "n", queueOf("n"), roundOf("n"))
+		h.takes(t)
+		fill()
+		h.frees(t)
+		for n := range 3 {
+			do(t, srv, "DEL", "n")
+			granted := tries(t, h.Store, "n", "h:1", fenced).Granted
+			check.FatalIf(t, granted != (n == 2), "TryLock after %d reservations: granted %v", n+1, granted)
+		}
 	})
 }
 
@@ -592,6 +650,8 @@ var garbled = [][]string{
 	{"HSET", "round", "owed", "inf"}, {"HSET", "round", "releases", "-1e300", "owed", "1e300"},
 	{"HSET", "round", "due", "1e300"}, {"HSET", "round", "due", "inf", "length", "1e300"},
 	{"HSET", "round", "due", "-inf"},
+	{"HSET", "round", "lapsed", "nan"}, {"HSET", "round", "lapsed", "1e300"}, {"HSET", "round", "lapsed", "-1"},
+	{"HSET", "round", "lapsed", "3"},
 	{"HSET", "round", "pause", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "seen", "1e300"},
 	{"HSET", "round", "owed", "nan"}, {"HSET", "round", "due", "99999999999"},
 	{"SET", "fair", "x"}, {"HSET", "fair", "x", "1"}, {"RPUSH", "fair", "\x00:\xff"},

@@ -441,6 +441,43 @@ func TestShardedARefusedChannelConcernsThoseWhoWaitForIt(t *testing.T) {
 	}
 }
 
+// Without sharded pub/sub a node counts its own subscribers only, so whether a client lives is not known. Each that is
+// gone has a reservation, three in a row at most, and the last of the queue is told of each, which asks.
+func TestClientsThatAreGoneWhereNoNodeCountsAll(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	for as, adapter := range clusterAdapters {
+		t.Run(as, func(t *testing.T) {
+			b := adapter(t, c.Addrs(), login{}, redisproto.ShardedOff)
+			name := as
+			srv := c.Master(redisproto.Slot(name))
+			h, ears := session(t, b)
+			holder := &waiter{Store: h, ears: ears, name: name, owner: "h:1"}
+			for _, dead := range []int{1, 2, 20} {
+				holder.takes(t)
+				w := waits(t, b, name, "w:1")
+				w.enters(t, uint64(dead))
+				for i := range dead {
+					do(t, srv, "ZADD", queueOf(name), strconv.Itoa(i), fmt.Sprintf("ndead%d:1", i))
+				}
+				holder.frees(t)
+				if dead == 1 {
+					w.await(t, "first "+name+" 1 1s", 1)
+				} else {
+					w.await(t, "released "+name, 1)
+				}
+				asks := 0
+				for granted := false; !granted; asks++ {
+					do(t, srv, "HDEL", name, do(t, srv, "HKEYS", name).([]any)[0].(string))
+					granted = w.enrol(t, uint64(dead)).Granted
+				}
+				check.Equal(t, fmt.Sprint(dead, " are gone: granted after %d reservations"), asks, min(dead, 3))
+				w.frees(t)
+			}
+		})
+	}
+}
+
 func TestShardedModes(t *testing.T) {
 	t.Parallel()
 	// A stand-in for a server that does not know sharded pub/sub.

@@ -196,7 +196,7 @@ func (f *fairCall) nextLook() time.Duration {
 		if n := l.before(f.place); n > 0 {
 			look += time.Duration(n) * lookAgain
 		} else {
-			look = min(look, e.names.watches.recheckBy(recheck).Truncate(time.Millisecond)) // as stores count
+			look = min(look, upTo(recheck).Truncate(time.Millisecond)) // as stores count
 		}
 	}
 	e.unlock()

@@ -42,8 +42,9 @@ func (h *handler) Watching(t backend.Topic) {
 	w := e.names.watches.all[t]
 	if n := e.names.records[t]; w != nil && w.confirmed && n.first() != nil {
 		n.deaf = nil // after an interruption: the clients of a server do not all ask at once
-		over := max(reunion, min(time.Duration(len(e.names.watches.all))*spacing, recheck))
-		n.Recheck(e.Now().Mono + int64(rand.N(over)))
+		if at := e.Now().Mono + int64(rand.N(reunion)); !n.RechecksBefore(at) {
+			n.Recheck(at)
+		}
 		return
 	}
 	if w != nil {

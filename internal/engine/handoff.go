@@ -147,7 +147,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 		e.names.leave(n.topic, h.req.Entry)
 	case h.reply.Enrolled:
 		n.enrolled, n.refused = true, true // foremost as told: that may have come before this reply
-		n.RetryAt(e.Now().Mono + int64(e.names.watches.recheckBy(e.Config.Watchdog)))
+		n.RetryAt(e.Now().Mono + int64(e.names.recheckBy(e.Config.Watchdog)))
 		if n.round == h.round { // otherwise they came later, and are to ask
 			n.Heard(h.events)
 		}

@@ -16,6 +16,7 @@ type names struct {
 	permits map[string]*tenure              // of semaphores, by their ids
 	entered map[string]map[*tenure]struct{} // tenures that entered under another, by name
 	entries uint32                          // drawn, for the store's queues
+	waiting int                             // names that calls wait for
 }
 
 func newNames(e *Engine) names {
@@ -109,8 +110,17 @@ func (s *names) expect(n *name) {
 	if !n.waits {
 		n.waits = true
 		s.entries++
+		s.waiting += n.counts()
 		n.waiters = waiters{Queue: *localqueue.New(n.Holder != nil), round: n.round + 1, entry: s.entries}
 	}
+}
+
+// counts is 1 for a name, and 0 for a ticket of a fair lock.
+func (n *name) counts() int {
+	if n.topic.Kind == backend.KindFair {
+		return 0
+	}
+	return 1
 }
 
 // tidy forgets what is not needed.
@@ -122,6 +132,7 @@ func (s *names) tidy(n *name) {
 		s.withdrawEntry(n)
 		s.engine.renewer.timers.Remove(&n.hint)
 		n.waits = false
+		s.waiting -= n.counts()
 	}
 	if !n.InUse() && s.records[n.topic] == n {
 		delete(s.records, n.topic)

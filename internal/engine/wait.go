@@ -23,8 +23,9 @@ const (
 	soonest = 20 * time.Millisecond
 	// recheck is when an enrolled waiter asks though nothing told it to.
 	recheck = 5 * time.Second
-	// spacing is what a client that waits for many names leaves between such asks, or a quarter less.
-	spacing = 12 * time.Millisecond
+	// spacing is what a client that waits for many names leaves between such asks, on average. The time to the next ask
+	// for a name varies so widely that those that came together do not come together again, at over 100 a second.
+	spacing = 15 * time.Millisecond
 	// reunion is the time over which a client asks again when it is told of releases again.
 	reunion = 500 * time.Millisecond
 	// lookBack is how often a waiter asks whether a store that failed is back, at the least: locking is to resume
@@ -33,8 +34,9 @@ const (
 )
 
 // recheckBy is when an enrolled waiter whose lock is held until left asks next though nothing tells it to.
-func (s *watches) recheckBy(left time.Duration) time.Duration {
-	return max(min(left, upTo(recheck)), upTo(time.Duration(len(s.all))*spacing))
+func (s *names) recheckBy(left time.Duration) time.Duration {
+	many := time.Duration(s.waiting) * spacing
+	return max(min(left, upTo(recheck)), many/2+rand.N(many+1))
 }
 
 // upTo is a time between three quarters of d and d.
@@ -322,7 +324,7 @@ func (w *wait) refused(a *Answer) {
 	n.foremost = n.foremost || a.First // it may have been told so before this answer came
 	look := left
 	if w.marks.enrols { // where the store had no room for the entry, nothing is told
-		look = w.engine.names.watches.recheckBy(left)
+		look = w.engine.names.recheckBy(left)
 	}
 	if a.Look > 0 {
 		look = a.Look

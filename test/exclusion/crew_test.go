@@ -31,9 +31,19 @@ type crew struct {
 // newCrew starts a server. What is in config holds for all workers.
 func newCrew(t *testing.T, config workerConfig) *crew {
 	t.Helper()
-	c := &crew{Crew: harness.NewCrew(t, patience), t: t, server: redistest.Start(t), config: config}
+	server := redistest.Start(t)
+	config.Site = harness.At(server.Addr())
+	c := newCrewAt(t, config)
+	c.server = server
+	return c
+}
+
+// newCrewAt is newCrew, at servers that are there.
+func newCrewAt(t *testing.T, config workerConfig) *crew {
+	t.Helper()
+	c := &crew{Crew: harness.NewCrew(t, patience), t: t, config: config}
 	c.rules = harness.Rules{Lease: int64(config.Watchdog), Slack: int64(slack), After: int64(config.Watchdog)}
-	c.config.Ledger, c.config.Addr = c.Path, c.server.Addr()
+	c.config.Ledger = c.Path
 	c.config.Prefix = fmt.Sprintf("exclusion:%d:", runs.Add(1))
 	return c
 }

@@ -23,7 +23,7 @@ import (
 type workerConfig struct {
 	Process  int
 	Ledger   string
-	Addr     string
+	Site     harness.Site
 	Client   string // "go-redis" or "rueidis"
 	Workload string // "crowd", "rounds" or "turns"
 	// What is fought for: "lock", "fair", "rw", "counting semaphore" or "semaphore"; "LockAll", a lock that half of the
@@ -84,7 +84,7 @@ var here harness.InWorker
 
 // open makes the worker's client and its lockers.
 func (w *worker) open() (below func()) {
-	b, below, err := harness.At(w.Addr).Open(w.Client)
+	b, below, err := w.Site.Open(w.Client)
 	harness.OK(here, err)
 	w.client = harness.Must(mortise.New(broken(w.Broken, b), mortise.WithWatchdogTimeout(w.Watchdog),
 		mortise.WithObserver(mortise.Observer{

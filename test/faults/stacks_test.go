@@ -29,6 +29,18 @@ import (
 // long asks for the long variants: `MORTISE_FAULTS=long go test ./...`.
 var long = os.Getenv("MORTISE_FAULTS") == "long"
 
+// timed asks that times which are bars are asserted, and that what is measured is as large as the bar says: `make
+// exclusion`, on a machine that does nothing else.
+var timed = flag.Bool("faults.timed", false, "assert times")
+
+// bar is d where times are asserted, and more on a machine that may be busy.
+func bar(d time.Duration) time.Duration {
+	if *timed {
+		return d
+	}
+	return d + 4*time.Second
+}
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	// Most of these tests wait; they can wait side by side.

@@ -25,6 +25,8 @@ type wire struct {
 	// tear, if positive, is after how many bytes what the server sends unasked is
 	// torn in two, as TCP may do anywhere.
 	tear atomic.Int64
+	// deaf has what the server sends unasked swallowed, and connections that the server closes stay open.
+	deaf atomic.Bool
 
 	mu    sync.Mutex
 	armed []*fault
@@ -250,6 +252,8 @@ func (l *line) replies() {
 		var f *fault
 		if !unasked(data) {
 			f = l.answered()
+		} else if l.w.deaf.Load() {
+			return true
 		} else if k := int(l.w.tear.Load()); k > 0 && k < len(data) {
 			if _, err := l.Client.Write(data[:k]); err != nil || !l.Sleep(5*time.Millisecond) { // so that it arrives by itself
 				return false
@@ -273,6 +277,9 @@ func (l *line) replies() {
 		}
 		return err == nil
 	})
+	if l.w.deaf.Load() {
+		<-l.Dead()
+	}
 }
 
 // command is a command's name, in upper case, and its arguments.

@@ -1,0 +1,228 @@
+package faults_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/test/internal/harness"
+)
+
+// unheard is within what time a waiter has a lock of whose release nothing tells it.
+const unheard = 5500 * time.Millisecond
+
+// entered awaits that so many clients are in the queue of n.
+func entered(t *testing.T, srv *redistest.Server, entries int64) {
+	t.Helper()
+	await(t, patience, "they are in the queue", func() bool { return srv.Must("ZCARD", "mortise:1:next:{n}2") == entries })
+}
+
+// A lock is free, and nothing tells the waiter, whose holder's lease is far from its end.
+func TestRule08And12_SilenceCostsAWaiterFiveSecondsAndNotALease(t *testing.T) {
+	for what, free := range map[string]func(t *testing.T, srv *redistest.Server, w *wire, held *mortise.Lease){
+		"the record is deleted": func(t *testing.T, srv *redistest.Server, _ *wire, _ *mortise.Lease) {
+			srv.Must("DEL", "n")
+		},
+		"the message is lost": func(t *testing.T, _ *redistest.Server, w *wire, held *mortise.Lease) {
+			w.deaf.Store(true)
+			unlock(t, held)
+		},
+		"the subscription is half open": func(t *testing.T, srv *redistest.Server, w *wire, held *mortise.Lease) {
+			w.deaf.Store(true)
+			srv.Must("CLIENT", "KILL", "TYPE", "pubsub")
+			unlock(t, held)
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			eachParallel(t, func(t *testing.T, s stack) {
+				srv, w, c := wired(t, s, config{})
+				held := lock(t, direct(t, srv.Addr()), within(t, patience), "n", mortise.WithLease(time.Minute))
+				ch := waiting(t, srv, c, "n")
+				entered(t, srv, 1)
+				free(t, srv, w, held)
+				freed := time.Now()
+				took := got(t, patience, "the waiter has the lock", ch).Sub(freed)
+				t.Logf("after %v", took.Round(time.Millisecond))
+				quick(t, "the waiter", took, bar(unheard))
+			})
+		})
+	}
+}
+
+// reserved is a lock that is reserved for a client whose claim is held up, with another client behind that.
+type reserved struct {
+	first, second <-chan result
+	claim         *fault
+}
+
+// reserve has a holder release a lock that two clients wait for, the first of them over a wire.
+func reserve(t *testing.T, srv *redistest.Server, w *wire, holder, first, second *mortise.Client) (r reserved) {
+	t.Helper()
+	ctx := within(t, 3*patience)
+	held := lock(t, holder, ctx, "n", mortise.WithLease(time.Minute))
+	r.first = locking(first, ctx, "n")
+	entered(t, srv, 1)
+	r.second = locking(second, ctx, "n")
+	entered(t, srv, 2)
+	r.claim = w.arm(holdRequest, 1, script("enrol"))
+	unlock(t, held)
+	closed(t, patience, "the claim was sent", r.claim.struck)
+	return r
+}
+
+// ends checks that both have the lock in the end, one after the other, and that nothing is left. A client whose claim
+// was lost with its connection asks again, and may be the first.
+func (r reserved) ends(t *testing.T, srv *redistest.Server, free time.Time) {
+	t.Helper()
+	for _, which := range []string{"one", "the other"} {
+		var l result
+		select {
+		case l = <-r.first:
+		case l = <-r.second:
+		case <-time.After(patience):
+			t.Fatalf("%s has the lock not within %v", which, patience)
+		}
+		harness.OK(t, l.err)
+		t.Logf("%s has it after %v", which, l.at.Sub(free).Round(time.Millisecond))
+		quick(t, which, l.at.Sub(free), bar(unheard))
+		unlock(t, l.lease)
+		free = time.Now()
+		r.claim.let()
+	}
+	await(t, patience, "the record is gone", func() bool { return !exists(srv, "n") })
+}
+
+// What happens to a server, or by hand, while a lock is reserved for a client that does not claim it, costs the next
+// client seconds, and no call has an error by it.
+func TestRule08And12_SilenceWhileALockIsReserved(t *testing.T) {
+	for what, strike := range map[string]func(t *testing.T, srv *redistest.Server){
+		"nothing":               func(*testing.T, *redistest.Server) {},
+		"the record is deleted": func(t *testing.T, srv *redistest.Server) { srv.Must("DEL", "n") },
+		"the queue is deleted":  func(t *testing.T, srv *redistest.Server) { srv.Must("DEL", "n", "mortise:1:next:{n}2") },
+		"the store is flushed":  func(t *testing.T, srv *redistest.Server) { srv.Must("FLUSHALL") },
+		"the server is full for a while": func(t *testing.T, srv *redistest.Server) {
+			srv.Must("CONFIG", "SET", "maxmemory", "1")
+			refuses(t, srv, "OOM", 2*time.Second)
+			srv.Must("CONFIG", "SET", "maxmemory", "0")
+		},
+		"the server is a replica for a while": func(t *testing.T, srv *redistest.Server) {
+			srv.Must("REPLICAOF", "127.0.0.1", "1") // of no server
+			refuses(t, srv, "READONLY", 2*time.Second)
+			srv.Must("REPLICAOF", "NO", "ONE")
+		},
+		"the server is restarted empty": func(t *testing.T, srv *redistest.Server) { srv.Restart() },
+		"the lock is unlocked by force": func(t *testing.T, srv *redistest.Server) {
+			harness.OK(t, harness.Err(direct(t, srv.Addr()).ForceUnlock(within(t, patience), "n")))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			eachParallel(t, func(t *testing.T, s stack) {
+				srv, w, first := wired(t, s, config{})
+				r := reserve(t, srv, w, direct(t, srv.Addr()), first, s.client(t, srv.Addr(), config{}))
+				strike(t, srv)
+				r.ends(t, srv, time.Now())
+			})
+		})
+	}
+}
+
+// refuses checks for d that a server refuses to write.
+func refuses(t *testing.T, srv *redistest.Server, why string, d time.Duration) {
+	t.Helper()
+	stays(t, d, "it refuses to write", func() bool {
+		_, err := srv.Do("SET", "x", "1")
+		return err != nil && strings.HasPrefix(err.Error(), why)
+	})
+}
+
+// The same where the master of a cluster is replaced by its replica.
+func TestRule08And12_SilenceOfAMasterThatIsReplaced(t *testing.T) {
+	t.Parallel()
+	harness.EachLibrary(t, func(t *testing.T, library string) {
+		cluster := redistest.StartCluster(t, 1)
+		old := cluster.Masters[0]
+		replica := cluster.Replica(old)
+		site := config{Addrs: cluster.Addrs(), Cluster: true}
+		open := func(site config) *mortise.Client { return harness.Client(t, site.Backend(t, library)) }
+		w := newWire(t, old.Addr())
+		through := site
+		through.Wires = map[string]string{old.Addr(): w.Addr()}
+		r := reserve(t, old, w, open(site), open(through), open(site))
+		cluster.Failover(replica)
+		r.ends(t, replica, time.Now())
+	})
+}
+
+// A caller that is cancelled while the server stands still returns at once, wherever its wait is, and leaves nothing:
+// no entry, no reservation, no lock.
+func TestRule09_ACancelledWaiterReturnsAtOnceThoughTheServerStandsStill(t *testing.T) {
+	const atOnce = 5 * time.Millisecond
+	// cancels cancels a Lock while the server stands still, and sees to it that nothing is left then.
+	cancels := func(t *testing.T, srv *redistest.Server, cancel context.CancelFunc, ch <-chan result) {
+		t.Helper()
+		began := time.Now()
+		cancel()
+		r := receive(t, patience, "Lock returns", ch)
+		check(t, r.err, context.Canceled)
+		t.Logf("it returned after %v", r.at.Sub(began).Round(10*time.Microsecond))
+		quick(t, "Lock, when cancelled,", r.at.Sub(began), bar(atOnce))
+		srv.Resume()
+	}
+	stop := func(t *testing.T, srv *redistest.Server) {
+		srv.Pause()
+		t.Cleanup(srv.Resume)
+	}
+	eachParallel(t, func(t *testing.T, s stack) {
+		harness.Beside(t, "in the queue", func(t *testing.T) {
+			srv, c := served(t, s, config{})
+			held := lock(t, direct(t, srv.Addr()), within(t, patience), "n", mortise.WithLease(time.Minute))
+			ctx, cancel := context.WithCancel(within(t, patience))
+			ch := locking(c, ctx, "n")
+			entered(t, srv, 1)
+			stop(t, srv)
+			cancels(t, srv, cancel, ch)
+			entered(t, srv, 0)
+			unlock(t, held)
+			nothing(t, srv)
+		})
+		harness.Beside(t, "while it asks", func(t *testing.T) {
+			srv, c := served(t, s, config{})
+			held := lock(t, direct(t, srv.Addr()), within(t, patience), "n", mortise.WithLease(time.Minute))
+			busy := locking(c, within(t, patience), "n") // so that the client listens
+			entered(t, srv, 1)
+			unlock(t, held)
+			l := receive(t, patience, "the first", busy)
+			harness.OK(t, l.err)
+			other := locking(direct(t, srv.Addr()), within(t, patience), "n")
+			entered(t, srv, 1)
+			unlock(t, l.lease)
+			o := receive(t, patience, "the other", other)
+			harness.OK(t, o.err)
+			stop(t, srv)
+			ctx, cancel := context.WithCancel(within(t, patience))
+			ch := locking(c, ctx, "n")
+			stays(t, 50*time.Millisecond, "it waits for the reply", func() bool { return len(ch) == 0 })
+			cancels(t, srv, cancel, ch)
+			unlock(t, o.lease)
+			nothing(t, srv)
+		})
+		harness.Beside(t, "while it claims", func(t *testing.T) {
+			srv, w, c := wired(t, s, config{})
+			held := lock(t, direct(t, srv.Addr()), within(t, patience), "n", mortise.WithLease(time.Minute))
+			ctx, cancel := context.WithCancel(within(t, patience))
+			ch := locking(c, ctx, "n")
+			entered(t, srv, 1)
+			claim := w.arm(holdRequest, 1, script("enrol"))
+			unlock(t, held)
+			closed(t, patience, "the claim was sent", claim.struck)
+			srv.Must("PEXPIRE", "n", "60000") // it is not to end by itself
+			stop(t, srv)
+			cancels(t, srv, cancel, ch)
+			claim.let()
+			nothing(t, srv)
+		})
+	})
+}
