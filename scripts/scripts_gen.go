@@ -2410,8 +2410,8 @@ local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
-if placed==1 and came then
-redis.pcall('zadd', queue, came, ARGV[4])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
@@ -2428,6 +2428,9 @@ local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
 reply = -1
 if first[2] and tonumber(first[2]) < 922337203685477 then
 reply = math.max(tonumber(first[2]) - now, 1)
+end
+if kept > 0 then
+reply = reply < 0 and 1000 or math.min(reply, 1000)
 end
 if ARGV[4] ~= '' then
 local time = redis.pcall('time')
@@ -2496,7 +2499,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "e143a5cf8c122f78f6c610d5cabe0b73bdd6f305"
+const PermitsAcquireSHA = "2c330f473dc2e81b35d639aaf1717f0a2b991a61"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2784,7 +2787,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = false and 'r' or claimed and 'w', nil
 for i = 1, false and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -2832,19 +2835,20 @@ redis.pcall('pexpire', queue, 60000)
 placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
 end
 end
+left = kept and 1000 or left
 if placed > 0 then
-return -4 - 2 * math.max(left, -1) - (placed - 1)
+return -4 - 2 * left - (placed - 1)
 end
-return kept and 1000 or left == -1 and -1 or math.max(left, 1)
+return left == -1 and -1 or math.max(left, 1)
 end
 if queued then
-local was, served
+local placed, was, served = 0, nil, nil
 local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
-if false and came then
-redis.pcall('zadd', queue, came, ARGV[4])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
@@ -2875,7 +2879,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = true and 'r' or claimed and 'w', nil
 for i = 1, true and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -2910,7 +2914,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "bd012d6bf555811a231bd8f718f9026b2b848d88"
+const ReadAcquireSHA = "d27c1763d59bd121a2a80921997561bb601cbcd0"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -3023,7 +3027,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = false and 'r' or claimed and 'w', nil
 for i = 1, false and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -3050,7 +3054,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "23c1b4a0c7af677ffbd066b22e99ae4c50c91d5c"
+const ReadReleaseSHA = "0e410c437e27551c2e7fa1e54dafc931ec188b0d"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -3477,7 +3481,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = false and 'r' or claimed and 'w', nil
 for i = 1, false and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -3503,7 +3507,7 @@ redis.call(ARGV[1], KEYS[3], (served and '00' or '') .. message)
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "26831edafc08f68f1260b66bbdf6d265bc0518ea"
+const RwForceReleaseSHA = "0817c6150a52a015d8815fea0a0aa1008e8d34c9"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -3553,13 +3557,13 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-local was, served = nil, false
+local placed, was, served = 0, nil, false
 local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
-if false and came then
-redis.pcall('zadd', queue, came, ARGV[1])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[1])
@@ -3591,7 +3595,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = mode and 'r' or claimed and 'w', nil
 for i = 1, mode and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -3616,7 +3620,7 @@ end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "a3a17faacfd1370dd2a66d0a5ddd6e9a09a10af1"
+const RwLeaveSHA = "7570fd3c4048720a6cf832fa0b5edc27413d40cd"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -3657,7 +3661,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = mode and 'r' or claimed and 'w', nil
 for i = 1, mode and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -3686,7 +3690,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "44172bd160278fa272745db96be958752b071341"
+const RwWithdrawSHA = "4a8f65e2cc3d35d29f3a7b9e721f7e9d6b642f27"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -3891,13 +3895,13 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local was, kept, served = nil, 0, false
+local placed, was, kept, served = 0, nil, 0, false
 local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
-if false and came then
-redis.pcall('zadd', queue, came, ARGV[1])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[1])
@@ -3963,7 +3967,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "79dab9d9db529dc9f904c5d0240bd6669f2526be"
+const SemaphoreLeaveSHA = "cb0beb27657062e65e84544ac32a3f9d42cf1d62"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -4101,8 +4105,8 @@ local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
-if placed==1 and came then
-redis.pcall('zadd', queue, came, ARGV[4])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
@@ -4187,7 +4191,7 @@ end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "8683ec628f515509100565a5a81fe7d19fad73f4"
+const SemaphoreTakeSHA = "0af0c1c6e456b22135ebe6806d14ba7e20fc01c8"
 
 // ServeSource is serve.lua.
 //
@@ -4408,13 +4412,13 @@ end
 redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 if queued and ARGV[6] ~= '' then
-local was
+local placed, was = 0, nil
 local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[6]))
-if false and came then
-redis.pcall('zadd', queue, came, ARGV[6])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[6])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[6])
@@ -4466,14 +4470,11 @@ redis.pcall('pexpire', queue, 60000)
 placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[6] and 2 or 1
 end
 end
-local left = redis.call('pttl', KEYS[1])
-if kept and placed == 0 then
-left = 1000
-end
+local left = kept and 1000 or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "b9cd3a03b2462c6b60f1d8659a21b5c4f19f91fb"
+const WriteAcquireSHA = "5e879e3cb6ebaece9fca69567d432deafcba9bcd"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -4543,7 +4544,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = reading and 'r' or claimed and 'w', nil
 for i = 1, reading and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -4569,4 +4570,4 @@ redis.call(ARGV[3], KEYS[3], (served and '00' or '') .. '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "3627fbb65938adeca5562d0dba9773296bdd5489"
+const WriteReleaseSHA = "b56688718525431b2ba953840c660b875b2ed11b"

@@ -321,6 +321,47 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		got, _ = writeWith(all[1], 3, backend.Enrolment{Entry: 1})
 		e.errorIf(!got, "the writer is refused")
 	}},
+	{"Port_Enrolment_ARefusalOfWhatIsKeptEndsWithThatSecond", func(e *env) {
+		left := map[string]func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool){
+			"read": func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool) {
+				x := call(s.e, s.Capabilities().ReadWrite.AcquireRead,
+					backend.ReadRequest{Name: "n", Owner: ownerOf(owner), Lease: long, Enrolment: r})
+				return x.Remaining, x.Enrolled && !x.Granted
+			},
+			"write": func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool) {
+				x := call(s.e, s.Capabilities().ReadWrite.AcquireWrite,
+					backend.WriteRequest{Name: "n", Owner: ownerOf(owner), Lease: long, Enrolment: r})
+				return x.Remaining, x.Enrolled && !x.Granted
+			},
+			"semaphore": func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool) {
+				x := call(s.e, s.Capabilities().Semaphores.Acquire,
+					backend.PermitRequest{Name: "n", Owner: id(owner), Lease: long, Enrolment: r})
+				return x.Remaining, x.Enrolled && !x.Granted
+			},
+		}
+		for first, others := range map[string][]string{
+			"read": {"write"}, "write": {"read", "write"}, "semaphore": {"semaphore"},
+		} {
+			for _, other := range others {
+				e.store.Flush()
+				k := queuedKinds[2]
+				if first == "semaphore" {
+					k = queuedKinds[1]
+				}
+				all, ears := watchingAll(e, 2, k.topic)
+				holder := e.bare()
+				k.set(holder)
+				k.ask(holder, 1, backend.Enrolment{})
+				_, waits := left[first](all[0], 2, backend.Enrolment{Entry: 1})
+				e.fatalIf(!waits, "%s: it does not wait", first)
+				k.free(holder, 1)
+				e.until("the first is told, and does not ask", func() bool { return ears[0].reserved() == 1 })
+				d, waits := left[other](all[1], 3, backend.Enrolment{Entry: 1})
+				e.errorIf(!waits || d <= 0 || d > time.Second, "%s, where it is kept to %s: refused for %v, %v; want at most 1 s",
+					other, first, d, waits)
+			}
+		}
+	}},
 	{"Rule08_ASilentClientBeforeItDelaysAWaiterByABoundedTime", eachQueued(3, func(
 		e *env, k queued, holder *raw, all []*raw, ears []*turnEars,
 	) {
