@@ -1276,7 +1276,10 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local wait = tonumber(ARGV[3])
 local head = redis.call('lindex', KEYS[2], 0)
-while free and head and head ~= ARGV[1] do
+for _ = 1, free and 4096 or 0 do
+if not head or head == ARGV[1] then
+break
+end
 local score = redis.call('zscore', KEYS[3], head)
 if not score then
 redis.call('zadd', KEYS[3], now + tonumber(ARGV[6]), head)
@@ -1441,7 +1444,7 @@ return {0, 0, 0, new}
 end
 local limit = now + tonumber(ARGV[6])
 local silent = {}
-local places = ARGV[7] == '1' and math.huge or 64
+local places = ARGV[7] == '1' and 4096 or 64
 local i = 0
 while i < places do
 local field = redis.call('lindex', KEYS[2], i)
@@ -1469,7 +1472,7 @@ end
 end
 i = i + 1
 end
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
 local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
 if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
@@ -1485,7 +1488,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "35a5387c761c3403a4848c07180b295f39f8b8a3"
+const FairAcquireSHA = "33bb358a915c69b47279d36d101e07246f47c460"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -1572,7 +1575,7 @@ end
 end
 end
 local i, field = 0, head
-while not told do
+for _ = 1, told and 0 or 4096 do
 local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
 score = math.min(tonumber(score or 1e13), 1e13)
 told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
@@ -1585,8 +1588,9 @@ if client then
 silent[client] = true
 end
 end
-if not told then
-if i == 0 and score <= now then
+if told then
+break
+elseif i == 0 and score <= now then
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], field)
 else
@@ -1599,8 +1603,7 @@ break
 end
 score = redis.call('zscore', KEYS[3], field)
 end
-end
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
 local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
 if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
@@ -1720,7 +1723,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "8cd36b7ac3d0912eedde580485a3739c2ed5bb15"
+const FairLeaveSHA = "ef8a6cf1d5f45f5fbd162b7c2589354ef5d16b44"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1765,7 +1768,7 @@ end
 end
 end
 local i, field = 0, head
-while not told do
+for _ = 1, told and 0 or 4096 do
 local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
 score = math.min(tonumber(score or 1e13), 1e13)
 told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
@@ -1778,8 +1781,9 @@ if client then
 silent[client] = true
 end
 end
-if not told then
-if i == 0 and score <= now then
+if told then
+break
+elseif i == 0 and score <= now then
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], field)
 else
@@ -1792,8 +1796,7 @@ break
 end
 score = redis.call('zscore', KEYS[3], field)
 end
-end
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
 local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
 if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
@@ -1913,7 +1916,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "e169883e4be178749a9c6f3c51f454af75722187"
+const FairReleaseSHA = "27d80ad3d87e8d68562ca3ef786a85e43390cdb7"
 
 // ForceReleaseSource is force_release.lua.
 //
