@@ -31,7 +31,7 @@ if queued and left == -2 then
 end
 if queued and not mode and left >= -1 then -- it is free, and claimed: Redisson's release told no writer
   local writes, served = false, false
-  --! include kept_side entry='' side='w' kept=writes
+  --! include kept_side entry=ARGV[4] side='w' kept=writes
   if not writes then
     --! include tell_sides reading=false served=served
   end

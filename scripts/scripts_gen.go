@@ -2765,7 +2765,7 @@ local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -n
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= '' and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+if told[i] ~= ARGV[4] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
 writes = true
 break
 end
@@ -2917,7 +2917,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "d27c1763d59bd121a2a80921997561bb601cbcd0"
+const ReadAcquireSHA = "088068d92710c8a69b6306ecdee13d885554996c"
 
 // ReadEnterSource is read_enter.lua.
 //

@@ -321,6 +321,23 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		got, _ = writeWith(all[1], 3, backend.Enrolment{Entry: 1})
 		e.errorIf(!got, "the writer is refused")
 	}},
+	{"Port_Enrolment_AClientThatWasToldAsAWriterAndReadsPassesOnWhatAClaimKeepsFromIt", func(e *env) {
+		all, ears := watchingAll(e, 2, writing)
+		holder := e.bare()
+		readWith(holder, 1, backend.Enrolment{})
+		for i, s := range all {
+			r := call(e, s.Capabilities().ReadWrite.AcquireWrite, backend.WriteRequest{Name: "n", Owner: ownerOf(2 + i),
+				Lease: long, Claim: long, Claimant: fmt.Sprint(i), Enrolment: backend.Enrolment{Entry: 1}})
+			e.fatalIf(r.Granted || !r.Claimed || !r.Enrolled, "writer %d: %+v", i, r)
+		}
+		call(e, holder.Capabilities().ReadWrite.ReleaseRead, backend.ReleaseRequest{Name: "n", Owner: ownerOf(1)})
+		e.until("the first writer is told", func() bool { return ears[0].reserved() == 1 })
+		got, q := readWith(all[0], 4, backend.Enrolment{Entry: 1}) // its writer has given up
+		e.fatalIf(got || !q.Enrolled, "a reader beside a claim: %v, %+v", got, q)
+		e.until("the second writer is told", func() bool { return ears[1].reserved() == 1 })
+		got, _ = writeWith(all[1], 5, backend.Enrolment{Entry: 1})
+		e.errorIf(!got, "the second writer is refused")
+	}},
 	{"Port_Enrolment_ARefusalOfWhatIsKeptEndsWithThatSecond", func(e *env) {
 		left := map[string]func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool){
 			"read": func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool) {
