@@ -146,3 +146,40 @@ func TestAClientWithTheIDOfAnEarlierOneDoesNotGetItsReplies(t *testing.T) {
 		wants(t, after.TryAcquire(t.Context(), 1), ErrNotAcquired)
 	})
 }
+
+// Calls of one client want two, two and one. The first asks, and it and the last give up before the store has its
+// question, by which the store keeps what is free for the last.
+func TestAPermitIsNotKeptForAWaiterThatHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := spyOn(memory.New(), "CountingSemaphores Enrolments", nil)
+		sem, theirs := on(t, b).CountingSemaphore("n"), on(t, b.Store).CountingSemaphore("n")
+		must(t, errorOf(theirs.TrySetPermits(t.Context(), 2)))
+		must(t, theirs.Acquire(t.Context(), 2))
+		ctx, cancel := context.WithCancel(t.Context())
+		first := later(func() error { return sem.Acquire(ctx, 2) })
+		synctest.Wait()
+		second := later(func() error { return sem.Acquire(t.Context(), 2) })
+		synctest.Wait()
+		last := later(func() error { return sem.Acquire(ctx, 1) })
+		synctest.Wait()
+		gate, held := make(chan struct{}), false
+		b.hook("TakeCount", func(k *call) error {
+			if !held {
+				held = true
+				<-gate
+			}
+			return k.run(k.ctx)
+		})
+		must(t, theirs.Release(t.Context(), 1))
+		synctest.Wait() // the first asks
+		cancel()
+		wants(t, <-first, context.Canceled)
+		wants(t, <-last, context.Canceled)
+		synctest.Wait() // the second has asked, and was refused
+		close(gate)
+		synctest.Wait()
+		must(t, theirs.TryAcquire(t.Context(), 1))
+		must(t, theirs.Release(t.Context(), 2))
+		must(t, <-second)
+	})
+}

@@ -45,7 +45,10 @@ local wait = tonumber(ARGV[3])
 -- First places whose time is over are removed, but not the caller's. A place
 -- without a time, which only damage leaves behind, gets a time.
 local head = redis.call('lindex', KEYS[2], 0)
-while free and head and head ~= ARGV[1] do
+for _ = 1, free and 4096 or 0 do
+  if not head or head == ARGV[1] then
+    break
+  end
   local score = redis.call('zscore', KEYS[3], head)
   if not score then
     redis.call('zadd', KEYS[3], now + tonumber(ARGV[6]), head)
@@ -135,7 +138,7 @@ end
 -- places are told, and a waiter that lives asks, which raises its score.
 local limit = now + tonumber(ARGV[6])
 local silent = {}
-local places = ARGV[7] == '1' and math.huge or 64
+local places = ARGV[7] == '1' and 4096 or 64
 local i = 0
 while i < places do
   local field = redis.call('lindex', KEYS[2], i)

@@ -34,13 +34,16 @@ if not redis.call('zscore', KEYS[2], ARGV[1]) then
     if queued and ARGV[4] ~= '' then
       placed = ARGV[5] == '1' and 1 or 0
       local was
-      --! include leave_wake_queue entry=ARGV[4] stays=placed==1 was=was
+      --! include leave_wake_queue entry=ARGV[4] placed=placed was=was
     end
   else
     local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
     reply = -1
     if first[2] and tonumber(first[2]) < 922337203685477 then
       reply = math.max(tonumber(first[2]) - now, 1)
+    end
+    if kept > 0 then
+      reply = reply < 0 and 1000 or math.min(reply, 1000)
     end
     if ARGV[4] ~= '' then
       --! include join_queue entry=ARGV[4] wish='1' reserve=false placed=placed

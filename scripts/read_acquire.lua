@@ -31,7 +31,7 @@ if queued and left == -2 then
 end
 if queued and not mode and left >= -1 then -- it is free, and claimed: Redisson's release told no writer
   local writes, served = false, false
-  --! include kept_side entry='' side='w' kept=writes
+  --! include kept_side entry=ARGV[4] side='w' kept=writes
   if not writes then
     --! include tell_sides reading=false served=served
   end
@@ -41,14 +41,15 @@ if kept or left >= -1 then
   if ARGV[4] ~= '' then
     --! include join_queue entry=ARGV[4] wish='1' reserve=false placed=placed
   end
+  left = kept and 1000 or left
   if placed > 0 then
-    return -4 - 2 * math.max(left, -1) - (placed - 1)
+    return -4 - 2 * left - (placed - 1)
   end
-  return kept and 1000 or left == -1 and -1 or math.max(left, 1)
+  return left == -1 and -1 or math.max(left, 1)
 end
 if queued then
-  local was, served
-  --! include leave_wake_queue entry=ARGV[4] stays=false was=was
+  local placed, was, served = 0, nil, nil
+  --! include leave_wake_queue entry=ARGV[4] placed=placed was=was
   if not was or was >= 0 then -- it was not told; nor were others, then
     --! include tell_sides reading=true served=served
   end

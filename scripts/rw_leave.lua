@@ -6,8 +6,8 @@
 -- Takes an entry, whose client has no waiters any more, out of the queue of a read-write lock. If it had been told to
 -- ask, the next are told.
 --! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
-local was, served = nil, false
---! include leave_wake_queue entry=ARGV[1] stays=false was=was
+local placed, was, served = 0, nil, false
+--! include leave_wake_queue entry=ARGV[1] placed=placed was=was
 local mode = redis.pcall('hget', KEYS[1], 'mode')
 if was and was < 0 and (not mode or mode == 'read') then
   --! include tell_sides reading=mode served=served

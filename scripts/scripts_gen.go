@@ -1430,7 +1430,10 @@ local time = redis.call('time')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local wait = tonumber(ARGV[3])
 local head = redis.call('lindex', KEYS[2], 0)
-while free and head and head ~= ARGV[1] do
+for _ = 1, free and 4096 or 0 do
+if not head or head == ARGV[1] then
+break
+end
 local score = redis.call('zscore', KEYS[3], head)
 if not score then
 redis.call('zadd', KEYS[3], now + tonumber(ARGV[6]), head)
@@ -1595,7 +1598,7 @@ return {0, 0, 0, new}
 end
 local limit = now + tonumber(ARGV[6])
 local silent = {}
-local places = ARGV[7] == '1' and math.huge or 64
+local places = ARGV[7] == '1' and 4096 or 64
 local i = 0
 while i < places do
 local field = redis.call('lindex', KEYS[2], i)
@@ -1623,7 +1626,7 @@ end
 end
 i = i + 1
 end
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
 local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
 if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
@@ -1639,7 +1642,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "35a5387c761c3403a4848c07180b295f39f8b8a3"
+const FairAcquireSHA = "33bb358a915c69b47279d36d101e07246f47c460"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -1726,7 +1729,7 @@ end
 end
 end
 local i, field = 0, head
-while not told do
+for _ = 1, told and 0 or 4096 do
 local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
 score = math.min(tonumber(score or 1e13), 1e13)
 told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
@@ -1739,8 +1742,9 @@ if client then
 silent[client] = true
 end
 end
-if not told then
-if i == 0 and score <= now then
+if told then
+break
+elseif i == 0 and score <= now then
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], field)
 else
@@ -1753,8 +1757,7 @@ break
 end
 score = redis.call('zscore', KEYS[3], field)
 end
-end
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
 local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
 if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
@@ -1898,7 +1901,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "a4067dadc6472601d2d715089fe6e0709f953aee"
+const FairLeaveSHA = "fa71ff46d4ac220b6fa17c5a1f0a02c115e74545"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1943,7 +1946,7 @@ end
 end
 end
 local i, field = 0, head
-while not told do
+for _ = 1, told and 0 or 4096 do
 local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
 score = math.min(tonumber(score or 1e13), 1e13)
 told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
@@ -1956,8 +1959,9 @@ if client then
 silent[client] = true
 end
 end
-if not told then
-if i == 0 and score <= now then
+if told then
+break
+elseif i == 0 and score <= now then
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], field)
 else
@@ -1970,8 +1974,7 @@ break
 end
 score = redis.call('zscore', KEYS[3], field)
 end
-end
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
 local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
 if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
@@ -2115,7 +2118,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "9a104eb9eb1b196aa815c381923fce02e6427f60"
+const FairReleaseSHA = "fe09a5aa1bea50dce05cfbdda47ba1b88f0e0fdf"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2661,8 +2664,8 @@ local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
-if placed==1 and came then
-redis.pcall('zadd', queue, came, ARGV[4])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
@@ -2679,6 +2682,9 @@ local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
 reply = -1
 if first[2] and tonumber(first[2]) < 922337203685477 then
 reply = math.max(tonumber(first[2]) - now, 1)
+end
+if kept > 0 then
+reply = reply < 0 and 1000 or math.min(reply, 1000)
 end
 if ARGV[4] ~= '' then
 local time = redis.pcall('time')
@@ -2747,7 +2753,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "e143a5cf8c122f78f6c610d5cabe0b73bdd6f305"
+const PermitsAcquireSHA = "2c330f473dc2e81b35d639aaf1717f0a2b991a61"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -3010,7 +3016,7 @@ local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -n
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= '' and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+if told[i] ~= ARGV[4] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
 writes = true
 break
 end
@@ -3035,7 +3041,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = false and 'r' or claimed and 'w', nil
 for i = 1, false and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -3083,19 +3089,20 @@ redis.pcall('pexpire', queue, 60000)
 placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
 end
 end
+left = kept and 1000 or left
 if placed > 0 then
-return -4 - 2 * math.max(left, -1) - (placed - 1)
+return -4 - 2 * left - (placed - 1)
 end
-return kept and 1000 or left == -1 and -1 or math.max(left, 1)
+return left == -1 and -1 or math.max(left, 1)
 end
 if queued then
-local was, served
+local placed, was, served = 0, nil, nil
 local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
-if false and came then
-redis.pcall('zadd', queue, came, ARGV[4])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
@@ -3126,7 +3133,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = true and 'r' or claimed and 'w', nil
 for i = 1, true and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -3161,7 +3168,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "bd012d6bf555811a231bd8f718f9026b2b848d88"
+const ReadAcquireSHA = "088068d92710c8a69b6306ecdee13d885554996c"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -3274,7 +3281,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = false and 'r' or claimed and 'w', nil
 for i = 1, false and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -3301,7 +3308,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "23c1b4a0c7af677ffbd066b22e99ae4c50c91d5c"
+const ReadReleaseSHA = "0e410c437e27551c2e7fa1e54dafc931ec188b0d"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -3776,7 +3783,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = false and 'r' or claimed and 'w', nil
 for i = 1, false and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -3802,7 +3809,7 @@ redis.call(ARGV[1], KEYS[3], (served and '00' or '') .. message)
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "26831edafc08f68f1260b66bbdf6d265bc0518ea"
+const RwForceReleaseSHA = "0817c6150a52a015d8815fea0a0aa1008e8d34c9"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -3852,13 +3859,13 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-local was, served = nil, false
+local placed, was, served = 0, nil, false
 local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
-if false and came then
-redis.pcall('zadd', queue, came, ARGV[1])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[1])
@@ -3890,7 +3897,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = mode and 'r' or claimed and 'w', nil
 for i = 1, mode and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -3915,7 +3922,7 @@ end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "a3a17faacfd1370dd2a66d0a5ddd6e9a09a10af1"
+const RwLeaveSHA = "7570fd3c4048720a6cf832fa0b5edc27413d40cd"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -3956,7 +3963,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = mode and 'r' or claimed and 'w', nil
 for i = 1, mode and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -3985,7 +3992,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "44172bd160278fa272745db96be958752b071341"
+const RwWithdrawSHA = "4a8f65e2cc3d35d29f3a7b9e721f7e9d6b642f27"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -4190,13 +4197,13 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local was, kept, served = nil, 0, false
+local placed, was, kept, served = 0, nil, 0, false
 local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
-if false and came then
-redis.pcall('zadd', queue, came, ARGV[1])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[1])
@@ -4262,7 +4269,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "79dab9d9db529dc9f904c5d0240bd6669f2526be"
+const SemaphoreLeaveSHA = "cb0beb27657062e65e84544ac32a3f9d42cf1d62"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -4400,8 +4407,8 @@ local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
-if placed==1 and came then
-redis.pcall('zadd', queue, came, ARGV[4])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
@@ -4486,7 +4493,7 @@ end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "8683ec628f515509100565a5a81fe7d19fad73f4"
+const SemaphoreTakeSHA = "0af0c1c6e456b22135ebe6806d14ba7e20fc01c8"
 
 // ServeSource is serve.lua.
 //
@@ -4734,13 +4741,13 @@ end
 redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 if queued and ARGV[6] ~= '' then
-local was
+local placed, was = 0, nil
 local time = redis.pcall('time')
 local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 was = tonumber(redis.pcall('zscore', queue, ARGV[6]))
-if false and came then
-redis.pcall('zadd', queue, came, ARGV[6])
+if placed == 1 then
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[6])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[6])
@@ -4792,14 +4799,11 @@ redis.pcall('pexpire', queue, 60000)
 placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[6] and 2 or 1
 end
 end
-local left = redis.call('pttl', KEYS[1])
-if kept and placed == 0 then
-left = 1000
-end
+local left = kept and 1000 or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "b9cd3a03b2462c6b60f1d8659a21b5c4f19f91fb"
+const WriteAcquireSHA = "5e879e3cb6ebaece9fca69567d432deafcba9bcd"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -4869,7 +4873,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = reading and 'r' or claimed and 'w', nil
 for i = 1, reading and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and wants == 'w') then
+if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
 local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
 local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
 told = how == 'n' or type(heard) == 'number' and heard > 0
@@ -4895,4 +4899,4 @@ redis.call(ARGV[3], KEYS[3], (served and '00' or '') .. '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "3627fbb65938adeca5562d0dba9773296bdd5489"
+const WriteReleaseSHA = "b56688718525431b2ba953840c660b875b2ed11b"

@@ -6,8 +6,8 @@
 -- Takes an entry, whose client has no waiters any more, out of the queue of a semaphore, of permits that expire too.
 -- Permits that were kept for it are the next clients'.
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
-local was, kept, served = nil, 0, false
---! include leave_wake_queue entry=ARGV[1] stays=false was=was
+local placed, was, kept, served = 0, nil, 0, false
+--! include leave_wake_queue entry=ARGV[1] placed=placed was=was
 local free = tonumber(redis.pcall('get', KEYS[1])) or 0
 if was and was < 0 and free > 0 then
   --! include kept_permits entry='' kept=kept

@@ -28,7 +28,7 @@ if free >= wants then
     if queued and ARGV[4] ~= '' then
       placed = ARGV[5] == '1' and 1 or 0
       local was
-      --! include leave_wake_queue entry=ARGV[4] stays=placed==1 was=was
+      --! include leave_wake_queue entry=ARGV[4] placed=placed was=was
     end
   else
     carried = true

@@ -27,8 +27,8 @@ if not mode and not kept then
   redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
   redis.call('pexpire', KEYS[1], ARGV[2])
   if queued and ARGV[6] ~= '' then
-    local was
-    --! include leave_wake_queue entry=ARGV[6] stays=false was=was
+    local placed, was = 0, nil
+    --! include leave_wake_queue entry=ARGV[6] placed=placed was=was
   end
   --! include read_back track=ARGV[5] lock=KEYS[1]
   return {0, 0, 0}
@@ -46,8 +46,5 @@ end
 if ARGV[6] ~= '' then
   --! include join_queue entry=ARGV[6] wish='w' reserve=false placed=placed
 end
-local left = redis.call('pttl', KEYS[1])
-if kept and placed == 0 then
-  left = 1000
-end
+local left = kept and 1000 or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}

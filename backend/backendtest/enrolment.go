@@ -321,6 +321,64 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		got, _ = writeWith(all[1], 3, backend.Enrolment{Entry: 1})
 		e.errorIf(!got, "the writer is refused")
 	}},
+	{"Port_Enrolment_AClientThatWasToldAsAWriterAndReadsPassesOnWhatAClaimKeepsFromIt", func(e *env) {
+		all, ears := watchingAll(e, 2, writing)
+		holder := e.bare()
+		readWith(holder, 1, backend.Enrolment{})
+		for i, s := range all {
+			r := call(e, s.Capabilities().ReadWrite.AcquireWrite, backend.WriteRequest{Name: "n", Owner: ownerOf(2 + i),
+				Lease: long, Claim: long, Claimant: fmt.Sprint(i), Enrolment: backend.Enrolment{Entry: 1}})
+			e.fatalIf(r.Granted || !r.Claimed || !r.Enrolled, "writer %d: %+v", i, r)
+		}
+		call(e, holder.Capabilities().ReadWrite.ReleaseRead, backend.ReleaseRequest{Name: "n", Owner: ownerOf(1)})
+		e.until("the first writer is told", func() bool { return ears[0].reserved() == 1 })
+		got, q := readWith(all[0], 4, backend.Enrolment{Entry: 1}) // its writer has given up
+		e.fatalIf(got || !q.Enrolled, "a reader beside a claim: %v, %+v", got, q)
+		e.until("the second writer is told", func() bool { return ears[1].reserved() == 1 })
+		got, _ = writeWith(all[1], 5, backend.Enrolment{Entry: 1})
+		e.errorIf(!got, "the second writer is refused")
+	}},
+	{"Port_Enrolment_ARefusalOfWhatIsKeptEndsWithThatSecond", func(e *env) {
+		left := map[string]func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool){
+			"read": func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool) {
+				x := call(s.e, s.Capabilities().ReadWrite.AcquireRead,
+					backend.ReadRequest{Name: "n", Owner: ownerOf(owner), Lease: long, Enrolment: r})
+				return x.Remaining, x.Enrolled && !x.Granted
+			},
+			"write": func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool) {
+				x := call(s.e, s.Capabilities().ReadWrite.AcquireWrite,
+					backend.WriteRequest{Name: "n", Owner: ownerOf(owner), Lease: long, Enrolment: r})
+				return x.Remaining, x.Enrolled && !x.Granted
+			},
+			"semaphore": func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool) {
+				x := call(s.e, s.Capabilities().Semaphores.Acquire,
+					backend.PermitRequest{Name: "n", Owner: id(owner), Lease: long, Enrolment: r})
+				return x.Remaining, x.Enrolled && !x.Granted
+			},
+		}
+		for first, others := range map[string][]string{
+			"read": {"write"}, "write": {"read", "write"}, "semaphore": {"semaphore"},
+		} {
+			for _, other := range others {
+				e.store.Flush()
+				k := queuedKinds[2]
+				if first == "semaphore" {
+					k = queuedKinds[1]
+				}
+				all, ears := watchingAll(e, 2, k.topic)
+				holder := e.bare()
+				k.set(holder)
+				k.ask(holder, 1, backend.Enrolment{})
+				_, waits := left[first](all[0], 2, backend.Enrolment{Entry: 1})
+				e.fatalIf(!waits, "%s: it does not wait", first)
+				k.free(holder, 1)
+				e.until("the first is told, and does not ask", func() bool { return ears[0].reserved() == 1 })
+				d, waits := left[other](all[1], 3, backend.Enrolment{Entry: 1})
+				e.errorIf(!waits || d <= 0 || d > time.Second, "%s, where it is kept to %s: refused for %v, %v; want at most 1 s",
+					other, first, d, waits)
+			}
+		}
+	}},
 	{"Rule08_ASilentClientBeforeItDelaysAWaiterByABoundedTime", eachQueued(3, func(
 		e *env, k queued, holder *raw, all []*raw, ears []*turnEars,
 	) {

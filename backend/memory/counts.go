@@ -291,10 +291,16 @@ func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, er
 	default:
 		reply.QueueReply = k.refused(enrolled{entry: e, topic: t, wants: 1})
 		reply.Remaining = -1
-		for _, p := range out {
-			if left := remaining(p.ends); reply.Remaining < 0 || left < reply.Remaining {
+		until := func(ends time.Time) {
+			if left := remaining(ends); reply.Remaining < 0 || left < reply.Remaining {
 				reply.Remaining = left
 			}
+		}
+		for _, p := range out {
+			until(p.ends)
+		}
+		for _, w := range k.told(t, e) {
+			until(w.until)
 		}
 	}
 	if k.tellTakers(t, reply.Available, e); ended && x.store.find(q.Name).counted() > 0 {

@@ -62,14 +62,15 @@ func (x sided) acquireRead(q backend.ReadRequest) (backend.ReadReply, error) {
 			return backend.ReadReply{Absent: true}, nil
 		}
 	default:
-		if until := x.keepsOut(q.Name, r, entry{x.client, q.Entry}); !until.IsZero() {
-			if r == nil && len(s.enrolments.told(rwTopic(q.Name), entry{})) == 0 {
+		e := entry{x.client, q.Entry}
+		if until := x.keepsOut(q.Name, r, e); !until.IsZero() {
+			if r == nil && len(s.enrolments.told(rwTopic(q.Name), e)) == 0 {
 				s.enrolments.tellSides(q.Name, false)
 			}
-			w := enrolled{entry: entry{x.client, q.Entry}, topic: rwTopic(q.Name)}
+			w := enrolled{entry: e, topic: rwTopic(q.Name)}
 			return backend.ReadReply{AcquireReply: refused(until), QueueReply: s.enrolments.refused(w)}, nil
 		}
-		if _, told := s.enrolments.served(rwTopic(q.Name), entry{x.client, q.Entry}, false); !told {
+		if _, told := s.enrolments.served(rwTopic(q.Name), e, false); !told {
 			defer s.enrolments.tellSides(q.Name, true)
 		}
 	}

@@ -202,3 +202,45 @@ func TestAUserWithoutPermissionsForTheQueueIsToldOfEachRelease(t *testing.T) {
 		}
 	}
 }
+
+// A script tells 64 entries at the most. Of more readers the next are told when the last of those asks.
+func TestEachOfManyReadersIsToldOnceNoWriterHoldsTheLock(t *testing.T) {
+	over(t, func(t *testing.T, _ *redistest.Server, s anykind.Store, e *ears) {
+		s.Subscribe(backend.Topic{Kind: backend.KindWrite, Name: "n"})
+		e.await(t, "watching n", 1)
+		k := sharedKinds["write"]
+		k.take(t, s, 1, backend.Enrolment{})
+		reads := func(number, entry int) bool {
+			return check.Value(s.Capabilities().ReadWrite.AcquireRead(t.Context(), backend.ReadRequest{Name: "n",
+				Owner: fmt.Sprint("r:", number), Lease: time.Minute, Enrolment: backend.Enrolment{Entry: uint64(entry)},
+			})).In(t).Granted
+		}
+		const readers = 150
+		for i := 1; i <= readers; i++ {
+			check.ErrorIf(t, reads(i, i), "reader %d got in beside the writer", i)
+		}
+		k.free(t, s, 1)
+		for i := 1; i <= readers; i++ {
+			eventually(t, fmt.Sprintf("reader %d is told to ask", i), func() bool {
+				e.mu.Lock()
+				defer e.mu.Unlock()
+				return e.heard[fmt.Sprint("reserved n ", i)]+e.heard[fmt.Sprintf("first n %d 20ms", i)] > 0
+			})
+			check.ErrorIf(t, !reads(readers+i, i), "reader %d is refused", i)
+		}
+	})
+}
+
+// A grant puts an entry to the end of the queue; where the queue cannot be written, it says so.
+func TestAGrantSaysThatTheEntryIsNotInTheQueueWhereThatIsSo(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
+		for _, kind := range []string{"counting semaphore", "semaphore"} {
+			do(t, srv, "FLUSHALL")
+			k := sharedKinds[kind]
+			k.set(t, s)
+			do(t, srv, "SET", wakeQueue, "x")
+			got, q := k.take(t, s, 1, backend.Enrolment{Entry: 1, Stays: true})
+			check.ErrorIf(t, !got || q.Enrolled, "%s: %v, %+v; want it granted, and not in the queue", kind, got, q)
+		}
+	})
+}

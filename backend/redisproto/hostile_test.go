@@ -215,3 +215,39 @@ func spent(t *testing.T, srv *redistest.Server, command string) (d time.Duration
 	}
 	return d
 }
+
+// A queue of very many places that do not listen, whether their time is over or not: a script tells a bounded number
+// of them, and the waiters that live come to their turn by asking.
+func TestAFairLocksScriptTellsABoundedNumberOfPlaces(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
+		const dead, most = 20_000, 2 * 4096
+		for what, ends := range map[string]time.Duration{"kept": time.Hour, "over": -time.Hour} {
+			do(t, srv, "FLUSHALL")
+			ask(t, s, "n", "a:1", fairWait)
+			queue, times := []string{"RPUSH", queueOfN}, []string{"ZADD", timesOfN}
+			at := strconv.FormatInt(time.Now().Add(ends).UnixMilli(), 10)
+			for i := range dead {
+				owner := fmt.Sprintf("dead%d:1", i)
+				queue, times = append(queue, owner), append(times, at, owner)
+			}
+			do(t, srv, queue...)
+			do(t, srv, times...)
+			told := func(by string, act func()) {
+				do(t, srv, "CONFIG", "RESETSTAT")
+				act()
+				n := ran(t, srv, "publish") + ran(t, srv, "pubsub|numsub")
+				check.ErrorIf(t, n > most, "%s, places that are %s: it told %d, want at most %d", by, what, n, most)
+			}
+			told("a release", func() { free(t, s, "n", "a:1") })
+			for granted, end := false, time.Now().Add(30*time.Second); !granted; {
+				check.FatalIf(t, time.Now().After(end), "places that are %s: a waiter behind them is refused for 30 s", what)
+				told("an ask", func() {
+					r := ask(t, s, "n", "a:2", fairWait)
+					if granted = r.Granted; !granted {
+						time.Sleep(r.AskAfter)
+					}
+				})
+			}
+		}
+	})
+}

@@ -285,13 +285,18 @@ func (s *CountingSemaphore) take(
 
 // offer takes what is free, which is not enough for the first waiter, for the first behind it that wants no more than
 // that, and goes on with what is left, in the name of the entry that the first waiter has in the store's queue. Nothing
-// is asked where there is no such waiter.
+// is asked where there is no such waiter. If the store keeps what is free for one that is there no more, the first asks
+// again.
 func (s *CountingSemaphore) offer(
 	session backend.CountingSemaphoreStore, r *backend.TakeReply, entry backend.Enrolment,
 ) {
-	for free := r.Available; ; {
+	free, refused := r.Available, true
+	for {
 		w, ok := s.Taker(free)
 		if !ok {
+			if refused && r.Enrolled && entry.Least <= free {
+				s.Notify()
+			}
 			return
 		}
 		q := s.Change(w.Wants)
@@ -305,7 +310,7 @@ func (s *CountingSemaphore) offer(
 			s.undo(session, q, &t)
 			return
 		}
-		free, r.QueueReply = t.Available, t.QueueReply
+		free, refused, r.QueueReply = t.Available, !t.Granted, t.QueueReply
 	}
 }
 

@@ -240,7 +240,9 @@ func (q *Queue) Taker(free int64) *Ticket {
 func (q *Queue) Least() int64 {
 	q.least = q.first.Wants
 	for t := q.first; t != nil && q.least > 1; t = t.next {
-		q.least = min(q.least, t.Wants)
+		if !t.served {
+			q.least = min(q.least, t.Wants)
+		}
 	}
 	return q.least
 }

@@ -172,6 +172,9 @@ func TestAWaiterForFewerPermitsThanWereAskedForAtTheLeastHasTheFirstAsk(t *testi
 	if q.Join(&other); q.Events() != 3 || q.Least() != 1 {
 		t.Error("a waiter that wants more than the least is news")
 	}
+	if one.Serve(); q.Least() != 2 {
+		t.Error("a waiter that was served wants something")
+	}
 }
 
 func TestAllThatWaitedByThenAreServed(t *testing.T) {

@@ -2,7 +2,7 @@
 --
 -- Other places of a silent client without a subscriber may be dead, too: they need not hold the queue up one by
 -- one. A live waiter asks once it listens, which raises its score.
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, -1) or {}) do
+for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
   local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
   if score and score > limit then
     local count = redis.pcall('pubsub', publish == 'spublish' and 'shardnumsub' or 'numsub', channel .. ':' .. other)

@@ -29,7 +29,7 @@ elseif told then
   end
 end
 local i, field = 0, head
-while not told do
+for _ = 1, told and 0 or 4096 do -- behind so many that are silent, waiters that live ask by themselves
   local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') -- an owner of Redisson's
   score = math.min(tonumber(score or 1e13), 1e13)
   told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
@@ -42,20 +42,20 @@ while not told do
       silent[client] = true
     end
   end
-  if not told then
-    if i == 0 and score <= now then
-      redis.call('lpop', KEYS[2])
-      redis.call('zrem', KEYS[3], field)
-    else
-      i = i + 1
-    end
-    field = redis.call('lindex', KEYS[2], i)
-    if not field then
-      alone = true
-      break
-    end
-    score = redis.call('zscore', KEYS[3], field)
+  if told then
+    break
+  elseif i == 0 and score <= now then
+    redis.call('lpop', KEYS[2])
+    redis.call('zrem', KEYS[3], field)
+  else
+    i = i + 1
   end
+  field = redis.call('lindex', KEYS[2], i)
+  if not field then
+    alone = true
+    break
+  end
+  score = redis.call('zscore', KEYS[3], field)
 end
 --! include silent_clients publish=ARGV[5] channel=KEYS[4]
 if alone then

@@ -3,7 +3,8 @@
 -- Tells the first clients in the queue of a read-write lock that no writer holds, those that can be served: if the first
 -- that is reached reads, all that read; else that one. reading tells that readers hold it. Where a
 -- writer's claim keeps readers out, the first that writes is told. The first that is not told asks when those that were
--- have had their time; or, where readers were told, the first that writes soon, to claim.
+-- have had their time; or, where readers were told, the first that writes soon, to claim. The last of 64 is told so, too:
+-- when it has the lock, the next are told.
 --! include waiting_entries
 local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -13,7 +14,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side, second = reading and 'r' or claimed and 'w', nil
 for i = 1, reading and claimed and 0 or #line do
   local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-  if (side or wants) == wants and not (served and wants == 'w') then
+  if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
     --! include tell_entry entry=line[i] told=told
   elseif not second then
     second = line[i]
