@@ -12,8 +12,8 @@ import (
 const (
 	// hintInterval is how often a change of the record makes a waiter ask. Each renewal of each reader is one.
 	hintInterval = 250 * time.Millisecond
-	// hintDelay is how long an enrolled waiter lets a change of the record rest: a release is told to some client,
-	// too; only what is not told, an expiry or a deletion, is worth asking.
+	// hintDelay is how long an enrolled waiter lets a change of the record rest, up to twice as long: a release is told
+	// to some client, too; only what is not told, an expiry or a deletion, is worth asking.
 	hintDelay = 250 * time.Millisecond
 	// silence is how long the client of the first entry has to ask before others do.
 	silence = 250 * time.Millisecond
@@ -172,7 +172,8 @@ func (n *name) recheckIfEnrolled(now int64) bool {
 	if n.first() == nil || !n.enrolled && !(n.Asking() && n.enrols) {
 		return false
 	}
-	if at := max(now+int64(hintDelay), n.hinted+int64(hintInterval)); !n.RechecksBefore(at) {
+	rests := hintDelay + rand.N(hintDelay) // all clients hear of it at the same time
+		if at := max(now+int64(rests), n.hinted+int64(hintInterval)); !n.RechecksBefore(at) {
 		n.hinted = at
 		n.Recheck(at)
 	}
