@@ -23,9 +23,11 @@ const (
 	soonest = 20 * time.Millisecond
 	// recheck is when an enrolled waiter asks though nothing told it to.
 	recheck = 5 * time.Second
-	// spacing is what a client that waits for many names leaves between such asks, on average. The time to the next ask
-	// for a name varies so widely that those that came together do not come together again, at over 100 a second.
+	// spacing is what a client that waits for many names, a crowd, leaves between such asks, on average. The time to
+	// the next ask for a name varies so widely that those that came together do not come together again, at over 100 a
+	// second.
 	spacing = 15 * time.Millisecond
+	crowd   = 100
 	// reunion is the time over which a client asks again when it is told of releases again.
 	reunion = 500 * time.Millisecond
 	// lookBack is how often a waiter asks whether a store that failed is back, at the least: locking is to resume
@@ -35,8 +37,12 @@ const (
 
 // recheckBy is when an enrolled waiter whose lock is held until left asks next though nothing tells it to.
 func (s *names) recheckBy(left time.Duration) time.Duration {
+	look := min(left, upTo(recheck))
+	if s.waiting < crowd {
+		return look
+	}
 	many := time.Duration(s.waiting) * spacing
-	return max(min(left, upTo(recheck)), many/2+rand.N(many+1))
+	return max(look, many/2+rand.N(many))
 }
 
 // upTo is a time between three quarters of d and d.
