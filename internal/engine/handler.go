@@ -173,7 +173,7 @@ func (n *name) recheckIfEnrolled(now int64) bool {
 		return false
 	}
 	rests := hintDelay + rand.N(hintDelay) // all clients hear of it at the same time
-		if at := max(now+int64(rests), n.hinted+int64(hintInterval)); !n.RechecksBefore(at) {
+	if at := max(now+int64(rests), n.hinted+int64(hintInterval)); !n.RechecksBefore(at) {
 		n.hinted = at
 		n.Recheck(at)
 	}
