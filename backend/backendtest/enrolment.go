@@ -186,6 +186,19 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		e.errorIf(!got || ears[1].reserved() > 0, "%s: the third asks: %v; one that left was told %d times", k.name, got,
 			ears[1].reserved())
 	})},
+	{"Port_Enrolment_AnEntryLeavesThoughTheNameIsAnotherKindsByThen", eachQueued(2, func(
+		e *env, k queued, holder *raw, all []*raw, ears []*turnEars,
+	) {
+		k.free(holder, 1)
+		e.until("the first is told", func() bool { return ears[0].reserved() == 1 })
+		e.store.Delete("n")
+		holder.take("n", "h:9", long)
+		for _, s := range all {
+			_ = s.Capabilities().Enrolments.LeaveQueue(background, k.topic, 1) // it may say so
+		}
+		rec := holder.record("n")
+		e.errorIf(rec.Owner != "h:9", "%s: the record is %+v, want it left alone", k.name, rec)
+	})},
 	{"Port_Enrolment_ASessionThatClosesIsPassedOver", eachQueued(3, func(
 		e *env, k queued, holder *raw, all []*raw, ears []*turnEars,
 	) {

@@ -218,9 +218,9 @@ func (x counts) DrainCount(ctx context.Context, q backend.CountRequest) (int64, 
 	})
 }
 
-// counted is what a count is; zero if there is none.
+// counted is what a count is; zero if there is none, or the name is another kind's.
 func (r *record) counted() int64 {
-	if r == nil {
+	if r == nil || r.count == nil {
 		return 0
 	}
 	return *r.count
