@@ -269,7 +269,7 @@ func TestTheClientIsBuiltAtTheFirstCommandAndTriedAgain(t *testing.T) {
 	}
 	wg.Wait()
 	c := proxy.Connections()
-	check.ErrorIf(t, c > 3, "%d connections", c)
+	check.ErrorIf(t, c > 4, "%d connections", c) // one is a lone caller's, as each is for a moment
 }
 
 func TestOptionsThatCannotWorkAreErrorsOfOpen(t *testing.T) {
