@@ -26,7 +26,7 @@ if left == -2 then
 end
 local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-  redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'),
-    'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
+  --! include teller channel=KEYS[2]
+  tell(second, 'n' .. math.min(math.max(left, 20), 1000) .. ':')
 end
 return there

@@ -80,12 +80,13 @@ channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -101,8 +102,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -131,9 +134,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
+redis.pcall(say, channel, '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
+redis.pcall(say, channel .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -153,7 +156,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
@@ -216,7 +219,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "0f723c74290cf3193d7cb6bb2325d5e27c2724c3"
+const AcquireSHA = "c68ac7ef9d40dc6c1624b29b8e4123d4733572b8"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -251,12 +254,13 @@ channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -272,8 +276,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -302,9 +308,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
+redis.pcall(say, channel, '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
+redis.pcall(say, channel .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -324,7 +330,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
@@ -397,8 +403,9 @@ local token = KEYS[2 * i]
 if redis.call('exists', token) == 1 then
 reply[i] = redis.call('incr', token)
 else
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 reply[i] = now
 redis.call('set', token, string.format('%.0f', reply[i]))
 end
@@ -417,7 +424,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "8b53822b96ac0b6cd2e80fd95446ffe82bf3c04f"
+const AcquireAllSHA = "2fb0ecdd0bf889cfac5a9b385172f13b107b9428"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -447,12 +454,13 @@ channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -468,8 +476,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -498,9 +508,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
+redis.pcall(say, channel, '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
+redis.pcall(say, channel .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -520,7 +530,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
@@ -577,8 +587,9 @@ local token
 if redis.call('exists', KEYS[2]) == 1 then
 token = redis.call('incr', KEYS[2])
 else
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[2], string.format('%.0f', token))
 end
@@ -589,7 +600,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "0466d5c36c1bd5e47188b9ee27e858f08028eaac"
+const AcquireFencedSHA = "a0784f46c59d4a551959cf2d3ffd5324547cba32"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -605,8 +616,9 @@ const AcquireFencedSHA = "0466d5c36c1bd5e47188b9ee27e858f08028eaac"
 const AgedAcquireSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 return {0, 0}
 end
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local run = string.match(redis.call('info', 'server'), 'run_id:(%w+)') or ''
 local value = redis.call('get', KEYS[2]) or ''
 local begun, of = string.match(value, '^(%d+):(%w*)$')
@@ -640,12 +652,13 @@ channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -661,8 +674,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -691,9 +706,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
+redis.pcall(say, channel, '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
+redis.pcall(say, channel .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -713,7 +728,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
@@ -774,7 +789,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "8b46e91ee9410f9efcc60d162244011240c843de"
+const AgedAcquireSHA = "62d2c6b9730b8016bab08560fb536340c569f82c"
 
 // CountSource is count.lua.
 //
@@ -812,8 +827,9 @@ const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
 const DelegateEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local entries = redis.call('hgetall', KEYS[2])
 local known, last, latest, above = 0, 0, 0, 0
 local place, alone
@@ -877,8 +893,9 @@ if ARGV[6] == '1' then
 if redis.call('exists', KEYS[3]) == 1 then
 token = redis.call('incr', KEYS[3])
 else
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[3], string.format('%.0f', token))
 end
@@ -905,7 +922,7 @@ end
 return {1, token}`
 
 // DelegateEnterSHA is the SHA-1 of [DelegateEnterSource].
-const DelegateEnterSHA = "57ee5ecec7758ba4c6c9b58b8e39c8274b2ee1a9"
+const DelegateEnterSHA = "e86459a12cfba78e4e7c265b85880040814ed3b3"
 
 // DelegateReleaseSource is delegate_release.lua.
 //
@@ -918,8 +935,9 @@ const DelegateEnterSHA = "57ee5ecec7758ba4c6c9b58b8e39c8274b2ee1a9"
 // another. Waiters that would enter under an owner are told on a channel of that owner's: that it has gone, that no
 // owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock
 // are told.
-const DelegateReleaseSource = `local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+const DelegateReleaseSource = `local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local held = redis.call('hexists', KEYS[1], ARGV[1])
 local entries = redis.call('hgetall', KEYS[2])
 local gone = {}
@@ -983,12 +1001,13 @@ KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -1004,8 +1023,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -1034,9 +1055,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3], '000')
+redis.pcall(say, KEYS[3], '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3] .. ':' .. fair, '0')
+redis.pcall(say, KEYS[3] .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -1056,7 +1077,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[3], '0')
+redis.pcall(say, KEYS[3], '0')
 end
 end
 if lapsed > 0 then
@@ -1113,7 +1134,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "72699e4370f01aabb3ae7872e553bc7552b11e19"
+const DelegateReleaseSHA = "e2da78eee4e06e92ac0125b65e0ec5bc2b9de4a9"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1124,8 +1145,9 @@ const DelegateReleaseSHA = "72699e4370f01aabb3ae7872e553bc7552b11e19"
 // As renew, for owners that others may have entered under, or that entered under another: see delegate_enter. Each
 // has its own deadline, and the lock's time is the latest. A lease of 0 only asks, and changes nothing.
 const DelegateRenewSource = `local held = {}
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #KEYS / 2 do
 local lock, nest = KEYS[2 * i - 1], KEYS[2 * i]
 local owner, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
@@ -1154,7 +1176,7 @@ end
 return held`
 
 // DelegateRenewSHA is the SHA-1 of [DelegateRenewSource].
-const DelegateRenewSHA = "94b2d8db1e834816b6eb76cd4e4484eede925ed7"
+const DelegateRenewSHA = "d8938cde08562d0274c262deac2f99f2410b2299"
 
 // EnrolSource is enrol.lua.
 //
@@ -1184,12 +1206,13 @@ KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', KEYS[2], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[2] .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -1205,8 +1228,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -1235,9 +1260,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '000')
+redis.pcall(say, KEYS[4], '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4] .. ':' .. fair, '0')
+redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
 end
 if first ~= ARGV[5] then
 tell(first, 'n' .. length .. ':')
@@ -1257,7 +1282,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', KEYS[2], 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+redis.pcall(say, KEYS[4], '0')
 end
 end
 if lapsed > 0 then
@@ -1343,8 +1368,9 @@ if ARGV[3] == '1' then
 if redis.call('exists', KEYS[3]) == 1 then
 token = redis.call('incr', KEYS[3])
 else
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[3], string.format('%.0f', token))
 end
@@ -1382,8 +1408,9 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if foreign > 0 then
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
 foreign = pause > now and pause < now + 4000 and 0 or foreign
 end
@@ -1391,7 +1418,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "6acce6580e4b0feb045bf72387c27f89716add7f"
+const EnrolSHA = "1d3f149c10241f283087a4785c08640abfc5f881"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1426,8 +1453,9 @@ held = held or fields[i] == ARGV[1] and fields[i + 1] ~= 0
 java = java or string.find(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') ~= nil
 end
 end
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local wait = tonumber(ARGV[3])
 local head = redis.call('lindex', KEYS[2], 0)
 for _ = 1, free and 4096 or 0 do
@@ -1453,8 +1481,9 @@ if ARGV[4] == '1' then
 if redis.call('exists', KEYS[4]) == 1 then
 token = redis.call('incr', KEYS[4])
 else
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[4], string.format('%.0f', token))
 end
@@ -1642,7 +1671,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "33bb358a915c69b47279d36d101e07246f47c460"
+const FairAcquireSHA = "947a5bf2e4fe51e41a4dc2afaefc30778805ae74"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -1657,8 +1686,9 @@ const FairLeaveSource = `local out = 0
 if redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
 out = 2
 end
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local head = ARGV[2] ~= '0' and redis.pcall('lindex', KEYS[2], 0)
 if type(head) == 'string' and type(redis.pcall('zscore', KEYS[3], ARGV[1])) == 'string' then
 local mixed, stands, chain = false, false, now + 300000
@@ -1779,12 +1809,13 @@ KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -1800,8 +1831,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -1830,9 +1863,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '000')
+redis.pcall(say, KEYS[4], '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4] .. ':' .. fair, '0')
+redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -1852,7 +1885,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+redis.pcall(say, KEYS[4], '0')
 end
 end
 if lapsed > 0 then
@@ -1901,7 +1934,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "fa71ff46d4ac220b6fa17c5a1f0a02c115e74545"
+const FairLeaveSHA = "43f7b3bd43ce8994a2c7a87137f8e28c7aa24a81"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -1922,8 +1955,9 @@ end
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local limit, alone = now + tonumber(ARGV[3]), false
 local head = redis.pcall('lindex', KEYS[2], 0)
 local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
@@ -1996,12 +2030,13 @@ KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -2017,8 +2052,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -2047,9 +2084,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '000')
+redis.pcall(say, KEYS[4], '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4] .. ':' .. fair, '0')
+redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2069,7 +2106,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[4], '0')
+redis.pcall(say, KEYS[4], '0')
 end
 end
 if lapsed > 0 then
@@ -2118,7 +2155,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "fe09a5aa1bea50dce05cfbdda47ba1b88f0e0fdf"
+const FairReleaseSHA = "8acdea8da958eaa3aa6261f7342bf19e60bf57fb"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2152,12 +2189,13 @@ KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -2173,8 +2211,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -2203,9 +2243,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '000')
+redis.pcall(say, KEYS[2], '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
+redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2225,7 +2265,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+redis.pcall(say, KEYS[2], '0')
 end
 end
 if lapsed > 0 then
@@ -2279,7 +2319,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "b84ed3cb44351cb0a4517af51992ac8b8a18a056"
+const ForceReleaseSHA = "5ece9561863dee40bee7b059584b593897b96d45"
 
 // InspectSource is inspect.lua.
 //
@@ -2475,12 +2515,13 @@ KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', KEYS[3], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[3] .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -2496,8 +2537,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -2526,9 +2569,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '000')
+redis.pcall(say, KEYS[2], '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
+redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2548,7 +2591,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', KEYS[3], 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+redis.pcall(say, KEYS[2], '0')
 end
 end
 if lapsed > 0 then
@@ -2595,13 +2638,16 @@ end
 end
 local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-redis.call(ARGV[2], KEYS[2] .. ':to:' .. string.match(second, '^.?([^:]*)'),
-'n' .. math.min(math.max(left, 20), 1000) .. ':' .. second)
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+tell(second, 'n' .. math.min(math.max(left, 20), 1000) .. ':')
 end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "654af8e9557b705f7c138a306272eb7c1dde6e12"
+const LeaveQueueSHA = "0d40bea538df90f9704cf6508ea063199b79f1c1"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2617,8 +2663,9 @@ const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local there = tonumber(value or '0')
 local ended = redis.call('zrangebyscore', KEYS[2], 0, string.format('%.0f', now), 'limit', 0, 1000)
 if #ended > 0 then
@@ -2630,14 +2677,21 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local queued, kept, placed, served = redis.pcall('exists', queue) == 1, 0, 0, false
 if queued then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -2660,9 +2714,11 @@ end
 if queued and ARGV[4] ~= '' then
 placed = ARGV[5] == '1' and 1 or 0
 local was
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
@@ -2673,8 +2729,7 @@ redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[4] then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+tell(first, 'n5000:')
 end
 end
 else
@@ -2687,14 +2742,16 @@ if kept > 0 then
 reply = reply < 0 and 1000 or math.min(reply, 1000)
 end
 if ARGV[4] ~= '' then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
-if not now then
+if not at then
 written = nil
 elseif false then
-written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[4])
 elseif not score or score < 0 then
 written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
 end
@@ -2712,12 +2769,14 @@ end
 end
 end
 if queued and free > 0 then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -2727,11 +2786,10 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= ARGV[4] then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -2743,8 +2801,7 @@ second = second or line[i]
 end
 end
 if served and second then
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+tell(second, 'n1000:')
 end
 end
 if #ended > 0 and there > 0 then
@@ -2753,7 +2810,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "2c330f473dc2e81b35d639aaf1717f0a2b991a61"
+const PermitsAcquireSHA = "3ece7a2a87733fa2bdc94d820c264b497375b44f"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2767,8 +2824,9 @@ if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local there = tonumber(value or '0')
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ended = redis.call('zrangebyscore', KEYS[2], 0, string.format('%.0f', now), 'limit', 0, 1000)
 if #ended > 0 then
 redis.call('zrem', KEYS[2], unpack(ended))
@@ -2781,14 +2839,21 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 if redis.pcall('exists', queue) == 1 then
 local kept = 0
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -2798,12 +2863,14 @@ kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -2813,11 +2880,10 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -2829,8 +2895,7 @@ second = second or line[i]
 end
 end
 if served and second then
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+tell(second, 'n1000:')
 end
 end
 redis.call(ARGV[1], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
@@ -2838,7 +2903,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "a2173814ebc62754736b9ce2a0b7a297733d3d87"
+const PermitsCountSHA = "2c57c8558036b445fcdf246081646df0eca638f3"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -2864,14 +2929,21 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 if redis.pcall('exists', queue) == 1 then
 local kept = 0
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -2881,12 +2953,14 @@ kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -2896,11 +2970,10 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -2912,21 +2985,21 @@ second = second or line[i]
 end
 end
 if served and second then
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+tell(second, 'n1000:')
 end
 end
 redis.call(ARGV[2], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 if tonumber(score) <= now then
 return 0
 end
 return 1`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "ad25bedb93c90969a261ac8ba9016a9d5816f5db"
+const PermitsReleaseSHA = "0199dfff4e9b2e3883e68c405c2cd80f168769a0"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -2936,8 +3009,9 @@ const PermitsReleaseSHA = "ad25bedb93c90969a261ac8ba9016a9d5816f5db"
 //
 // Sets the lease of each permit to max(remaining, lease), where it is out. A lease of 0
 // only asks. What is no zset has none out; it spoils no other.
-const PermitsRenewSource = `local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+const PermitsRenewSource = `local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local out = {}
 for i = 1, #KEYS do
 local score = redis.pcall('zscore', KEYS[i], ARGV[2 * i - 1])
@@ -2953,7 +3027,7 @@ end
 return out`
 
 // PermitsRenewSHA is the SHA-1 of [PermitsRenewSource].
-const PermitsRenewSHA = "3fd597f83538908b587fbbef69869fcc60d3db2a"
+const PermitsRenewSHA = "4c70f67b7871060d3cee34964e0ea9fc9f95a4d4"
 
 // ReadAcquireSource is read_acquire.lua.
 //
@@ -2988,14 +3062,21 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local queued, kept = redis.pcall('exists', queue) == 1, false
 if queued and left == -2 then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -3007,12 +3088,14 @@ end
 end
 if queued and not mode and left >= -1 then
 local writes, served = false, false
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -3022,12 +3105,14 @@ break
 end
 end
 if not writes then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -3042,11 +3127,10 @@ local side, second = false and 'r' or claimed and 'w', nil
 for i = 1, false and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -3058,23 +3142,23 @@ side, served = wants, true
 end
 end
 if served and second then
-local after = side == 'r' and 20 or 1000
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
 end
 if kept or left >= -1 then
 local placed = 0
 if ARGV[4] ~= '' then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
-if not now then
+if not at then
 written = nil
 elseif false then
-written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[4])
 elseif not score or score < 0 then
 written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
 end
@@ -3097,9 +3181,11 @@ return left == -1 and -1 or math.max(left, 1)
 end
 if queued then
 local placed, was, served = 0, nil, nil
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
@@ -3110,16 +3196,17 @@ redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[4] then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+tell(first, 'n5000:')
 end
 if not was or was >= 0 then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -3134,11 +3221,10 @@ local side, second = true and 'r' or claimed and 'w', nil
 for i = 1, true and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -3150,9 +3236,7 @@ side, served = wants, true
 end
 end
 if served and second then
-local after = side == 'r' and 20 or 1000
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
 end
@@ -3168,7 +3252,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "088068d92710c8a69b6306ecdee13d885554996c"
+const ReadAcquireSHA = "8dec3c4c5ccaa525c6993adb40f506310f42ed60"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -3261,13 +3345,20 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 if redis.pcall('exists', queue) == 1 then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -3282,11 +3373,10 @@ local side, second = false and 'r' or claimed and 'w', nil
 for i = 1, false and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -3298,9 +3388,7 @@ side, served = wants, true
 end
 end
 if served and second then
-local after = side == 'r' and 20 or 1000
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
 redis.call(ARGV[2], KEYS[4], (served and '00' or '') .. '0')
@@ -3308,7 +3396,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "0e410c437e27551c2e7fa1e54dafc931ec188b0d"
+const ReadReleaseSHA = "2c205afa99f5c450187a14e696d40f85a1bb89ca"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -3360,8 +3448,9 @@ if ARGV[4] == '1' then
 if redis.call('exists', KEYS[2]) == 1 then
 token = redis.call('incr', KEYS[2])
 else
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[2], string.format('%.0f', token))
 end
@@ -3377,7 +3466,7 @@ end
 return {1, token}`
 
 // ReenterSHA is the SHA-1 of [ReenterSource].
-const ReenterSHA = "9caa7e30f77fa657617a61a1dfff9555e8ac0d33"
+const ReenterSHA = "5cfbf1d619ba350e2a4f7967fbcc415f07260351"
 
 // ReleaseSource is release.lua.
 //
@@ -3406,12 +3495,13 @@ KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -3427,8 +3517,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -3457,9 +3549,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '000')
+redis.pcall(say, KEYS[2], '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
+redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -3479,7 +3571,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+redis.pcall(say, KEYS[2], '0')
 end
 end
 if lapsed > 0 then
@@ -3534,7 +3626,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "b2ce38ccfe0bb68b1a313bf3966c30e9687b8bc9"
+const ReleaseSHA = "7c530d6fe4111f83f676ed4ddda8248fc4279788"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -3573,12 +3665,13 @@ channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -3594,8 +3687,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -3624,9 +3719,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
+redis.pcall(say, channel, '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
+redis.pcall(say, channel .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -3646,7 +3741,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', queue, 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
@@ -3696,7 +3791,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "c2c197f89a6088a3cfbf63c0b5e08a6ca4daeb61"
+const ReleaseAllSHA = "451aed3d75173190f50383a70425989c8d37ced3"
 
 // RenewSource is renew.lua.
 //
@@ -3763,13 +3858,20 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 if redis.pcall('exists', queue) == 1 then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -3784,11 +3886,10 @@ local side, second = false and 'r' or claimed and 'w', nil
 for i = 1, false and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -3800,16 +3901,14 @@ side, served = wants, true
 end
 end
 if served and second then
-local after = side == 'r' and 20 or 1000
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
 redis.call(ARGV[1], KEYS[3], (served and '00' or '') .. message)
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "0817c6150a52a015d8815fea0a0aa1008e8d34c9"
+const RwForceReleaseSHA = "8c0b708af3c3dadc6695ee2730dfb85364436a22"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -3859,10 +3958,17 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local placed, was, served = 0, nil, false
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
@@ -3873,17 +3979,18 @@ redis.pcall('hdel', queue .. ':wants', ARGV[1])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[1] then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+tell(first, 'n5000:')
 end
 local mode = redis.pcall('hget', KEYS[1], 'mode')
 if was and was < 0 and (not mode or mode == 'read') then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -3898,11 +4005,10 @@ local side, second = mode and 'r' or claimed and 'w', nil
 for i = 1, mode and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -3914,15 +4020,13 @@ side, served = wants, true
 end
 end
 if served and second then
-local after = side == 'r' and 20 or 1000
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "7570fd3c4048720a6cf832fa0b5edc27413d40cd"
+const RwLeaveSHA = "1e8ae54561218ec3331dd14f87a26fa50190623e"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -3943,13 +4047,20 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 if redis.pcall('exists', queue) == 1 then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -3964,11 +4075,10 @@ local side, second = mode and 'r' or claimed and 'w', nil
 for i = 1, mode and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -3980,9 +4090,7 @@ side, served = wants, true
 end
 end
 if served and second then
-local after = side == 'r' and 20 or 1000
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
 redis.call(ARGV[2], KEYS[3], (served and '00' or '') .. '0')
@@ -3992,7 +4100,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "4a8f65e2cc3d35d29f3a7b9e721f7e9d6b642f27"
+const RwWithdrawSHA = "31f4e64e88e0ec297a56827997d9d22a2375d3c3"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -4019,14 +4127,21 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 if redis.pcall('exists', queue) == 1 then
 local kept = 0
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -4036,12 +4151,14 @@ kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -4051,11 +4168,10 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -4067,8 +4183,7 @@ second = second or line[i]
 end
 end
 if served and second then
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+tell(second, 'n1000:')
 end
 end
 redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
@@ -4076,7 +4191,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "787846afdb224af53cc1276c3eee32d44e313b93"
+const SemaphoreAddSHA = "ae8a110f17cd3d335b516d78e75aa204b95d84cc"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -4103,14 +4218,21 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 if redis.pcall('exists', queue) == 1 then
 local kept = 0
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -4120,12 +4242,14 @@ kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -4135,11 +4259,10 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -4151,8 +4274,7 @@ second = second or line[i]
 end
 end
 if served and second then
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+tell(second, 'n1000:')
 end
 end
 redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
@@ -4160,7 +4282,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "b8199e71b2969bb227a7b69302bf6623b1849e91"
+const SemaphoreCancelSHA = "5388ede6a7ef3a7a0eb58c66ad7f2516bafec24a"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -4197,10 +4319,17 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local placed, was, kept, served = 0, nil, 0, false
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
@@ -4211,17 +4340,18 @@ redis.pcall('hdel', queue .. ':wants', ARGV[1])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[1] then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+tell(first, 'n5000:')
 end
 local free = tonumber(redis.pcall('get', KEYS[1])) or 0
 if was and was < 0 and free > 0 then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -4231,12 +4361,14 @@ kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 free = free - kept
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -4246,11 +4378,10 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -4262,14 +4393,13 @@ second = second or line[i]
 end
 end
 if served and second then
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+tell(second, 'n1000:')
 end
 end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "cb0beb27657062e65e84544ac32a3f9d42cf1d62"
+const SemaphoreLeaveSHA = "9926f9cacd609d437ba09792fe87be171a2cacd4"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -4298,14 +4428,21 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 if redis.pcall('exists', queue) == 1 then
 local kept = 0
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -4315,12 +4452,14 @@ kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -4330,11 +4469,10 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -4346,8 +4484,7 @@ second = second or line[i]
 end
 end
 if served and second then
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+tell(second, 'n1000:')
 end
 end
 redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
@@ -4355,7 +4492,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "dfd17cd283b39db28b383c0f3de10a68841a87ef"
+const SemaphoreSetSHA = "893fe6845e27f507e19a07718fe4dacbf36efc51"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -4378,14 +4515,21 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
 if queued then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -4403,9 +4547,11 @@ free, out = free - wants, 1
 if queued and ARGV[4] ~= '' then
 placed = ARGV[5] == '1' and 1 or 0
 local was
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
@@ -4416,8 +4562,7 @@ redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[4] then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+tell(first, 'n5000:')
 end
 end
 else
@@ -4431,14 +4576,16 @@ return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0}
 end
 local soon = out == 0 and ARGV[4] ~= '' and tonumber(ARGV[6]) <= free
 if out == 0 and ARGV[4] ~= '' then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
-if not now then
+if not at then
 written = nil
 elseif soon then
-written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[4])
+written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[4])
 elseif not score or score < 0 then
 written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
 end
@@ -4455,12 +4602,14 @@ end
 end
 if queued and free > 0 then
 local more, served = soon and free - ARGV[6] or free, false
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -4470,11 +4619,10 @@ local left, second = more, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= ARGV[4] then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -4486,14 +4634,13 @@ second = second or line[i]
 end
 end
 if served and second then
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. '1000' .. ':' .. second)
+tell(second, 'n1000:')
 end
 end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "0af0c1c6e456b22135ebe6806d14ba7e20fc01c8"
+const SemaphoreTakeSHA = "5937e6d543da70144ec4b2c168580bfd0a89ca8d"
 
 // ServeSource is serve.lua.
 //
@@ -4526,8 +4673,9 @@ foreign = foreign + (fair and 1 or 0)
 if not others and foreign > 0 then
 local round = KEYS[3] .. ':round'
 if foreign > 0 then
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
 foreign = pause > now and pause < now + 4000 and 0 or foreign
 end
@@ -4554,12 +4702,13 @@ KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', KEYS[3], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[3] .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
@@ -4575,8 +4724,10 @@ fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
 if fields[1] or foreign > 0 then
+if now == 0 then
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -4605,9 +4756,9 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '000')
+redis.pcall(say, KEYS[2], '000')
 if fair then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2] .. ':' .. fair, '0')
+redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
 end
 if first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -4627,7 +4778,7 @@ lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
 redis.pcall('pexpire', KEYS[3], 0)
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+redis.pcall(say, KEYS[2], '0')
 end
 end
 if lapsed > 0 then
@@ -4679,8 +4830,9 @@ if ARGV[4] == '1' then
 if redis.call('exists', KEYS[4]) == 1 then
 token = redis.call('incr', KEYS[4])
 else
+local now
 local time = redis.call('time')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[4], string.format('%.0f', token))
 end
@@ -4694,7 +4846,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "cdceccd3cb14b4e37b0df895eefb8b1a188a2263"
+const ServeSHA = "c7a20b8e4115fb7d490b509f06c43671ede5ede9"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -4717,14 +4869,21 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
 if queued then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local told = {}
-if now then
-local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
@@ -4742,9 +4901,11 @@ redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
 redis.call('pexpire', KEYS[1], ARGV[2])
 if queued and ARGV[6] ~= '' then
 local placed, was = 0, nil
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 was = tonumber(redis.pcall('zscore', queue, ARGV[6]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[6])) == 'number' and 1 or 0
@@ -4755,8 +4916,7 @@ redis.pcall('hdel', queue .. ':wants', ARGV[6])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[6] then
-redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(first, '^.?([^:]*)'), 'n' .. '5000' .. ':' .. first)
+tell(first, 'n5000:')
 end
 end
 if ARGV[5] == '1' then
@@ -4777,14 +4937,16 @@ redis.call('set', KEYS[2], ARGV[3], 'px', ARGV[4])
 claimed = 1
 end
 if ARGV[6] ~= '' then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local score, written = tonumber(redis.pcall('zscore', queue, ARGV[6])), 0
-if not now then
+if not at then
 written = nil
 elseif false then
-written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), ARGV[6])
+written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[6])
 elseif not score or score < 0 then
 written = redis.pcall('zadd', queue, score and 0 or came, ARGV[6])
 end
@@ -4803,7 +4965,7 @@ local left = kept and 1000 or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "5e879e3cb6ebaece9fca69567d432deafcba9bcd"
+const WriteAcquireSHA = "41e01f1f88a30108385d2bcb0263092d41ce209f"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -4853,13 +5015,20 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
 if redis.pcall('exists', queue) == 1 then
+if not came then
 local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
 local line = {}
-if now then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
 end
@@ -4874,11 +5043,10 @@ local side, second = reading and 'r' or claimed and 'w', nil
 for i = 1, reading and claimed and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
-local how, to = string.sub(line[i], 1, 1), string.match(line[i], '^.?([^:]*)')
-local heard = redis.pcall(how == 's' and 'spublish' or 'publish', channel .. ':to:' .. to, 'r' .. line[i])
-told = how == 'n' or type(heard) == 'number' and heard > 0
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
-redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), line[i])
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
 end
@@ -4890,13 +5058,11 @@ side, served = wants, true
 end
 end
 if served and second then
-local after = side == 'r' and 20 or 1000
-redis.pcall(string.sub(second, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(second, '^.?([^:]*)'), 'n' .. after .. ':' .. second)
+tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
 redis.call(ARGV[3], KEYS[3], (served and '00' or '') .. '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "b56688718525431b2ba953840c660b875b2ed11b"
+const WriteReleaseSHA = "d9ac07751962dd47de7df43c813ee6d01d471041"

@@ -1,5 +1,5 @@
 --! fragment clock now
 --
--- The server's clock in ms, with fractions.
+-- The server's clock, in ms.
 local time = redis.call('time')
-now = time[1] * 1000 + time[2] / 1000
+now = time[1] * 1000 + math.floor(time[2] / 1000)

@@ -1,8 +1,8 @@
 --! fragment foreign_clients mark channel foreign fair
 --
 -- Counts the clients that subscribe to Redisson's channel and not to mortise's beside it: half-open connections of ours
--- do not count. The waiters for a fair lock, the first of which is in fair then, count as one. mark is an entry, whose first letter tells how its client is told: s by SPUBLISH, p by PUBLISH,
--- n by PUBLISH where that does not count all subscribers. Then foreign stays as it is.
+-- do not count. The waiters for a fair lock, the first of which is in fair then, count as one. Where the client of
+-- the entry mark is told by PUBLISH that does not count all subscribers, foreign stays as it is.
 if string.sub(mark, 1, 1) ~= 'n' then
   local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
     channel .. ':mortise')

@@ -5,10 +5,10 @@
 -- the client asks again at once, for less.
 --! include wake_time
 local score, written = tonumber(redis.pcall('zscore', queue, entry)), 0
-if not now then
+if not at then
   written = nil
 elseif reserve then
-  written = redis.pcall('zadd', queue, string.format('%.0f', -now - 1000), entry)
+  written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), entry)
 elseif not score or score < 0 then
   written = redis.pcall('zadd', queue, score and 0 or came, entry)
 end

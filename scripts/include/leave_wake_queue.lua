@@ -1,8 +1,8 @@
 --! fragment leave_wake_queue entry placed was
 --
 -- Takes an entry out of the queue, or, if placed is 1, since its client has more waiters, to its end; placed is 0 then
--- if it is not in there. was is its score before. If it
--- waited, and was not told to ask, the client of the first that waits now is told that it is the first.
+-- if it is not in there. was is its score before. If it waited, and was not told to ask, the client of the first that
+-- waits now is told that it is the first.
 --! include wake_time
 was = tonumber(redis.pcall('zscore', queue, entry))
 if placed == 1 then
@@ -14,5 +14,5 @@ elseif was then
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= entry then
-  --! include tell_second entry=first after='5000'
+  tell(first, 'n5000:')
 end

@@ -11,12 +11,10 @@
 -- An ask that finds the record absent has found that a reservation ran out. At the third in a row that was not claimed
 -- the queue is removed and all clients are told: those that live enrol again, and the lock is free. Where PUBLISH does
 -- not count all subscribers the last entry is told of each reservation, too: those behind the first may all be dead.
-local function tell(entry, message)
-  return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-    channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
-end
+--! include teller channel=channel
 local two = redis.pcall('zrange', queue, 0, 1) -- nothing where the key holds other data
 local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
 local fields = redis.pcall('hmget', round, unpack(names)) -- not all: another may have written many
@@ -38,7 +36,7 @@ if not freed and not served and two[1] and first ~= asker then
   if lapsed >= 3 then
     lapsed, two = 0, {}
     redis.pcall('pexpire', queue, 0)
-    redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '0')
+    redis.pcall(say, channel, '0')
   end
 end
 if lapsed > 0 then

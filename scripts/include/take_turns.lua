@@ -5,7 +5,9 @@
 -- of them uses makes the next one longer, and after three there is none for a while. Then it is the turn of the
 -- entries, each of which is served as often as a foreign client was, as far as that was seen: once at least, and eight
 -- times at the most.
---! include clock now=now
+if now == 0 then
+  --! include clock now=now
+end
 local window, pause = kept.window or 0, kept.pause or 0
 local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
 local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
@@ -35,9 +37,9 @@ elseif tenures > 0 or foreign > 0 then
   if due > 0 and foreign > 0 then
     due, window, served = due - 1, now + length, true
     -- 0 to Redisson, and a release to mortise of before, which wake; mortise does not.
-    redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel, '000')
+    redis.pcall(say, channel, '000')
     if fair then
-      redis.pcall(string.sub(first, 1, 1) == 's' and 'spublish' or 'publish', channel .. ':' .. fair, '0')
+      redis.pcall(say, channel .. ':' .. fair, '0')
     end
     if first ~= asker then
       tell(first, 'n' .. length .. ':')

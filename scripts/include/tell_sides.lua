@@ -24,6 +24,5 @@ for i = 1, reading and claimed and 0 or #line do
   end
 end
 if served and second then
-  local after = side == 'r' and 20 or 1000
-  --! include tell_second entry=second after=after
+  tell(second, side == 'r' and 'n20:' or 'n1000:')
 end

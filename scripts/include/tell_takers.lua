@@ -16,5 +16,5 @@ for i = 1, left > 0 and #line or 0 do
   end
 end
 if served and second then
-  --! include tell_second entry=second after='1000'
+  tell(second, 'n1000:')
 end

@@ -4,7 +4,7 @@
 -- message could have put it was written by another.
 --! include wake_time
 local told = {}
-if now then
-  local last, first = string.format('%.0f', -now - 1000), string.format('%.0f', -now)
+if at then
+  local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
   told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end

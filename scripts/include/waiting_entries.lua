@@ -3,8 +3,8 @@
 -- The first 64 entries that wait. Entries whose clients were told to ask, and have not, lose their places, 64 at once.
 --! include wake_time
 local line = {}
-if now then
-  local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -now), '(0', 'limit', 0, 64)
+if at then
+  local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
   if #late > 0 then
     redis.pcall('zrem', queue, unpack(late))
   end

@@ -1,7 +1,9 @@
 --! fragment wake_time
 --
--- The server's clock: now in ms, came in microseconds. Both are nil for a user that may not ask: without them
+-- The server's clock: at in ms, came in microseconds. Both are nil for a user that may not ask: without them
 -- nothing is put into a queue, or told from it.
-local time = redis.pcall('time')
-local now = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-local came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+if not came then
+  local time = redis.pcall('time')
+  at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+  came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
