@@ -78,7 +78,7 @@ interop: deps ## locks shared with the real Redisson (installs a JDK and Maven o
 .PHONY: bench
 bench: deps ## ours and others side by side, a quarter of an hour, written to docs; keep the machine quiet meanwhile
 	test/bench/peers
-	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h -docs ../../docs .
+	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h -docs ../../docs/reference .
 
 .PHONY: shares
 shares: deps ## what Java's threads get of a lock that goroutines wait for too, and how long they wait: 5 runs a row
@@ -109,8 +109,8 @@ chaos: deps ## every fault once in every deployment, while processes fight for l
 	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos $(CHAOS) .
 
 .PHONY: chaos-long
-chaos-long: deps ## the same until it was a thousand faults and a million operations; its report goes to docs/chaos.md
-	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos -chaos.faults=1000 -chaos.operations=1000000 -chaos.report=$(CURDIR)/docs $(CHAOS) .
+chaos-long: deps ## the same until it was a thousand faults and a million operations; its report goes to docs/explanation/chaos.md
+	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos -chaos.faults=1000 -chaos.operations=1000000 -chaos.report=$(CURDIR)/docs/explanation $(CHAOS) .
 
 .PHONY: chaos-selftest
 chaos-selftest: deps ## locks that are broken in fifteen ways, each of which the same harness must catch

@@ -30,7 +30,7 @@
 // No lock service guarantees exclusion by itself where clocks and networks may do
 // anything: a process can be paused between looking at its lease and writing. Where that
 // matters take a fencing token, [Lease.Token], and let the store that is written to
-// refuse older ones. See docs/guarantees.md.
+// refuse older ones. See docs/explanation/guarantees.md.
 package mortise
 
 import (

@@ -55,8 +55,8 @@ func WithMaxHold(d time.Duration) Option { return maxHoldOption(d) }
 // It is about the acquisition, and about re-entry. Renewals are not waited for: the replicas have the lock for
 // as long as the lease was when it was acquired, or last entered again, and for longer
 // if they hear of renewals, as they do unless they are cut off. Neither are releases: one that the new master
-// has not heard of leaves the lock held there until its lease is over. docs/guarantees.md says what a failover can
-// still lose. A fencing token that was drawn for a lock that is given back stays drawn.
+// has not heard of leaves the lock held there until its lease is over.
+// docs/explanation/guarantees.md says what a failover can still lose. A fencing token that was drawn for a lock that is given back stays drawn.
 //
 // For all kinds of locks, in [LockAll] for each part, which then costs a request of its own. Not for
 // [Quorum], whose majority does without, semaphores and latches. [ErrInvalid] for those, and with a

@@ -30,7 +30,7 @@ func TestReadmeCode(t *testing.T) {
 		maps.Copy(readme, exampleBodies(t, path.Base(dir)+".", "../"+dir+"/example_test.go"))
 	}
 	checkCode(t, "../README.md", readme)
-	checkCode(t, "../docs/redisson.md", exampleBodies(t, "", "redisson_test.go"))
+	checkCode(t, "../docs/reference/redisson.md", exampleBodies(t, "", "redisson_test.go"))
 }
 
 func checkCode(t *testing.T, file string, bodies map[string]string) {

@@ -7,7 +7,7 @@
 //
 // The tests whose names begin with Port go through the obligations of
 // [backend.Store] one by one. Those that begin with a rule's number run the whole
-// of mortise over the backend and hold it to the rules of docs/guarantees.md;
+// of mortise over the backend and hold it to the rules of docs/explanation/guarantees.md;
 // each rule has tests on each backend.
 //
 // Tests run in parallel, each on a store of its own; they spend most of their

@@ -10,7 +10,7 @@ import (
 
 // pairingTests go through all pairs of kinds: a name that is in use as one kind, asked for
 // as another. Either they exclude each other, or the answer is ErrWrongKind and nothing is
-// changed. The one exception is in the table of docs/guarantees.md.
+// changed. The one exception is in the table of docs/explanation/guarantees.md.
 var pairingTests = []test{
 	{"Rule01_EveryKindExcludesEveryOtherOrIsTheWrongOne", func(e *env) {
 		holder, other := e.client(), e.client()

@@ -104,7 +104,7 @@ var replies = []reply{
 }
 
 const (
-	// The least permissions for each kind are in docs/deployments.md.
+	// The least permissions for each kind are in docs/reference/deployments.md.
 	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server tells which: it needs ~* (or " +
 		"the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping " +
 		"+exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin " +

@@ -17,7 +17,7 @@ import (
 
 // FuzzReplies has a server answer scripts with whatever it likes, and publish what it likes,
 // while a client takes locks of all kinds: nothing panics, no call outlives its own time, none asks
-// again without end, and every error is one that docs/problems.md knows.
+// again without end, and every error is one that docs/reference/problems.md knows.
 //
 // A server that is Redis cannot answer most of it. Something between may, and the values that
 // a real one finds at hostile keys come through here too; test/fuzz tries those.

@@ -68,7 +68,7 @@ func (k Key) GoString() string { return k.String() }
 // Ring is a ring of keys for HMAC-SHA-256: one signs, all verify. Its methods may be called concurrently.
 //
 // A verifier can sign as well: every service that has a key can make an entry of any delegation to any audience.
-// See docs/threat-model.md for what that means, and [Signer] for signatures where it is not so.
+// See docs/explanation/threat-model.md for what that means, and [Signer] for signatures where it is not so.
 //
 // To rotate: add the new key as an older one everywhere; when it is everywhere, make it the primary; when that is
 // everywhere and MaxLifetime is over, leave the old one out.

@@ -18,7 +18,7 @@ import (
 // Domain is that of the ErrorInfo in each status.
 const Domain = "github.com/mortise-go/mortise"
 
-// The reasons in the ErrorInfo of a status. docs/problems.md explains them.
+// The reasons in the ErrorInfo of a status. docs/reference/problems.md explains them.
 const (
 	ReasonLocked          = "LOCKED"            // Aborted
 	ReasonUnavailable     = "STORE_UNAVAILABLE" // Unavailable

@@ -43,7 +43,7 @@
 //
 // # Answers
 //
-// They are problem+json (RFC 9457) with the types in docs/problems.md, and say nothing of locks' names or of
+// They are problem+json (RFC 9457) with the types in docs/reference/problems.md, and say nothing of locks' names or of
 // the store; [WithErrorHandler] replaces them.
 //
 //	what happened                                     status   type                 Retry-After

@@ -34,7 +34,7 @@ type Problem struct {
 
 // The types of problems: addresses of their documentation.
 const (
-	problems = "https://github.com/mortise-go/mortise/blob/main/docs/problems.md"
+	problems = "https://github.com/mortise-go/mortise/blob/main/docs/reference/problems.md"
 
 	TypeLocked          = problems + "#locked"            // 423, or as WithStatus says
 	TypeUnavailable     = problems + "#store-unavailable" // 503

@@ -273,7 +273,7 @@ func (w *worker) visit(i int) {
 		long, hot = true, false
 		name += int64(hotNames+coldNames) + name%int64(longNames) - name%generation
 	}
-	// A fenced lock is held for a millisecond at least: see docs/guarantees.md.
+	// A fenced lock is held for a millisecond at least: see docs/explanation/guarantees.md.
 	stay := time.Millisecond + rand.N(time.Millisecond)
 	overstay := false
 	switch dice := rand.IntN(1000); {

@@ -559,8 +559,8 @@ func longReads(p *pair) {
 	}
 }
 
-// javaReadsTwice shows what docs/redisson.md warns of: Redisson 3.52 does not renew the holds of a thread that
-// reads twice, though it renews the record, so another reader that unlocks frees the lock. 4.7 does.
+// javaReadsTwice shows what docs/reference/redisson.md warns of: Redisson 3.52 does not renew the holds of
+// a thread that reads twice, though it renews the record, so another reader that unlocks frees the lock. 4.7 does.
 func javaReadsTwice(p *pair) {
 	short := p.java.open(p.T, p.site, "short", watchdog)
 	j := short.thread(p.T, "t").lockOf("read", p.name)
