@@ -142,6 +142,11 @@ examples: deps ## run every example, in memory; those with a go.mod of their own
 	for d in examples/*/; do go run -C "$$d" .; done
 	@rc=0; $(call each,$(filter examples/%,$(nested)),go test -count=1 ./...)
 
+.PHONY: docs
+docs: ## build the site from docs/ into bin/site, and check its links; `.ci/docs serve` shows it while you write
+	.ci/docs
+	go test -count=1 -run 'Links|Pages|Reference|Readme|NamedTests' ./examples
+
 .PHONY: generate
 generate: ## write all generated code anew: scripts, adapters, mocks
 	go generate ./...
@@ -161,6 +166,7 @@ vuln: tools ## look for known vulnerabilities in what is called
 	cd backend/valkey && ../../.ci/vuln ./...
 	cd examples/shop && ../../.ci/vuln ./...
 	cd examples/fencedstore && ../../.ci/vuln ./...
+	cd examples/orders && ../../.ci/vuln ./...
 
 .PHONY: deps
 deps:

@@ -27,6 +27,15 @@ import (
 
 // The functions down to the next comment of this kind are the recipes of the README and of docs/how-to.
 
+func shipOrder(ctx context.Context, locks mortise.Locker) error {
+	lease, err := locks.Lock(ctx, "orders:42", mortise.WithWait(5*time.Second))
+	if err != nil {
+		return err // ErrNotAcquired: held by another owner; ErrUnavailable: Redis failed
+	}
+	defer lease.Unlock(ctx)
+	return shipNow(lease.Context(), "42") // the context ends if the lock is lost
+}
+
 func routes(locks mortise.Locker, ship http.Handler) http.Handler {
 	// 42, 042 and +42 are one lock, and the handler sees 42.
 	key := httplock.RouteKey("orders:{id}", httplock.Canonical("id", httplock.Integer))
@@ -128,6 +137,9 @@ func onRedis(t *testing.T, server *redistest.Server) *mortise.Client {
 	return locks
 }
 
+// shipNow stands for the work.
+func shipNow(ctx context.Context, _ string) error { return ctx.Err() }
+
 // held reports an error unless name is held while f runs.
 func held(t *testing.T, locks *mortise.Client, name string) func(context.Context) error {
 	return func(ctx context.Context) error {
@@ -175,13 +187,14 @@ func TestRecipeOfCron(t *testing.T) {
 	}
 }
 
-func TestRecipesOfSemaphoresReadersAndLockAll(t *testing.T) {
+func TestRecipesOfLocksSemaphoresReadersAndLockAll(t *testing.T) {
 	locks := onRedis(t, redistest.Start(t))
 	var ran atomic.Int32
 	counted := func(f func(context.Context) error) func(context.Context) error {
 		return func(ctx context.Context) error { ran.Add(1); return f(ctx) }
 	}
 	err := errors.Join(
+		shipOrder(t.Context(), locks),
 		callPartner(t.Context(), locks, counted(func(ctx context.Context) error {
 			if free, err := locks.Semaphore("partner-api").Available(ctx); free != 9 || err != nil {
 				t.Errorf("%d permits are free: %v", free, err)
