@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -114,6 +115,30 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				t.Errorf("%s: %s: there is no such heading in %s", page, m[0], to)
 			}
 		}
+	}
+}
+
+// external is a link out of the repository.
+var external = regexp.MustCompile(`\]\(([a-z]+:[^)\s]*)\)`)
+
+// TestExternalLinksAreWellFormed checks form only: tests need no network.
+func TestExternalLinksAreWellFormed(t *testing.T) {
+	found := 0
+	for _, page := range markdown(t, "..") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range external.FindAllStringSubmatch(string(text), -1) {
+			found++
+			u, err := url.Parse(m[1])
+			if err != nil || u.Scheme != "https" && u.Scheme != "http" || !strings.Contains(u.Host, ".") {
+				t.Errorf("%s: %s is no address of the web", page, m[1])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d external links found", found)
 	}
 }
 

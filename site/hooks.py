@@ -1,4 +1,7 @@
-"""Links of pages to files outside docs/ lead to the repository; a file that does not exist is an error."""
+"""Links of pages to files outside docs/ lead to the repository; a file that does not exist is an error.
+
+Decisions come last in the search.
+"""
 
 import logging
 import pathlib
@@ -11,6 +14,8 @@ log = logging.getLogger("mkdocs.hooks.links")
 
 
 def on_page_markdown(markdown, page, config, files):
+    if page.file.src_uri.startswith("decisions/"):
+        page.meta["search"] = {"boost": 0.1}
     here = posixpath.dirname(page.file.src_uri)
 
     def leads(match):
