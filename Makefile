@@ -159,6 +159,12 @@ lint: tools ## gofmt, go vet and staticcheck, nested modules too; test/house: li
 	$(call each,$(nested),go vet ./... && $(CURDIR)/bin/staticcheck ./...)
 	cd test/house && go test -count=1 ./...
 
+# What make api compares with: make api API=<revision>; by default the last tag
+API ?=
+.PHONY: api
+api: tools ## the exported API against revision API, by default the last tag: compatible and incompatible changes
+	.ci/api $(API)
+
 .PHONY: vuln
 vuln: tools ## look for known vulnerabilities in what is called
 	.ci/vuln-check
