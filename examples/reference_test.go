@@ -1,11 +1,15 @@
 package examples
 
 import (
+	"cmp"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -96,5 +100,36 @@ func TestReferenceNamesEachError(t *testing.T) {
 	})
 	if found < 8 {
 		t.Errorf("only %d errors found", found)
+	}
+}
+
+// directories are those of one entry in .github/dependabot.yml.
+var directories = regexp.MustCompile(`package-ecosystem: gomod\n    directories: \[(.*)\]`)
+
+func TestDependencyUpdatesCoverEachModule(t *testing.T) {
+	var patterns []string
+	for _, m := range directories.FindAllStringSubmatch(page(t, "../.github/dependabot.yml"), -1) {
+		for quoted := range strings.SplitSeq(m[1], ", ") {
+			patterns = append(patterns, strings.Trim(quoted, `"`))
+		}
+	}
+	err := filepath.WalkDir("..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() && (d.Name() == "testdata" || d.Name() == "bin") {
+			return cmp.Or(err, filepath.SkipDir)
+		}
+		dir := "/" + strings.TrimPrefix(filepath.Dir(path), "../")
+		if dir == "/.." {
+			dir = "/"
+		}
+		if d.Name() == "go.mod" && !slices.ContainsFunc(patterns, func(pattern string) bool {
+			matched, _ := filepath.Match(pattern, dir)
+			return matched
+		}) {
+			t.Errorf(".github/dependabot.yml has no entry for the module in %s", dir)
+		}
+		return nil
+	})
+	if err != nil || len(patterns) < 3 {
+		t.Errorf("%d patterns, %v", len(patterns), err)
 	}
 }
