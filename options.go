@@ -114,7 +114,7 @@ func (o maxHoldOption) apply(r engine.Request) (engine.Request, error) {
 func (o replicasOption) apply(r engine.Request) (engine.Request, error) {
 	switch {
 	case o.n < 1:
-		return r, fail.Invalidf("WithReplicas(%d, %v): at least one replica; leave it out to wait for none", o.n, o.timeout)
+		return r, fail.Invalidf("WithReplicas(%d, %v): at least one replica; omit the option to wait for none", o.n, o.timeout)
 	case o.timeout <= 0 || o.timeout > MaxLease:
 		return r, fail.Invalidf("WithReplicas(%d, %v): the timeout is positive and less than the lease", o.n, o.timeout)
 	}

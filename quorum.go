@@ -52,7 +52,7 @@ func Quorum(clients ...*Client) (Locker, error) {
 			return nil, fail.New("quorum", "", fmt.Errorf("client %d: %w", i, err))
 		}
 		if seen[c] {
-			return refuse("client %d is there twice; each votes once", i)
+			return refuse("client %d is listed twice; each client has one vote", i)
 		}
 		seen[c] = true
 		if out := c.engine.RejoinDelay(); out > 0 && out < c.engine.Watchdog() {

@@ -51,7 +51,7 @@ func (k Counting) SeeThrough(ctx context.Context, op string, send func(ctx conte
 	defer k.end()
 	err := k.SendOff(ctx, func() error { return k.insist(op, send) }, nil)
 	if fail.IsGone(err) {
-		return fmt.Errorf("%w: it is sent all the same, its outcome is not known here; do not send it again", err)
+		return fmt.Errorf("%w: the request is sent all the same and its outcome is unknown; do not repeat it", err)
 	}
 	return err
 }
@@ -73,10 +73,10 @@ func (k Counting) insist(op string, send func(ctx context.Context) error) error 
 	}
 	k.unlock()
 	if over {
-		return fmt.Errorf("%w before it was confirmed; whether it counted is not known: %w",
+		return fmt.Errorf("%w before the request was confirmed; its outcome is unknown: %w",
 			fail.Closed, fail.NotCallers(err))
 	}
-	return fmt.Errorf("%w: it is not confirmed and is repeated in the background for %v; do not send it again: %w",
+	return fmt.Errorf("%w: the request is not confirmed and is retried in the background for %v; do not repeat it: %w",
 		fail.Unavailable, stubbornly, err)
 }
 

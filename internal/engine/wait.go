@@ -404,7 +404,7 @@ func (w *wait) suspects(now clock.Instant) time.Duration {
 	}
 	w.warned = true
 	w.engine.announce.Line(slog.LevelWarn, "mortise: waiting long for a lock that this client itself holds; "+
-		"if the holder is the one that waits, give Lock its lease's Context so that it enters again",
+		"to enter the lock again, give Lock the Context of the lease",
 		"name", fail.Shorten(w.Name), "owner", holder.Owner, "waited", waited)
 	return time.Duration(clock.Never)
 }

@@ -137,7 +137,7 @@ func (a *set) pause(bounds context.Context) bool {
 func (a *set) late(bounds context.Context, failed int, err error) error {
 	late := &fail.Error{Op: "lockall", Name: a.parts[failed].Name, Err: fail.Gone(bounds)}
 	if fail.WaitIsOver(late.Err) {
-		late.Err = fmt.Errorf("%w: now it and now another of the parts was held, for all of %v", fail.NotAcquired, a.wait)
+		late.Err = fmt.Errorf("%w: parts were held in turn for %v", fail.NotAcquired, a.wait)
 		if last := fail.Of(err); last != nil {
 			late.Remaining = last.Remaining
 		}
