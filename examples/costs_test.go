@@ -330,7 +330,7 @@ func (c *costs) waiting() (rows []cost) {
 		}
 	}
 	until(30, 4)
-	rows = append(rows, cost{"30 who wait, for a second", c.count(func() { time.Sleep(time.Second) })})
+	rows = append(rows, cost{"30 waiters, for a second", c.count(func() { time.Sleep(time.Second) })})
 	rows = append(rows, cost{"`Unlock` and hand-over to one of 30, in 3 other processes", c.count(func() {
 		c.unlock(lease)
 		lease = <-got
