@@ -99,3 +99,9 @@ func (s *CountingSemaphore) AddPermits(ctx context.Context, delta int) error {
 //
 // Redisson: drainPermits. Cost: one command.
 func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) { return s.count.Drain(ctx) }
+
+// Delete removes the semaphore from the store, and reports whether there was one. Then it is not set. Waiters go on
+// waiting until permits are made again.
+//
+// Redisson: delete. Cost: one command.
+func (s *CountingSemaphore) Delete(ctx context.Context) (bool, error) { return s.count.Delete(ctx) }

@@ -84,15 +84,15 @@ func ExampleSemaphore() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	licences := locks.Semaphore("licences")
+	licences := locks.Semaphore("licences", 0)
 	if _, err := licences.TrySetPermits(ctx, 1); err != nil {
 		log.Fatal(err)
 	}
-	permit, err := licences.Acquire(ctx, mortise.WithWait(5*time.Second))
+	permit, err := licences.Acquire(ctx, 1, mortise.WithWait(5*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = licences.TryAcquire(ctx)
+	_, err = licences.TryAcquire(ctx, 1)
 	fmt.Println("another:", errors.Is(err, mortise.ErrNotAcquired))
 	fmt.Println("work under the permit:", permit.Context().Err())
 	if err := permit.Release(ctx); err != nil {

@@ -229,16 +229,16 @@ func (k Counting) Notify() {
 	k.names.notify(k.Topic)
 }
 
-// Permit is a live permit of this client, by its id; nil if there is none.
-func (k Counting) Permit(id string) Holding {
+// Permit finds what holds a live permit of this client, and the ids of all permits that it holds; nil if nothing does.
+func (k Counting) Permit(id string) (h Holding, ids []string) {
 	k.lock()
 	defer k.unlock()
 	if t := k.names.permits[id]; t != nil && t.name.topic == k.Topic && t.Live > 0 {
 		for h := range t.All {
-			return h
+			return h, backend.PermitIDs(t.Owner)
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // Holding is what Permit finds.

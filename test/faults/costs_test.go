@@ -265,10 +265,10 @@ var operations = []operation{
 		}},
 	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}},
 		prepare: func(t *testing.T, b *setup) func() error {
-			p := b.Semaphore("n")
+			p := b.Semaphore("n", 0)
 			harness.Must(p.TrySetPermits(t.Context(), 2))(t)
 			return func() error {
-				permit, err := p.Acquire(t.Context())
+				permit, err := p.Acquire(t.Context(), 1)
 				if err != nil {
 					return err
 				}
