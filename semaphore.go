@@ -4,7 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -122,8 +122,7 @@ func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts [
 	if err != nil {
 		return nil, err
 	}
-	ids := backend.PermitIDs(l.Holding().(*lease.Hold).Tenure.Owner)
-	return &Permit{lease: (*Lease)(l), ids: ids}, nil
+	return &Permit{lease: (*Lease)(l), ids: l.Holding().(*lease.Hold).Tenure.Owner}, nil
 }
 
 // Release releases permits by their ids, whichever client acquired them: a [Permit] of this client
@@ -190,22 +189,22 @@ func (p *Semaphore) Inspect(ctx context.Context) (SemaphoreInfo, error) {
 // concurrently, and on a nil *Permit, which holds nothing.
 type Permit struct {
 	lease *Lease
-	ids   []string
+	ids   string // joined by commas
 }
 
 // NewPermit makes a permit that no [*Client] stands behind, for fakes and mocks: [NewLease] says how it ends. Release
 // calls release, which may be nil.
 func NewPermit(ctx context.Context, name string, release func(context.Context) error, ids ...string) *Permit {
-	return &Permit{lease: NewLease(ctx, name, release), ids: ids}
+	return &Permit{lease: NewLease(ctx, name, release), ids: strings.Join(ids, ",")}
 }
 
 // IDs are the ids of the permits, by which any process can release them: Redisson's too. An id is lower-case
 // hexadecimal digits: 16 random bytes, and the id of the client.
 func (p *Permit) IDs() []string {
-	if p == nil {
+	if p == nil || p.ids == "" {
 		return nil
 	}
-	return slices.Clone(p.ids)
+	return strings.Split(p.ids, ",")
 }
 
 // Name is the name that it is a permit of.

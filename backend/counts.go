@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"iter"
 	"strings"
 	"time"
 )
@@ -119,7 +120,16 @@ type SemaphoreStore interface {
 const MaxPermits = 128
 
 // PermitIDs are the ids of an owner's permits.
-func PermitIDs(owner string) []string { return strings.Split(owner, ",") }
+func PermitIDs(owner string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for more := true; more; {
+			var id string
+			if id, owner, more = strings.Cut(owner, ","); !yield(id) {
+				return
+			}
+		}
+	}
+}
 
 // PermitRequest asks for as many permits as Owner has ids.
 type PermitRequest struct {

@@ -293,7 +293,7 @@ func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, er
 		return reply, err
 	}
 	_, more := x.reclaim(q.Name)
-	ids, out := backend.PermitIDs(q.Owner), x.out(q.Name)
+	ids, out := slices.Collect(backend.PermitIDs(q.Owner)), x.out(q.Name)
 	again := slices.ContainsFunc(ids, func(id string) bool { return out[id] != nil })
 	if count := x.store.find(q.Name); q.Limit > 0 && !again && (count == nil || q.Declare) {
 		more = x.resize(q.Name, q.Limit) || more
@@ -410,7 +410,7 @@ func (x permits) Release(ctx context.Context, q backend.ReleaseRequest) (backend
 		}
 		reply.Held = true
 		there := int64(0)
-		for _, id := range backend.PermitIDs(q.Owner) {
+		for id := range backend.PermitIDs(q.Owner) {
 			p := out[id]
 			reply.Held = reply.Held && p != nil && time.Now().Before(p.ends)
 			if p != nil {
@@ -428,7 +428,7 @@ func (x permits) Release(ctx context.Context, q backend.ReleaseRequest) (backend
 func (x permits) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	x.renewEach(ctx, in, out, func(q backend.RenewRequest) bool {
 		now := time.Now()
-		ids, out := backend.PermitIDs(q.Owner), x.out(q.Name)
+		ids, out := slices.Collect(backend.PermitIDs(q.Owner)), x.out(q.Name)
 		if slices.ContainsFunc(ids, func(id string) bool { return out[id] == nil || !now.Before(out[id].ends) }) {
 			return false
 		}

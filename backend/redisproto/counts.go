@@ -278,13 +278,13 @@ func permitsKeys(name string) PermitsAcquireKeys {
 
 // rawIDs are the ids of an owner's permits as they are stored, one behind the other, and how many those are.
 func rawIDs(owner string) (raw string, n int64, err error) {
-	ids := backend.PermitIDs(owner)
-	for _, id := range ids {
-		b, bad := hex.DecodeString(id)
-		if bad != nil || len(b) < 16 || len(id) != len(ids[0]) || len(ids) > backend.MaxPermits {
+	first := strings.IndexByte(owner+",", ',')
+	b := make([]byte, 0, len(owner)/2)
+	for id := range backend.PermitIDs(owner) {
+		n++
+		if b, err = hex.AppendDecode(b, []byte(id)); err != nil || len(id) < 32 || len(id) != first || n > backend.MaxPermits {
 			return "", 0, &backend.Fault{Err: errors.New("the ids of permits are not hexadecimal digits, 32 or more, of one length")}
 		}
-		raw += string(b)
 	}
-	return raw, int64(len(ids)), nil
+	return string(b), n, nil
 }

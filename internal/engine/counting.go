@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/bound"
@@ -235,7 +236,7 @@ func (k Counting) Permit(id string) (h Holding, ids []string) {
 	defer k.unlock()
 	if t := k.names.permits[id]; t != nil && t.name.topic == k.Topic && t.Live > 0 {
 		for h := range t.All {
-			return h, backend.PermitIDs(t.Owner)
+			return h, slices.Collect(backend.PermitIDs(t.Owner))
 		}
 	}
 	return nil, nil

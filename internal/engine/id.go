@@ -51,16 +51,16 @@ const permitIDBytes = 16
 
 // newPermitIDs makes the ids of n permits: random bytes, and the id of the client that holds them.
 func newPermitIDs(client string, n int64) string {
-	var all strings.Builder
+	id := append(make([]byte, permitIDBytes, permitIDBytes+len(client)), client...)
+	all := make([]byte, 0, int(n)*(hex.EncodedLen(len(id))+1))
 	for i := range n {
 		if i > 0 {
-			all.WriteByte(',')
+			all = append(all, ',')
 		}
-		b := make([]byte, permitIDBytes, permitIDBytes+len(client))
-		_, _ = rand.Read(b) // never fails
-		all.WriteString(hex.EncodeToString(append(b, client...)))
+		_, _ = rand.Read(id[:permitIDBytes]) // never fails
+		all = hex.AppendEncode(all, id)
 	}
-	return all.String()
+	return string(all)
 }
 
 // PermitClient is the client that holds the permit of an id; "" if the id does not say.

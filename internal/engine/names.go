@@ -167,14 +167,14 @@ func firstPermit(t *tenure) string {
 
 // holds notes the permits of a tenure, and drops forgets them. Of other tenures drops finds nothing.
 func (s *names) holds(t *tenure) {
-	for _, id := range backend.PermitIDs(t.Owner) {
+	for id := range backend.PermitIDs(t.Owner) {
 		s.permits[id] = t
 	}
 }
 
 func (s *names) drops(t *tenure) {
 	if t.family == backend.KindSemaphore {
-		for _, id := range backend.PermitIDs(t.Owner) {
+		for id := range backend.PermitIDs(t.Owner) {
 			delete(s.permits, id)
 		}
 	}
