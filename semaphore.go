@@ -41,7 +41,7 @@ type Semaphore struct {
 // by another process or by Redisson. Where none was set, Acquire waits. Take zero where the limit is managed elsewhere,
 // or is changed while processes that would declare it come and go.
 func (c *Client) Semaphore(name string, limit int) *Semaphore {
-	return &Semaphore{count: counters.NewSemaphore(c.inner(), name), limit: limit}
+	return &Semaphore{count: counters.NewSemaphore(c.inner(), c.inner().FullName(name)), limit: limit}
 }
 
 // SetPermits sets how many permits there are, free ones and others, zero or more, and wakes waiters if there are more
@@ -108,7 +108,7 @@ func (p *Semaphore) TryAcquire(ctx context.Context, n int, opts ...Option) (*Per
 func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) (*Permit, error) {
 	r.Name, r.Family, r.Wants = p.count.Topic.Name, backend.KindSemaphore, int64(n)
 	r.Limit = engine.Limit{N: int64(p.limit), Declare: !p.declared.Load()}
-	r, err := with(r, opts)
+	r, err := p.count.With(with(r, opts))
 	if err != nil {
 		return nil, err
 	}

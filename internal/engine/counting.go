@@ -22,6 +22,9 @@ type Counting struct {
 	Topic backend.Topic
 }
 
+// With is a request with what its options left to the client, unless they are wrong.
+func (k Counting) With(r Request, err error) (Request, error) { return k.WithDefaults(r), err }
+
 // Change is a request that counts once however often it is sent.
 func (k Counting) Change(n int64) backend.CountRequest {
 	if k.Usable() != nil {
