@@ -285,7 +285,7 @@ func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) 
 		ask("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) })
 	}
 
-	p := c.Semaphore(in.name + "p", 0)
+	p := c.Semaphore(in.name+"p", 0)
 	set := func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, n)) }
 	if ask("TrySetPermits of a semaphore", set) {
 		got, err := call(t, "TryAcquire", enough, func(ctx context.Context) (*mortise.Permit, error) {
