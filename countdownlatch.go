@@ -23,7 +23,7 @@ type CountDownLatch struct{ count counters.CountDownLatch }
 // CountDownLatch returns the latch of a name. It does no I/O: a bad name, or a backend
 // without latches, shows in its methods ([ErrInvalidName], [ErrInvalid]).
 func (c *Client) CountDownLatch(name string) *CountDownLatch {
-	return &CountDownLatch{counters.NewCountDownLatch(c.inner(), c.inner().FullName(name))}
+	return &CountDownLatch{counters.NewCountDownLatch(c.inner(), engine.FullName(c.inner(), name))}
 }
 
 // TrySet sets the count, if the latch is not set, and reports whether it did.

@@ -24,7 +24,7 @@ type CountingSemaphore struct{ count counters.CountingSemaphore }
 // CountingSemaphore returns the counting semaphore of a name. It does no I/O: a bad name, or a backend
 // without counting semaphores, shows in its methods ([ErrInvalidName], [ErrInvalid]).
 func (c *Client) CountingSemaphore(name string) *CountingSemaphore {
-	return &CountingSemaphore{counters.NewCountingSemaphore(c.inner(), c.inner().FullName(name))}
+	return &CountingSemaphore{counters.NewCountingSemaphore(c.inner(), engine.FullName(c.inner(), name))}
 }
 
 // TrySetPermits gives the semaphore n permits, zero or more, if it is not set, and

@@ -64,9 +64,9 @@ func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) 
 	return public(lockset.LockAll(ctx, set, wait))
 }
 
-// TryLockAll takes several locks, all or none, as one lease, or returns [ErrNotAcquired] for the first part that is held,
-// without waiting for its holder. Parts that were acquired before it are released. All else is as in the function
-// [LockAll]; [WithWait] does not apply.
+// TryLockAll takes several locks, all or none, as one lease, or returns [ErrNotAcquired] for the first
+// part that is held, without waiting for its holder. Parts that were acquired before it are released.
+// All else is as in the function [LockAll]; [WithWait] does not apply.
 //
 // Redisson: tryLock of RedissonMultiLock. Cost: that of LockAll where none is held.
 func TryLockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
@@ -116,7 +116,7 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 	case p.Locker == nil, own && c == nil:
 		return fail.Invalidf("the Locker of part %q is nil", fail.Shorten(p.Name))
 	case own:
-		x.Name = c.inner().FullName(p.Name)
+		x.Name = engine.FullName(c.inner(), p.Name)
 		x.Acquirer, x.Request = c.engine, kind.request(p.Name, false)
 		if err := engine.CheckName(x.Name); err != nil {
 			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), err)

@@ -56,9 +56,10 @@ import (
 // and both lock its name therefore take turns. A context whose lease has ended
 // confers nothing.
 //
-// [context.WithoutCancel] keeps a context's values, leases among them. So background work that a handler starts with the
-// values of its request enters the handler's lock while the handler holds it, and may go on when the handler has unlocked.
-// Work that is to wait its turn gets mortise.WithoutLeases(context.WithoutCancel(ctx)): see [WithoutLeases].
+// [context.WithoutCancel] keeps a context's values, leases among them. So background work that a
+// handler starts with the values of its request enters the handler's lock while the handler holds it,
+// and may go on when the handler has unlocked. Work that is to wait its turn gets
+// mortise.WithoutLeases(context.WithoutCancel(ctx)): see [WithoutLeases].
 type Locker interface {
 	// Lock takes the lock, waiting while another holds it: until ctx ends, or for
 	// as long as [WithWait] says. Waiting sends nothing: it is woken by the
@@ -84,10 +85,10 @@ type Locker interface {
 	TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error)
 }
 
-// WithoutLeases returns a context that has what ctx has, its end and its values, but no lease: Lock and TryLock with it
-// compete for every name, also for those that ctx holds, and [Delegations] of it are none. It is for work that runs
-// beside the holder, such as a goroutine that outlives a request. A call that is made by the holder itself, and waited
-// for, waits for ever with it.
+// WithoutLeases returns a context that has what ctx has, its end and its values, but no lease: Lock
+// and TryLock with it compete for every name, also for those that ctx holds, and [Delegations] of it
+// are none. It is for work that runs beside the holder, such as a goroutine that outlives a request.
+// A call that the holder itself makes with it, and waits for, waits for ever.
 //
 // ctx must not be nil. It costs no command.
 func WithoutLeases(ctx context.Context) context.Context { return lease.Without{Context: ctx} }

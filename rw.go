@@ -93,7 +93,7 @@ func (c *Client) hasRW() error {
 
 // Inspect is [Client.Inspect] for a read-write lock. It costs one command.
 func (l RWLocker) Inspect(ctx context.Context, name string) (LockInfo, error) {
-	name = l.client.inner().FullName(name)
+	name = engine.FullName(l.client.inner(), name)
 	if err := l.client.hasRW(); err != nil {
 		return LockInfo{Name: name}, fail.New("inspect", name, err)
 	}
@@ -102,7 +102,7 @@ func (l RWLocker) Inspect(ctx context.Context, name string) (LockInfo, error) {
 
 // ForceUnlock is [Client.ForceUnlock] for a read-write lock: its writer's hold, or those of all its readers.
 func (l RWLocker) ForceUnlock(ctx context.Context, name string) (bool, error) {
-	name = l.client.inner().FullName(name)
+	name = engine.FullName(l.client.inner(), name)
 	if err := l.client.hasRW(); err != nil {
 		return false, fail.New("forceunlock", name, err)
 	}

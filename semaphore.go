@@ -14,9 +14,10 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// Semaphore is a limit that all clients of a store share: so many permits, of which each is held for a lease, so
-// that the permits of a dead process expire. It shares its record with Redisson's RPermitExpirableSemaphore. Its methods
-// may be called concurrently. [CountingSemaphore] is the one whose permits have no owner.
+// Semaphore is a limit that all clients of a store share: so many permits, of which each is held for a
+// lease, so that the permits of a dead process expire. It shares its record with Redisson's
+// RPermitExpirableSemaphore. Its methods may be called concurrently. [CountingSemaphore] is the one
+// whose permits have no owner.
 //
 // The lease is as that of a lock: by default it is short and renewed while the process lives, which Redisson's
 // are not. The ends of leases are judged by the store's clock;
@@ -41,7 +42,7 @@ type Semaphore struct {
 // by another process or by Redisson. Where none was set, Acquire waits. Take zero where the limit is managed elsewhere,
 // or is changed while processes that would declare it come and go.
 func (c *Client) Semaphore(name string, limit int) *Semaphore {
-	return &Semaphore{count: counters.NewSemaphore(c.inner(), c.inner().FullName(name)), limit: limit}
+	return &Semaphore{count: counters.NewSemaphore(c.inner(), engine.FullName(c.inner(), name)), limit: limit}
 }
 
 // SetPermits sets how many permits there are, free ones and others, zero or more, and wakes waiters if there are more

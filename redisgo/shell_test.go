@@ -115,7 +115,7 @@ func TestTheCommandsThatFreeALock(t *testing.T) {
 		t.Run(fmt.Sprint(r.section, i), func(t *testing.T) {
 			open := func() backend.Backend { return onServer(t, server.Addr()) }
 			server.Must("FLUSHALL")
-			r.run(t, []*redistest.Server{server}, open, fmt.Sprintf("redis-cli() { command redis-cli -p %s \"$@\"; }\n%s", port(server.Addr()), commands))
+			r.run(t, []*redistest.Server{server}, open, shell("", server.Addr(), commands))
 		})
 		t.Run(fmt.Sprint("cluster/", r.section, i), func(t *testing.T) {
 			open := func() backend.Backend { return onNodes(t, cluster.Addrs()) }
@@ -123,8 +123,7 @@ func TestTheCommandsThatFreeALock(t *testing.T) {
 				m.Must("FLUSHALL")
 			}
 			commands := strings.ReplaceAll(commands, " PUBLISH ", " SPUBLISH ")
-			r.run(t, cluster.Masters, open,
-				fmt.Sprintf("redis-cli() { command redis-cli -c -p %s \"$@\"; }\n%s", port(cluster.Addrs()[0]), commands))
+			r.run(t, cluster.Masters, open, shell("-c", cluster.Addrs()[0], commands))
 		})
 	}
 	for _, m := range regexp.MustCompile(`(?m)^## (.*)\n`).FindAllStringSubmatch(page, -1) {
@@ -133,7 +132,11 @@ func TestTheCommandsThatFreeALock(t *testing.T) {
 	}
 }
 
-func port(addr string) string { return addr[strings.LastIndexByte(addr, ':')+1:] }
+// shell is a program in which redis-cli asks a server.
+func shell(option, addr, commands string) string {
+	port := addr[strings.LastIndexByte(addr, ':')+1:]
+	return fmt.Sprintf("redis-cli() { command redis-cli %s -p %s \"$@\"; }\n%s", option, port, commands)
+}
 
 // commandsOf is the block of a section.
 func commandsOf(t *testing.T, page, section string) string {
@@ -176,7 +179,7 @@ func (r recipe) run(t *testing.T, servers []*redistest.Server, open func() backe
 	const waiters = 3
 	served := make(chan error, waiters)
 	for range waiters {
-		var waiting = make(chan struct{}, 1)
+		waiting := make(chan struct{}, 1)
 		c := client(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting <- struct{}{} }}))
 		go func() { served <- r.wait(t.Context(), c) }()
 		<-waiting

@@ -2933,8 +2933,8 @@ const PermitsCountSHA = "2c57c8558036b445fcdf246081646df0eca638f3"
 //	reply:     strings  how many are free, how many are out, then id and what is left of its lease in
 //	           ms in turn
 //
-// Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for. Permits whose
-// leases have ended count as free, 1000 at the most.
+// Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for.
+// Permits whose leases have ended count as free, 1000 at the most.
 const PermitsInspectSource = `local value = redis.call('get', KEYS[1])
 if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')

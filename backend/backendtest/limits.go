@@ -152,13 +152,13 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	{"Rule08_Redisson_testConcurrencyMultiPermits", func(e *env) {
 		s := e.client().Semaphore("n", 0)
 		e.ok(s.TrySetPermits(background, 2))
-		e.bothServed(s, 2, 2)
+		bothServed(e, s, 2, 2)
 		e.available(s, 2)
 	}},
 	{"Rule08_Redisson_testConcurrencyMultiPermits2", func(e *env) {
 		s := e.client().Semaphore("n", 0)
 		e.ok(s.TrySetPermits(background, 2))
-		e.bothServed(s, 1, 2)
+		bothServed(e, s, 1, 2)
 		e.available(s, 2)
 	}},
 	{"Rule08_Redisson_testAcquireAfterAddPermits", func(e *env) {
@@ -181,13 +181,13 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		s := e.counter()
 		s.set(permits, "1", 0)
 		c, f := e.tapped()
-		e.oneBeforeTwo(c.Semaphore("n", 0), c.Semaphore("n", 0), f, func(id string, n int64) { s.add(permits, id, n) })
+		oneBeforeTwo(e, c.Semaphore("n", 0), c.Semaphore("n", 0), f, func(id string, n int64) { s.add(permits, id, n) })
 	}},
 	{"Rule08_APermitIsServedWhileAnotherClientWantsTwo", func(e *env) {
 		s := e.counter()
 		s.set(permits, "1", 0)
 		c, f := e.tapped()
-		e.oneBeforeTwo(c.Semaphore("n", 0), e.client().Semaphore("n", 0), f,
+		oneBeforeTwo(e, c.Semaphore("n", 0), e.client().Semaphore("n", 0), f,
 			func(id string, n int64) { s.add(permits, id, n) })
 	}},
 	{"Rule08_WaitersForManyPermitsAreAllServedInTheEnd", func(e *env) {
@@ -264,7 +264,8 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		q := value(b.Semaphore("n", 4).Acquire(background, 1)).in(e)
 		e.counter().permit(id(9), 20*time.Second) // as Redisson's are
 		info := value(b.Semaphore("n", 0).Inspect(background)).in(e)
-		e.errorIf(info.Name != "n" || info.Limit != 4 || info.Free != 0 || info.Out != 4 || len(info.Permits) != 4, "%+v", info)
+		e.errorIf(info.Name != "n" || info.Limit != 4 || info.Free != 0 || info.Out != 4 || len(info.Permits) != 4,
+			"%+v", info)
 		clients := map[string]string{p.IDs()[0]: "a/1", p.IDs()[1]: "a/1", q.IDs()[0]: "b/2", id(9): ""}
 		for _, x := range info.Permits {
 			client, known := clients[x.ID]
@@ -288,7 +289,7 @@ func ids(a, b int) string { return strings.Join([]string{id(a), id(b)}, ",") }
 
 // bothServed has two callers acquire so many permits each, hold them for half a second and release them: both are
 // served within two seconds, as Redisson's test has it, and more where the machine is slow.
-func (e *env) bothServed(s *mortise.Semaphore, first, second int) {
+func bothServed(e *env, s *mortise.Semaphore, first, second int) {
 	e.Helper()
 	hold := func(n int) func() error {
 		return func() error {
@@ -308,7 +309,7 @@ func (e *env) bothServed(s *mortise.Semaphore, first, second int) {
 }
 
 // oneBeforeTwo has a caller wait for two permits and then another for one: that one is served as soon as one is free.
-func (e *env) oneBeforeTwo(x, y *mortise.Semaphore, f *Faults, add func(id string, n int64)) {
+func oneBeforeTwo(e *env, x, y *mortise.Semaphore, f *Faults, add func(id string, n int64)) {
 	e.Helper()
 	wait := func(ctx context.Context, s *mortise.Semaphore, n int) <-chan error {
 		return async(func() error { return second(s.Acquire(ctx, n, mortise.WithWait(patience))) })

@@ -196,7 +196,8 @@ func (s permits) InspectPermits(ctx context.Context, name string, most int) (out
 	for i := 2; i < len(reply) && err == nil; i += 2 {
 		var left int64
 		left, err = strconv.ParseInt(reply[i+1], 10, 64)
-		out.List = append(out.List, backend.PermitRecord{ID: hex.EncodeToString([]byte(reply[i])), Remaining: remaining(left)})
+		id := hex.EncodeToString([]byte(reply[i]))
+		out.List = append(out.List, backend.PermitRecord{ID: id, Remaining: remaining(left)})
 	}
 	if err != nil {
 		return out, strange("permits_inspect", reply)
@@ -276,14 +277,17 @@ func permitsKeys(name string) PermitsAcquireKeys {
 	return PermitsAcquireKeys{Permits: name, Timeouts: timeoutsKey(name), Channel: semaphoreChannel(name)}
 }
 
+var errNoIDs = errors.New("the ids of permits are not hexadecimal digits, 32 or more, of one length")
+
 // rawIDs are the ids of an owner's permits as they are stored, one behind the other, and how many those are.
 func rawIDs(owner string) (raw string, n int64, err error) {
 	first := strings.IndexByte(owner+",", ',')
 	b := make([]byte, 0, len(owner)/2)
 	for id := range backend.PermitIDs(owner) {
 		n++
-		if b, err = hex.AppendDecode(b, []byte(id)); err != nil || len(id) < 32 || len(id) != first || n > backend.MaxPermits {
-			return "", 0, &backend.Fault{Err: errors.New("the ids of permits are not hexadecimal digits, 32 or more, of one length")}
+		b, err = hex.AppendDecode(b, []byte(id))
+		if err != nil || len(id) < 32 || len(id) != first || n > backend.MaxPermits {
+			return "", 0, &backend.Fault{Err: errNoIDs}
 		}
 	}
 	return string(b), n, nil

@@ -23,7 +23,7 @@ type Counting struct {
 }
 
 // With is a request with what its options left to the client, unless they are wrong.
-func (k Counting) With(r Request, err error) (Request, error) { return k.WithDefaults(r), err }
+func (k Counting) With(r Request, err error) (Request, error) { return WithDefaults(k.Engine, r), err }
 
 // Change is a request that counts once however often it is sent.
 func (k Counting) Change(n int64) backend.CountRequest {

@@ -17,12 +17,12 @@ import (
 // logged.
 type site uintptr
 
-// warnsOfHolds reports whether holds that last long are logged.
-func (e *Engine) warnsOfHolds() bool { return e.Config.HoldWarning > 0 && e.announce.Logs() }
+// warnsOfHolds reports whether holds of an engine that last long are logged.
+func warnsOfHolds(e *Engine) bool { return e.Config.HoldWarning > 0 && e.announce.Logs() }
 
-// site is where the caller's caller was called from; 0 where it is of no use.
-func (e *Engine) site() uintptr {
-	if !e.warnsOfHolds() {
+// siteOf is where its caller's caller was called from; 0 where that is of no use.
+func siteOf(e *Engine) uintptr {
+	if !warnsOfHolds(e) {
 		return 0
 	}
 	var near [2]uintptr // a method of Client, and what called it, mostly
@@ -94,17 +94,17 @@ func (s site) LogValue() slog.Value {
 }
 
 // warnAt is when to log that a hold lasts long; clock.Never if it was logged, or is not to be.
-func (t *tenure) warnAt(h *lease.Hold) int64 {
-	if h.Marks.Long || !t.engine.warnsOfHolds() {
+func warnAt(t *tenure, h *lease.Hold) int64 {
+	if h.Marks.Long || !warnsOfHolds(t.engine) {
 		return clock.Never
 	}
 	return h.Since.Mono + int64(t.engine.Config.HoldWarning)
 }
 
-// warn logs holds that last long, each once.
-func (t *tenure) warn(now clock.Instant) {
+// warn logs holds of a tenure that last long, each once.
+func warn(t *tenure, now clock.Instant) {
 	for h := range t.All {
-		if t.warnAt(h) <= now.Mono {
+		if warnAt(t, h) <= now.Mono {
 			h.Marks.Long = true
 			t.engine.announce.Sum(announce.HeldLong, "name", fail.Shorten(h.Name()), "owner", fail.Shorten(t.Owner),
 				"held", now.Sub(h.Since), "at", site(h.Site))

@@ -253,7 +253,7 @@ func (t *tenure) due() int64 {
 		if end, bounded := h.Until(); bounded {
 			at = min(at, q.DueAt(end))
 		}
-		at = min(at, t.warnAt(h))
+		at = min(at, warnAt(t, h))
 	}
 	if x := t.trouble; x != nil && x.repairAt != 0 {
 		at = min(at, x.repairAt)
@@ -273,7 +273,7 @@ func (t *tenure) Fire(now clock.Instant) {
 	if t.State != lease.Live {
 		return
 	}
-	t.warn(now)
+	warn(t, now)
 	if t.Plan.Next() <= now.Mono {
 		t.engine.renewer.queue(t)
 	}

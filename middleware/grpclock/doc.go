@@ -35,7 +35,7 @@
 // say nothing of locks' names or of the store; [WithErrorHandler] replaces them.
 //
 //	what happened                                     code               reason             retry delay
-//	another call holds the lock                       Aborted            LOCKED             what is left of its lease, 3 s at most
+//	another call holds the lock                       Aborted            LOCKED             its lease, 3 s at most
 //	the store of locks is down                        Unavailable        STORE_UNAVAILABLE  1 s
 //	the client of locks was shut down                 Unavailable        SHUTTING_DOWN      1 s
 //	the deadline ended while it waited                DeadlineExceeded   TIMED_OUT

@@ -57,12 +57,14 @@ func WithMaxClientWait() Option { return WithWait(MaxClientWait) }
 // by a broken network, would wait until the connection is found dead.
 const MaxClientWait = 5 * time.Minute
 
-// DefaultRetryAfter is the longest delay that a RetryInfo says where a lock is held, unless [WithRetryAfter] says otherwise.
+// DefaultRetryAfter is the longest delay that a RetryInfo says where a lock is held, unless
+// [WithRetryAfter] says otherwise.
 const DefaultRetryAfter = 3 * time.Second
 
 // WithRetryAfter bounds the delay that a RetryInfo says where the lock is held. What is left of the
-// holder's lease is an upper bound only: a lease that is renewed may have 30 s to go when the call that holds it is about
-// to end. Take the time that a call takes. It is at least a second; by default it is [DefaultRetryAfter].
+// holder's lease is an upper bound only: a lease that is renewed may have 30 s to go when the call
+// that holds it is about to end. Take the time that a call takes. It is at least a second; by
+// default it is [DefaultRetryAfter].
 func WithRetryAfter(most time.Duration) Option {
 	if most < time.Second {
 		panic(fmt.Sprintf("grpclock: WithRetryAfter(%v): at least a second", most))

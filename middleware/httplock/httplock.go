@@ -72,12 +72,14 @@ func WithStatus(status int) Option {
 	return func(m *middleware) { m.locked = status }
 }
 
-// DefaultRetryAfter is the longest Retry-After that is sent where a lock is held, unless [WithRetryAfter] says otherwise.
+// DefaultRetryAfter is the longest Retry-After that is sent where a lock is held, unless
+// [WithRetryAfter] says otherwise.
 const DefaultRetryAfter = 3 * time.Second
 
 // WithRetryAfter bounds the Retry-After that is sent where the lock is held. What is left of the
-// holder's lease is an upper bound only: a lease that is renewed may have 30 s to go when the request that holds it is about
-// to end. Take the time that a request takes. It is at least a second; by default it is [DefaultRetryAfter].
+// holder's lease is an upper bound only: a lease that is renewed may have 30 s to go when the request
+// that holds it is about to end. Take the time that a request takes. It is at least a second; by
+// default it is [DefaultRetryAfter].
 func WithRetryAfter(most time.Duration) Option {
 	if most < time.Second {
 		panic(fmt.Sprintf("httplock: WithRetryAfter(%v): at least a second", most))

@@ -12,6 +12,8 @@ import (
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
+func bound(d time.Duration) []httplock.Option { return []httplock.Option{httplock.WithRetryAfter(d)} }
+
 // Findings U8: a holder's lease of 30 s, or of a minute, is no reason to stay away for as long.
 func TestRetryAfterIsBounded(t *testing.T) {
 	for name, x := range map[string]struct {
@@ -21,10 +23,10 @@ func TestRetryAfterIsBounded(t *testing.T) {
 	}{
 		"a lease that is renewed":             {0, nil, "3"},
 		"a lease that is shorter":             {1500 * time.Millisecond, nil, "2"},
-		"an option":                           {0, []httplock.Option{httplock.WithRetryAfter(time.Second)}, "1"},
-		"an option of more than what is left": {0, []httplock.Option{httplock.WithRetryAfter(time.Hour)}, "30"},
-		"an option of a fraction of a second": {0, []httplock.Option{httplock.WithRetryAfter(1500 * time.Millisecond)}, "2"},
-		"a lease of a minute, with an option": {time.Minute, []httplock.Option{httplock.WithRetryAfter(45 * time.Second)}, "45"},
+		"an option":                           {0, bound(time.Second), "1"},
+		"an option of more than what is left": {0, bound(time.Hour), "30"},
+		"an option of a fraction of a second": {0, bound(1500 * time.Millisecond), "2"},
+		"a lease of a minute":                 {time.Minute, bound(45 * time.Second), "45"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := check.Value(mortise.New(memory.New())).In(t)

@@ -48,8 +48,10 @@ func open(t *testing.T, opts ...telemetry.Option) (*mortise.Client, *seen) {
 func TestMetricsNameTheClient(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &seen{T: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder(), store: memory.New()}
-		observer := check.Value(telemetry.New(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(s.reader))),
-			telemetry.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(s.spans))))).In(t)
+		meters := metric.NewMeterProvider(metric.WithReader(s.reader))
+		traces := trace.NewTracerProvider(trace.WithSpanProcessor(s.spans))
+		observer := check.Value(telemetry.New(telemetry.WithMeterProvider(meters),
+			telemetry.WithTracerProvider(traces))).In(t)
 		for _, name := range []string{"orders", "tenants"} {
 			c := check.Value(mortise.New(s.store, mortise.WithObserver(observer), mortise.WithName(name))).In(t)
 			defer c.Close()
