@@ -801,13 +801,13 @@ const AgedAcquireSHA = "62d2c6b9730b8016bab08560fb536340c569f82c"
 //
 // Reads the count of a latch or a semaphore.
 const CountSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 return math.min(tonumber(value or '0'), 9007199254740992)`
 
 // CountSHA is the SHA-1 of [CountSource].
-const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
+const CountSHA = "832f6da91d3f546034a29a52e45f2f41f6d8b666"
 
 // DelegateEnterSource is delegate_enter.lua.
 //
@@ -2413,7 +2413,7 @@ const JointSHA = "49afd4746abe4c313e40df7a16ff342a3e78a3ec"
 // Takes one off a latch's count. At zero the latch is removed and its waiters
 // are told, as Redisson does both. once remembers that this request was carried out.
 const LatchCountDownSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[1], 'nx') then
@@ -2435,7 +2435,7 @@ redis.call(ARGV[2], channel, '0')
 return 0`
 
 // LatchCountDownSHA is the SHA-1 of [LatchCountDownSource].
-const LatchCountDownSHA = "08b0cc44c0216d14f2ee2264a394a91d82b1fc53"
+const LatchCountDownSHA = "d879e91384e275e46377adc015b29b82e9f4214e"
 
 // LatchDeleteSource is latch_delete.lua.
 //
@@ -2445,7 +2445,7 @@ const LatchCountDownSHA = "08b0cc44c0216d14f2ee2264a394a91d82b1fc53"
 //
 // Removes a latch and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchDeleteSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '1' or '0', 'px', ARGV[1], 'nx') then
@@ -2463,7 +2463,7 @@ redis.call(ARGV[2], channel, '1')
 return 1`
 
 // LatchDeleteSHA is the SHA-1 of [LatchDeleteSource].
-const LatchDeleteSHA = "52ed5e63d87ced8ec824c4db6c439e7c5c7c29bd"
+const LatchDeleteSHA = "d055410c3f592d2ad304f28c805cbb5408089454"
 
 // LatchSetSource is latch_set.lua.
 //
@@ -2473,7 +2473,7 @@ const LatchDeleteSHA = "52ed5e63d87ced8ec824c4db6c439e7c5c7c29bd"
 //
 // Makes a latch with a count, and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchSetSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
@@ -2491,7 +2491,7 @@ redis.call(ARGV[3], channel, '1')
 return 1`
 
 // LatchSetSHA is the SHA-1 of [LatchSetSource].
-const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
+const LatchSetSHA = "c3787f4a65a867d07d68375a4712d3019bc210fe"
 
 // LeaveQueueSource is leave_queue.lua.
 //
@@ -2666,7 +2666,7 @@ const LeaveQueueSHA = "0d40bea538df90f9704cf6508ea063199b79f1c1"
 // and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
 // the count does. entry, stays and least: as in semaphore_take.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local now
@@ -2831,7 +2831,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "771eda8e7daf5074415bca46b2c4b5d1e64019b7"
+const PermitsAcquireSHA = "5d74b4621418aa49209cd3be5b69ef770d8efa27"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2841,7 +2841,7 @@ const PermitsAcquireSHA = "771eda8e7daf5074415bca46b2c4b5d1e64019b7"
 //
 // Reads how many permits are free, after permits whose leases have ended are back.
 const PermitsCountSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local there = tonumber(value or '0')
@@ -2924,7 +2924,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "2c57c8558036b445fcdf246081646df0eca638f3"
+const PermitsCountSHA = "f76c9e6d8c8bdb3107250c1521012c5383f715dc"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -2936,7 +2936,7 @@ const PermitsCountSHA = "2c57c8558036b445fcdf246081646df0eca638f3"
 // Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for.
 // Permits whose leases have ended count as free, 1000 at the most.
 const PermitsInspectSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local now
@@ -2954,7 +2954,7 @@ end
 return reply`
 
 // PermitsInspectSHA is the SHA-1 of [PermitsInspectSource].
-const PermitsInspectSHA = "9ef5a81a493fe92b027c190e442486394d52d6e9"
+const PermitsInspectSHA = "f10c386ee9790bc05a4cc5f06b8d1fd753aab9bf"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -2979,7 +2979,7 @@ if #out == 0 then
 return 0
 end
 local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 redis.call('zrem', KEYS[2], unpack(out))
@@ -3055,7 +3055,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "cbe4c1655b7e44224c57ddb414542aac0dac3154"
+const PermitsReleaseSHA = "29b6c0c1e15f49d3a8fffadc07abce1108141968"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -3101,7 +3101,7 @@ const PermitsRenewSHA = "5973ff62418dbcaae1a032321ca68924d282bab1"
 // Sets how many permits there are, free ones and others, after permits whose leases have ended are back, and tells the
 // waiters if there are more than before. once remembers, for keep, that this request was carried out.
 const PermitsSetSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local now
@@ -3193,7 +3193,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "fd4fb9f0c688514e5bc0e6e98fd9d9146882dc10"
+const PermitsSetSHA = "be492def51ff55204ac74499bf9a8f989688eab0"
 
 // ReadAcquireSource is read_acquire.lua.
 //
@@ -4279,7 +4279,7 @@ const RwWithdrawSHA = "31f4e64e88e0ec297a56827997d9d22a2375d3c3"
 // that this request was carried out. Redisson wakes as many waiters as the message
 // says, and fails on a negative number.
 const SemaphoreAddSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
@@ -4357,7 +4357,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "ae8a110f17cd3d335b516d78e75aa204b95d84cc"
+const SemaphoreAddSHA = "fc720e692ea5195cb85ac1e4c8f952d252a30e6f"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -4368,7 +4368,7 @@ const SemaphoreAddSHA = "ae8a110f17cd3d335b516d78e75aa204b95d84cc"
 // Undoes semaphore_take, wherever it is: what it took is given back, and if it has not
 // arrived yet it will be refused.
 const SemaphoreCancelSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local done = redis.call('get', KEYS[2])
@@ -4448,7 +4448,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "5388ede6a7ef3a7a0eb58c66ad7f2516bafec24a"
+const SemaphoreCancelSHA = "673490e762cf7f471eb0824f84dc495a4f35f635"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -4458,7 +4458,7 @@ const SemaphoreCancelSHA = "5388ede6a7ef3a7a0eb58c66ad7f2516bafec24a"
 //
 // Removes a semaphore, and the permits that are out. once remembers, for keep, the outcome of this request.
 const SemaphoreDeleteSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx') then
@@ -4468,7 +4468,7 @@ redis.call('del', KEYS[1], KEYS[2])
 return value and 1 or 0`
 
 // SemaphoreDeleteSHA is the SHA-1 of [SemaphoreDeleteSource].
-const SemaphoreDeleteSHA = "9ad99922266904a3698891eaf1bc870461efc61a"
+const SemaphoreDeleteSHA = "5aeff1b812bb1b05c010b4ac200b0eff7f53276e"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -4478,7 +4478,7 @@ const SemaphoreDeleteSHA = "9ad99922266904a3698891eaf1bc870461efc61a"
 //
 // Takes all permits. once remembers, for keep, how many this request took.
 const SemaphoreDrainSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value or '0', 'px', ARGV[1], 'nx') then
@@ -4490,7 +4490,7 @@ end
 return tonumber(value or '0')`
 
 // SemaphoreDrainSHA is the SHA-1 of [SemaphoreDrainSource].
-const SemaphoreDrainSHA = "e3ffcbdbf9b51004b0aa6738162b99e066a7b4b9"
+const SemaphoreDrainSHA = "f201a96326278fb305edc8d462b1b23a190f37f7"
 
 // SemaphoreLeaveSource is semaphore_leave.lua.
 //
@@ -4596,7 +4596,7 @@ const SemaphoreLeaveSHA = "9926f9cacd609d437ba09792fe87be171a2cacd4"
 // Makes a semaphore, of permits that expire too, and tells the waiters. once
 // remembers, for keep, the outcome of this request.
 const SemaphoreSetSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
@@ -4678,7 +4678,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "893fe6845e27f507e19a07718fe4dacbf36efc51"
+const SemaphoreSetSHA = "4fec3aec9982bffbc996cbe56413d1028b29dc93"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -4692,7 +4692,7 @@ const SemaphoreSetSHA = "893fe6845e27f507e19a07718fe4dacbf36efc51"
 // else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
 // what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
@@ -4826,7 +4826,7 @@ end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "5937e6d543da70144ec4b2c168580bfd0a89ca8d"
+const SemaphoreTakeSHA = "b85fc731e109243794ad828c72a7c95bb0ae3e91"
 
 // ServeSource is serve.lua.
 //
