@@ -42,7 +42,7 @@ var (
 // Error is the error of every operation on a lock. It wraps one of the sentinels,
 // and the cause below it.
 type Error struct {
-	// Op is the operation: lock, trylock, lockall, unlock, lease, inspect, forceunlock, ping; of
+	// Op is the operation: lock, trylock, lockall, trylockall, unlock, lease, inspect, forceunlock, ping; of
 	// latches and semaphores set, count, countdown, wait, delete, setpermits, acquire,
 	// tryacquire, release, available, addpermits, drain.
 	Op string

@@ -70,11 +70,8 @@ func reportEveryMinute(ctx context.Context, locks mortise.Locker, report func(co
 }
 
 func callPartner(ctx context.Context, locks *mortise.Client, call func(context.Context) error) error {
-	partner := locks.Semaphore("partner-api")
-	if _, err := partner.TrySetPermits(ctx, 10); err != nil { // the first process sets the number
-		return err
-	}
-	permit, err := partner.Acquire(ctx, mortise.WithWait(time.Minute))
+	partner := locks.Semaphore("partner-api", 10) // the limit of the fleet
+	permit, err := partner.Acquire(ctx, 1, mortise.WithWait(time.Minute))
 	if err != nil {
 		return err
 	}
@@ -196,7 +193,7 @@ func TestRecipesOfLocksSemaphoresReadersAndLockAll(t *testing.T) {
 	err := errors.Join(
 		shipOrder(t.Context(), locks),
 		callPartner(t.Context(), locks, counted(func(ctx context.Context) error {
-			if free, err := locks.Semaphore("partner-api").Available(ctx); free != 9 || err != nil {
+			if free, err := locks.Semaphore("partner-api", 10).Available(ctx); free != 9 || err != nil {
 				t.Errorf("%d permits are free: %v", free, err)
 			}
 			return nil

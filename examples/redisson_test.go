@@ -47,7 +47,7 @@ var (
 // Compiled, and not run: Java acquired the permit.
 func Example_redissonSemaphore() {
 	id := message.Header["permit"] // String id = semaphore.acquire(10, TimeUnit.MINUTES)
-	err := locks.Semaphore("imports").Release(ctx, id)
+	err := locks.Semaphore("imports", 0).Release(ctx, id)
 	if errors.Is(err, mortise.ErrNotHeld) {
 		log.Print("the permit has expired after its ten minutes; another worker may have begun: ", err)
 	} else if err != nil {

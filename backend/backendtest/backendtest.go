@@ -64,8 +64,9 @@ func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name strin
 	}()
 	for _, group := range [][]test{
 		portTests, exclusionTests, tokenTests, renewalTests, reentryTests, waitingTests, releaseTests,
-		interruptionTests, errorTests, shutdownTests, handlerTests, relayTests, handOverTests, countTests, rwPortTests,
-		rwRuleTests, enrolmentTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests, modelTests,
+		interruptionTests, errorTests, shutdownTests, handlerTests, relayTests, handOverTests, countTests, limitTests,
+		rwPortTests, rwRuleTests, enrolmentTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests,
+		modelTests,
 	} {
 		for _, x := range group {
 			if !chosen(x.name) {

@@ -131,16 +131,16 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			}),
 		count("semaphore", func(name string) {
 			e.Helper()
-			e.ok(c.Semaphore(name).TrySetPermits(background, 2))
-			e.done("TryAcquire", second(c.Semaphore(name).TryAcquire(background, mortise.WithLease(long))))
-		}, func(name string) (int, error) { return c.Semaphore(name).Available(background) },
+			e.ok(c.Semaphore(name, 0).TrySetPermits(background, 2))
+			e.done("TryAcquire", second(c.Semaphore(name, 0).TryAcquire(background, 1, mortise.WithLease(long))))
+		}, func(name string) (int, error) { return c.Semaphore(name, 0).Available(background) },
 			func(name string, wait time.Duration) map[string]error {
-				p := c.Semaphore(name)
+				p := c.Semaphore(name, 0)
 				return map[string]error{
 					"available":  second(p.Available(background)),
 					"setpermits": second(p.TrySetPermits(background, 9)),
-					"tryacquire": second(p.TryAcquire(background)),
-					"acquire":    waiting(wait, func(w mortise.Option) error { return second(p.Acquire(background, w)) }),
+					"tryacquire": second(p.TryAcquire(background, 1)),
+					"acquire":    waiting(wait, func(w mortise.Option) error { return second(p.Acquire(background, 1, w)) }),
 					"addpermits": p.AddPermits(background, 9),
 				}
 			}),

@@ -188,10 +188,10 @@ var calls = []struct {
 		return errors.Join(err, s.AddPermits(ctx, -1-int(op)), s.Release(ctx, 1+int(op)), s.TryAcquire(ctx, 1))
 	}},
 	{"a semaphore", func(ctx context.Context, u *user, op byte) error {
-		p := u.client.Semaphore("p")
+		p := u.client.Semaphore("p", 0)
 		_, err := p.TrySetPermits(ctx, int(op))
 		_, err2 := p.Available(ctx)
-		got, err3 := p.Acquire(ctx)
+		got, err3 := p.Acquire(ctx, 1)
 		if err3 == nil {
 			err3 = got.Release(ctx)
 		}

@@ -27,6 +27,13 @@ type Request struct {
 	MaxHold      time.Duration // 0: no bound
 	Replicas     Replicas
 	Age          *backend.Age // how old the store must be; nil: any age
+	Limit        Limit
+}
+
+// Limit is how many permits a semaphore is to have; zero: what the store says.
+type Limit struct {
+	N       int64
+	Declare bool // though the store says another
 }
 
 // Replicas is how many replicas are to have a grant, and for how long they are waited for.
@@ -62,7 +69,10 @@ func (r *Request) Refused(remaining time.Duration) error {
 func (r *Request) missing() string {
 	switch r.Family {
 	case backend.KindSemaphore:
-		return "without a free permit"
+		if r.Wants == 1 {
+			return "without a free permit"
+		}
+		fallthrough
 	case backend.KindCountingSemaphore:
 		return fmt.Sprintf("with fewer than %d free permits", r.Wants)
 	case backend.KindCountDownLatch:

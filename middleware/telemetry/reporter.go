@@ -44,6 +44,7 @@ type hold struct {
 }
 
 const (
+	keyClient  = attribute.Key("mortise.client")
 	keyKind    = attribute.Key("mortise.kind")
 	keyName    = attribute.Key("mortise.name")
 	keyOutcome = attribute.Key("mortise.outcome")
@@ -79,8 +80,11 @@ func (r *instruments) make(m metric.Meter) error {
 
 // on are the attributes of a measurement.
 func (r *reporter) on(s mortise.Subject, more ...attribute.KeyValue) metric.MeasurementOption {
-	attrs := append(make([]attribute.KeyValue, 0, 3), keyKind.String(s.Kind))
+	attrs := append(make([]attribute.KeyValue, 0, 4), keyKind.String(s.Kind))
 	attrs = append(attrs, more...)
+	if s.Client != "" {
+		attrs = append(attrs, keyClient.String(s.Client))
+	}
 	if r.label != nil {
 		attrs = append(attrs, keyName.String(r.labelOf(s.Name)))
 	}
@@ -104,6 +108,9 @@ func (r *reporter) labelOf(name string) string {
 // spanOf are the attributes of a span.
 func (r *reporter) spanOf(s mortise.Subject, more ...attribute.KeyValue) trace.SpanStartEventOption {
 	attrs := append(more, keyKind.String(s.Kind))
+	if s.Client != "" {
+		attrs = append(attrs, keyClient.String(s.Client))
+	}
 	switch {
 	case r.details:
 		attrs = append(attrs, keyName.String(s.Name))

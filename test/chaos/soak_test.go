@@ -290,11 +290,11 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 		}
 		return errors.Join(x.Acquire(ctx, 1, wait), x.Release(ctx, 1))
 	case dice < 64:
-		x := c.Semaphore(again("semaphore", 5))
+		x := c.Semaphore(again("semaphore", 5), 0)
 		if _, err := x.TrySetPermits(ctx, 1000); err != nil {
 			return err
 		}
-		p, err := x.Acquire(ctx, wait)
+		p, err := x.Acquire(ctx, 1, wait)
 		if err != nil {
 			return err
 		}

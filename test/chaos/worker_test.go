@@ -225,7 +225,7 @@ func (m *mortises) take(ctx context.Context, name string, w want) (lease, error)
 
 // permit takes one, of those that it makes if there are none.
 func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mortise.Option) (lease, error) {
-	p := m.client.Semaphore(name)
+	p := m.client.Semaphore(name, 0)
 	if _, err := p.TrySetPermits(ctx, permitsMade); err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mor
 	if try {
 		take = p.TryAcquire
 	}
-	permit, err := take(ctx, opts...)
+	permit, err := take(ctx, 1, opts...)
 	if err != nil {
 		return nil, err
 	}

@@ -127,6 +127,7 @@ var tours = map[string]struct {
 	"read-write locks":                       {[]string{"every kind"}, tourRW},
 	"counting semaphores":                    {[]string{"every kind"}, tourCountingSemaphore},
 	"semaphores":                             {[]string{"every kind"}, tourSemaphore},
+	"`Delete` of semaphores of both kinds":   {[]string{"every kind", "counting semaphores"}, tourDelete},
 	"count-down latches":                     {[]string{"every kind"}, tourCountDownLatch},
 	"`Quorum`, on each server":               {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
 	"... with `WithRejoinScope(\"orders\")`": {[]string{"every kind", "locks, `LockAll`"}, tourQuorumScope},
@@ -435,19 +436,28 @@ func tourCountingSemaphore(v *visitor) {
 }
 
 func tourSemaphore(v *visitor) {
-	a, b := v.a.Semaphore(v.name), v.b.Semaphore(v.name)
+	a, b := v.a.Semaphore(v.name, 0), v.b.Semaphore(v.name, 0)
 	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.srv.Must("PEXPIRE", v.name, "3600000") // as Redisson may
-	permit := had(a.Acquire(v.ctx))(v)
+	permit := had(a.Acquire(v.ctx, 1))(v)
 	v.handOver(func(ctx context.Context) error {
-		p, err := b.Acquire(ctx)
+		p, err := b.Acquire(ctx, 1)
 		if err != nil {
 			return err
 		}
 		return p.Release(ctx)
 	}, func() error { return permit.Release(v.ctx) })
 	v.try(a.AddPermits(v.ctx, 1))
+	v.try(a.SetPermits(v.ctx, 3))
+	had(v.a.Semaphore(v.name, 4).TryAcquire(v.ctx, 2))(v)
+	had(a.Inspect(v.ctx))(v)
 	had(a.Available(v.ctx))(v)
+}
+
+func tourDelete(v *visitor) {
+	a := v.a.CountingSemaphore(v.name)
+	had(a.TrySetPermits(v.ctx, 1))(v)
+	had(a.Delete(v.ctx))(v)
 }
 
 func tourCountDownLatch(v *visitor) {

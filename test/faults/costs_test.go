@@ -263,12 +263,12 @@ var operations = []operation{
 				return s.Release(t.Context(), 1)
 			}
 		}},
-	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}},
+	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 49}, {2, 30}, {2, 30}, {0, 20}},
 		prepare: func(t *testing.T, b *setup) func() error {
-			p := b.Semaphore("n")
+			p := b.Semaphore("n", 0)
 			harness.Must(p.TrySetPermits(t.Context(), 2))(t)
 			return func() error {
-				permit, err := p.Acquire(t.Context())
+				permit, err := p.Acquire(t.Context(), 1)
 				if err != nil {
 					return err
 				}
