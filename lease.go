@@ -61,6 +61,31 @@ func (l *Lease) Token() (token int64, fenced bool) {
 	return h.Token()
 }
 
+// Proclaim has the store keep a text of the lock's owner, an address for one, for processes that do not hold the lock:
+// [Client.Proclamations] gives it to them, and tells them of changes. The text is 1 to 256 bytes of UTF-8 without
+// control characters. It is replaced by the next Proclaim, and is gone when the lease ends. An empty text removes it.
+// The store keeps the text for an hour: proclaim it again within that time if the lease may last longer.
+//
+// Errors: [ErrNotHeld] if the lease is over, [ErrUnavailable], [ErrClosed], ctx's own; [ErrInvalid] for another text,
+// for a lease of [LockAll], [Quorum], [Client.RW] or a delegation, and with a backend that keeps no texts. A lease made by
+// [NewLease] ignores it.
+//
+// Cost: one command.
+func (l *Lease) Proclaim(ctx context.Context, text string) error {
+	h := l.held()
+	if h == nil {
+		return fail.New("proclaim", "", errNilLease)
+	}
+	p, can := h.(lease.Proclaimer)
+	if !can {
+		return fail.New("proclaim", h.Name(), fail.Invalidf("a lease of several locks has no owner that could proclaim"))
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	return p.Proclaim(ctx, text)
+}
+
 // Unlock ends the lease and releases the lock, or one hold of it. The lease's
 // context ends before the release is sent.
 //

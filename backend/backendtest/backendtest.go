@@ -66,6 +66,7 @@ func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name strin
 		portTests, exclusionTests, tokenTests, renewalTests, reentryTests, waitingTests, releaseTests,
 		interruptionTests, errorTests, shutdownTests, handlerTests, relayTests, handOverTests, countTests, rwPortTests,
 		rwRuleTests, enrolmentTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests, modelTests,
+		tickTests, proclamationTests,
 	} {
 		for _, x := range group {
 			if !chosen(x.name) {
