@@ -51,13 +51,21 @@ func (p *Proclamations) All(ctx context.Context) iter.Seq2[backend.Proclamation,
 }
 
 // after reads the proclamation, once it may be another than the last.
-func (p *Proclamations) after(ctx context.Context, last *backend.Proclamation) (backend.Proclamation, error) {
+func (p *Proclamations) after(ctx context.Context, last *backend.Proclamation) (now backend.Proclamation, err error) {
 	if last != nil {
-		if err := p.await(ctx, *last); err != nil {
-			return backend.Proclamation{}, err
+		seen, err := p.await(ctx, *last)
+		if seen != nil || err != nil {
+			return value(seen), err
 		}
 	}
 	return ask(ctx, &p.counted, "proclamations", backend.ProclamationStore.Proclaimed, p.Topic.Name)
+}
+
+func value(p *backend.Proclamation) (v backend.Proclamation) {
+	if p != nil {
+		v = *p
+	}
+	return v
 }
 
 func pause(ctx context.Context, d time.Duration) {
@@ -75,44 +83,51 @@ func same(a, b backend.Proclamation) bool {
 	return a == b
 }
 
-// await waits until the proclamation may be another than the last.
-func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) error {
+// await waits until the proclamation may be another than the last. It returns what it has read; nil if another loop of
+// this client has read it.
+func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (seen *backend.Proclamation, err error) {
 	w, cancel, err := p.Waiting(ctx, engine.Request{Name: p.Topic.Name, Family: p.Topic.Kind})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer cancel()
 	w.Quiet()
 	s, err := p.session()
 	if err != nil {
-		return p.fail("proclamations", err)
+		return nil, p.fail("proclamations", err)
 	}
-	_, err = w.For(0, func() (engine.Answer, error) { return p.changed(w.Context(), s, last) })
-	return err
+	_, err = w.For(0, func() (a engine.Answer, err error) {
+		now, a, err := p.look(w.Context(), s, last)
+		if a.Got {
+			seen = now
+		}
+		return a, err
+	})
+	return seen, err
 }
 
-// changed reads the proclamation for all that wait by now.
-func (p *Proclamations) changed(
+// look reads the proclamation for all that wait by now.
+func (p *Proclamations) look(
 	wait context.Context, s backend.ProclamationStore, last backend.Proclamation,
-) (engine.Answer, error) {
+) (now *backend.Proclamation, a engine.Answer, err error) {
 	p.Hold()
 	defer p.End()
 	came := p.Joined()
-	now := new(backend.Proclamation)
-	err := p.Await(wait, func() (err error) {
+	now = new(backend.Proclamation)
+	err = p.Await(wait, func() (err error) {
 		*now, err = s.Proclaimed(p.Base(), p.Topic.Name)
 		return err
 	}, nil)
 	switch {
 	case fail.IsGone(err):
-		return engine.Answer{}, err
+		return nil, a, err
 	case err != nil:
-		return engine.Answer{Failure: err}, nil
+		return nil, engine.Answer{Failure: err}, nil
 	case same(*now, last) && now.Owner == "":
-		return engine.Answer{Left: -1}, nil
+		return now, engine.Answer{Left: -1}, nil
 	case same(*now, last):
-		return engine.Answer{Left: now.Remaining}, nil
+		return now, engine.Answer{Left: now.Remaining}, nil
 	}
 	p.Serve(came)
-	return engine.Answer{Got: true, More: true}, nil // a call that came later asks
+	return now, engine.Answer{Got: true, More: true}, nil // a call that came later asks
 }
