@@ -19,7 +19,10 @@ import (
 	"iter"
 	"math/rand/v2"
 	"os"
+	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/fail"
@@ -103,7 +106,7 @@ const (
 // [mortise.ErrWrongKind] are returned at once.
 //
 // The lock is a fenced one with the client's watchdog timeout: the next process leads within that time after the
-// death of the leader. A context of a lease on the same name leads at once: fn's ctx, passed to Run.
+// death of the leader. Run within fn, under its ctx and the same name, is [mortise.ErrInvalid].
 //
 // Cost: a Lock and an Unlock for each term, two commands to tell followers and one each minute, and the renewals of
 // the lease. A candidate that waits costs what a waiter costs.
@@ -118,8 +121,12 @@ func Run(ctx context.Context, c Client, name string, fn func(ctx context.Context
 	if ctx == nil || c == nil || fn == nil {
 		return fail.New("lead", name, fail.Invalidf("the context, the Client and the function must not be nil"))
 	}
+	if !valid(x.identity) {
+		return fail.New("lead", name, fail.Invalidf("Identity(%q): 1 to 256 bytes of UTF-8 without control characters",
+			fail.Shorten(x.identity)))
+	}
 	var err error
-	if x.locker, err = c.Locker(mortise.Fenced()); err != nil {
+	if x.locker, err = c.Locker(mortise.Fenced(), mortise.NonReentrant()); err != nil {
 		return err
 	}
 	for failures := 0; ; {
@@ -148,6 +155,11 @@ func defaultIdentity() string {
 		host = "unknown"
 	}
 	return fmt.Sprintf("%.200s/%d", host, os.Getpid())
+}
+
+func valid(identity string) bool {
+	return identity != "" && len(identity) <= 256 && utf8.ValidString(identity) &&
+		!strings.ContainsFunc(identity, unicode.IsControl)
 }
 
 // campaign waits for leadership and leads. Done reports whether Run is to return err; otherwise it campaigns again, and
