@@ -5,15 +5,17 @@ import (
 	"time"
 )
 
-// ProclamationStore keeps a text that the owner of a lock gives: its address, say, for processes that do not hold the
-// lock. It is a capability: [Capabilities.Proclamations]. It is about plain and fenced locks.
+// ProclamationStore keeps a text that the owner of a lock gives: its address, say, for processes
+// that do not hold the lock. It is a capability: [Capabilities.Proclamations]. It is about plain
+// and fenced locks.
 type ProclamationStore interface {
-	// Proclaim keeps the text of the lock's owner in place of any other, and announces a change on the topic of
-	// KindProclamation. An empty text removes what the owner gave. The same text again is kept for longer, and not
-	// announced. Where r.Owner does not hold the lock, Proclaim changes nothing and reports false.
+	// Proclaim keeps the text of the lock's owner in place of any other, and announces a change on
+	// the topic of KindProclamation. An empty text removes what the owner gave. The same text again
+	// is kept for longer, and not announced. Where r.Owner does not hold the lock, Proclaim changes
+	// nothing and reports false.
 	Proclaim(ctx context.Context, r ProclaimRequest) (bool, error)
-	// Proclaimed reads the text of the owner that holds the lock now; zero if the lock is free, or its owner has given
-	// no text.
+	// Proclaimed reads the text of the owner that holds the lock now; zero if the lock is free, or
+	// its owner has given no text.
 	Proclaimed(ctx context.Context, name string) (Proclamation, error)
 }
 

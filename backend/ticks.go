@@ -5,20 +5,23 @@ import (
 	"time"
 )
 
-// TickStore has schedules: ticks at fixed intervals by the store's clock, each of which is claimed at most once. It is
-// a capability: [Capabilities.Ticks].
+// TickStore has schedules: ticks at fixed intervals by the store's clock, each of which is claimed
+// at most once. It is a capability: [Capabilities.Ticks].
 //
-// The ticks of an interval are the multiples of it since the Unix epoch, plus an offset. A store keeps the last tick
-// that was claimed of a name, and by which claim, for [TickRequest.Keep] at the least. A claim is granted a tick after
-// that one only, whatever the intervals of the two claims are.
+// The ticks of an interval are the multiples of it since the Unix epoch, plus an offset. A store
+// keeps the last tick that was claimed of a name, and by which claim, for [TickRequest.Keep] at the
+// least. A claim is granted a tick after that one only, whatever the intervals of the two claims
+// are.
 type TickStore interface {
 	// ClaimTick claims the oldest tick that is due, may be claimed, and comes after the last one.
 	//
-	// A store that keeps no tick of the name cannot know whether the newest one was claimed. It keeps the newest one
-	// as claimed by no request, and refuses: the next tick is the first that can be granted.
+	// A store that keeps no tick of the name cannot know whether the newest one was claimed. It
+	// keeps the newest one as claimed by no request, and refuses: the next tick is the first that
+	// can be granted.
 	//
-	// The same request a second time, while the tick that it was granted is the last one and may still be claimed,
-	// changes nothing and is granted that tick again. It answers ErrWrongKind where the record holds no tick.
+	// The same request a second time, while the tick that it was granted is the last one and may
+	// still be claimed, changes nothing and is granted that tick again. It answers ErrWrongKind
+	// where the record holds no tick.
 	ClaimTick(ctx context.Context, r TickRequest) (TickReply, error)
 }
 

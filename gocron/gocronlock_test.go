@@ -33,7 +33,8 @@ func client(t *testing.T, srv *redistest.Server, opts ...mortise.ClientOption) *
 	return c
 }
 
-// The flows of gocron's own TestScheduler_WithDistributed: three schedulers want to run a job once, at once.
+// The flows of gocron's own TestScheduler_WithDistributed: three schedulers want to run a job once,
+// at once.
 func TestThreeSchedulers(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -102,8 +103,8 @@ func await(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// The flow of gocron's examples/elector: three nodes each want to run a job each second, the leader does, and hands over
-// after some runs; then a leader dies.
+// The flow of gocron's examples/elector: three nodes each want to run a job each second, the leader
+// does, and hands over after some runs; then a leader dies.
 func TestTheLeaderRunsTheJobsUntilItStopsOrDies(t *testing.T) {
 	t.Parallel()
 	const watchdog = 2 * time.Second

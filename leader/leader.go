@@ -4,10 +4,11 @@
 //		return schedule(ctx, term.Token) // ctx ends the moment leadership is lost
 //	})
 //
-// The leader is the process that holds the lock of that name. So what the lock promises holds for leadership, too, and
-// what it does not promise does not: see docs/guarantees.md. In particular a leader whose process stands still may
-// lead on for a moment in its own eyes. [Term.Token] rises with each term; a store that refuses a token smaller than one that it
-// has seen is written to by the newest leader alone.
+// The leader is the process that holds the lock of that name. So what the lock promises holds for
+// leadership, too, and what it does not promise does not: see docs/guarantees.md. In particular a
+// leader whose process stands still may lead on for a moment in its own eyes. [Term.Token] rises
+// with each term; a store that refuses a token smaller than one that it has seen is written to by
+// the newest leader alone.
 //
 // Any process can follow which process leads: see [Observe].
 package leader
@@ -28,8 +29,8 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// StepDown is what a leader's function returns to give leadership up and campaign again, behind the candidates that
-// wait.
+// StepDown is what a leader's function returns to give leadership up and campaign again, behind the
+// candidates that wait.
 var StepDown = errors.New("step down and campaign again")
 
 // Client is what Run needs: [*mortise.Client], or a mock that returns a [mortise.Locker].
@@ -41,14 +42,16 @@ type Client interface {
 type Term struct {
 	// Identity is what the leader is called: [Identity].
 	Identity string
-	// Token is the term's number, the fencing token of the lock: a later term has a larger one. Send it along with each
-	// write, and let the store that is written to refuse a token smaller than one that it has seen.
+	// Token is the term's number, the fencing token of the lock: a later term has a larger one.
+	// Send it along with each write, and let the store that is written to refuse a token smaller
+	// than one that it has seen.
 	Token int64
 	lease *mortise.Lease
 }
 
-// Err is nil while the process leads, and then says why it does not: [mortise.Lease.Err]. It compares the clocks
-// itself, so it is right even when a pause of the process kept the context from ending in time. It costs no command.
+// Err is nil while the process leads, and then says why it does not: [mortise.Lease.Err]. It
+// compares the clocks itself, so it is right even when a pause of the process kept the context from
+// ending in time. It costs no command.
 func (t Term) Err() error { return t.lease.Err() }
 
 // Option changes a candidacy.
@@ -61,14 +64,14 @@ type candidate struct {
 	fn             func(context.Context, Term) error
 }
 
-// Identity is what the candidate is called while it leads, in [Leader] and [Term]: an address that followers can
-// reach it at, say. It is 1 to 256 bytes of UTF-8 without control characters. By default it is the host's name and the process id,
-// "host/pid".
+// Identity is what the candidate is called while it leads, in [Leader] and [Term]: an address that
+// followers can reach it at, say. It is 1 to 256 bytes of UTF-8 without control characters. By
+// default it is the host's name and the process id, "host/pid".
 func Identity(text string) Option { return func(c *candidate) { c.identity = text } }
 
-// OnError has f called with each error after which Run goes on: the store is unavailable, or leadership was lost
-// ([mortise.ErrLost], with the error that fn returned then). f is called by one goroutine at a time. By
-// default these errors are dropped.
+// OnError has f called with each error after which Run goes on: the store is unavailable, or
+// leadership was lost ([mortise.ErrLost], with the error that fn returned then). f is called by one
+// goroutine at a time. By default these errors are dropped.
 func OnError(f func(err error)) Option {
 	return func(c *candidate) {
 		if f != nil {
@@ -78,7 +81,8 @@ func OnError(f func(err error)) Option {
 }
 
 const (
-	// again is how often a leader repeats what it is called: the store may have lost it. It is kept for an hour.
+	// again is how often a leader repeats what it is called: the store may have lost it. It is kept
+	// for an hour.
 	again = time.Minute
 	// resigning bounds how long a resignation waits for the store; it is sent all the same.
 	resigning = 5 * time.Second
@@ -86,11 +90,12 @@ const (
 	soonest, latest = 50 * time.Millisecond, 5 * time.Second
 )
 
-// Run campaigns for leadership under a name, calls fn while it leads, and resigns when fn has returned. It waits for
-// leadership as Lock waits for its lock: without asking, and next after the leader's release or the end of its lease.
+// Run campaigns for leadership under a name, calls fn while it leads, and resigns when fn has
+// returned. It waits for leadership as Lock waits for its lock: without asking, and next after the
+// leader's release or the end of its lease.
 //
-// fn's ctx is a child of Run's that ends the moment leadership is lost; fn returns then. The next leader is elected
-// without waiting for it. What follows, fn's result says:
+// fn's ctx is a child of Run's that ends the moment leadership is lost; fn returns then. The next
+// leader is elected without waiting for it. What follows, fn's result says:
 //
 //   - Leadership was lost meanwhile, whatever fn returned: Run tells [OnError], and campaigns again.
 //   - [StepDown], or an error that wraps it: Run resigns, and campaigns again behind the candidates that wait.
@@ -98,18 +103,20 @@ const (
 //     all return nil does the work once in each.
 //   - Any other error: Run resigns and returns that error.
 //
-// When ctx ends, Run waits until fn has returned, resigns, and returns an error that wraps ctx's own, beside fn's if
-// fn returned another. If fn panics, Run resigns first.
+// When ctx ends, Run waits until fn has returned, resigns, and returns an error that wraps ctx's
+// own, beside fn's if fn returned another. If fn panics, Run resigns first.
 //
-// Run goes on while the store is unavailable ([OnError]). It returns [mortise.ErrClosed] after a Shutdown of the
-// client; end ctx before Shutdown, which otherwise waits for the leader. [mortise.ErrInvalid], [mortise.ErrInvalidName] and
+// Run goes on while the store is unavailable ([OnError]). It returns [mortise.ErrClosed] after a
+// Shutdown of the client; end ctx before Shutdown, which otherwise waits for the leader.
+// [mortise.ErrInvalid], [mortise.ErrInvalidName] and
 // [mortise.ErrWrongKind] are returned at once.
 //
-// The lock is a fenced one with the client's watchdog timeout: the next process leads within that time after the
-// death of the leader. Run within fn, under its ctx and the same name, is [mortise.ErrInvalid].
+// The lock is a fenced one with the client's watchdog timeout: the next process leads within that
+// time after the death of the leader. Run within fn, under its ctx and the same name, is
+// [mortise.ErrInvalid].
 //
-// Cost: a Lock and an Unlock for each term, two commands to tell followers and one each minute, and the renewals of
-// the lease. A candidate that waits costs what a waiter costs.
+// Cost: a Lock and an Unlock for each term, two commands to tell followers and one each minute, and
+// the renewals of the lease. A candidate that waits costs what a waiter costs.
 func Run(ctx context.Context, c Client, name string, fn func(ctx context.Context, term Term) error,
 	opts ...Option) error {
 	x := candidate{name: name, identity: defaultIdentity(), onError: func(error) {}, fn: fn}
@@ -162,8 +169,8 @@ func valid(identity string) bool {
 		!strings.ContainsFunc(identity, unicode.IsControl)
 }
 
-// campaign waits for leadership and leads. Done reports whether Run is to return err; otherwise it campaigns again, and
-// err says why, nil after StepDown.
+// campaign waits for leadership and leads. Done reports whether Run is to return err; otherwise it
+// campaigns again, and err says why, nil after StepDown.
 func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	lease, err := x.locker.Lock(ctx, x.name)
 	if err != nil {
@@ -207,7 +214,8 @@ func (x *candidate) lead(lease *mortise.Lease) error {
 	return x.fn(lease.Context(), Term{x.identity, token, lease})
 }
 
-// resign gives leadership up. A release that fails is repeated by the client; the lease ends at the latest.
+// resign gives leadership up. A release that fails is repeated by the client; the lease ends at the
+// latest.
 func (x *candidate) resign(ctx context.Context, lease *mortise.Lease) {
 	if lease.Err() != nil {
 		_ = lease.Unlock(context.WithoutCancel(ctx))
@@ -257,12 +265,13 @@ type Follower interface {
 type Leader struct {
 	// Identity is what the leader is called: [Identity].
 	Identity string
-	// Term is the number of its term, [Term.Token]: what comes from a leader with a smaller one is out of date.
+	// Term is the number of its term, [Term.Token]: what comes from a leader with a smaller one is
+	// out of date.
 	Term int64
 }
 
-// Observe gives the leader as it is now, the zero Leader if there is none, and then each change, until ctx ends or
-// the loop does:
+// Observe gives the leader as it is now, the zero Leader if there is none, and then each change,
+// until ctx ends or the loop does:
 //
 //	for l, err := range leader.Observe(ctx, client, "scheduler") {
 //		switch {
@@ -272,9 +281,10 @@ type Leader struct {
 //		}
 //	}
 //
-// A resignation and an election are told as they happen, the death of a leader when its lease is over. What Observe says
-// may be outdated when it arrives. Errors and cost are those of [mortise.Client.Proclamations]: after one that
-// wraps [mortise.ErrUnavailable] the loop goes on, others end it.
+// A resignation and an election are told as they happen, the death of a leader when its lease is
+// over. What Observe says may be outdated when it arrives. Errors and cost are those of
+// [mortise.Client.Proclamations]: after one that wraps [mortise.ErrUnavailable] the loop goes on,
+// others end it.
 func Observe(ctx context.Context, c Follower, name string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		for p, err := range c.Proclamations(ctx, name) {
@@ -285,8 +295,8 @@ func Observe(ctx context.Context, c Follower, name string) iter.Seq2[Leader, err
 	}
 }
 
-// Current is the leader as it is now, the zero Leader if there is none. Its errors are those of Observe, and ctx's
-// own. It costs one command.
+// Current is the leader as it is now, the zero Leader if there is none. Its errors are those of
+// Observe, and ctx's own. It costs one command.
 func Current(ctx context.Context, c Follower, name string) (Leader, error) {
 	for l, err := range Observe(ctx, c, name) {
 		return l, err

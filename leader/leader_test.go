@@ -122,7 +122,8 @@ func TestWhatFollowsTheResultOfTheFunction(t *testing.T) {
 	})
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
-		if err := <-f.run(t.Context(), f.client(), "a", func(context.Context, leader.Term) error { return nil }); err != nil {
+		done := f.run(t.Context(), f.client(), "a", func(context.Context, leader.Term) error { return nil })
+		if err := <-done; err != nil {
 			t.Errorf("a function that returned nil ended Run with %v", err)
 		}
 		if len(f.errs) > 0 {
@@ -159,7 +160,8 @@ func TestALeaderThatLostTheLockCampaignsAgain(t *testing.T) {
 	})
 }
 
-// A leader cut off from the store loses leadership with its lease, and the next one leads within a second then.
+// A leader cut off from the store loses leadership with its lease, and the next one leads within a
+// second then.
 func TestALeaderThatIsCutOffStopsBeforeTheNextOneLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)

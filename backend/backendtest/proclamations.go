@@ -15,7 +15,7 @@ import (
 var proclamationTests = where(func(e *env) bool { return e.bare().Capabilities().Proclamations != nil }, "proclamations",
 	[]test{
 		{"Port_Proclaim_TheTextIsThatOfTheOwnerThatHoldsTheLock", func(e *env) {
-			s := e.bare()
+			s := &proclaimer{e.bare()}
 			for _, name := range []string{"n", "n{x}", "{n}"} {
 				equal(e, "of a free lock: %+v", s.proclaimed(name), backend.Proclamation{})
 				e.errorIf(s.proclaim(name, "a:1", 7, "x"), "an owner without the lock proclaims")
@@ -35,7 +35,7 @@ var proclamationTests = where(func(e *env) bool { return e.bare().Capabilities()
 			}
 		}},
 		{"Port_Proclaim_AnEmptyTextRemovesIt", func(e *env) {
-			s := e.bare()
+			s := &proclaimer{e.bare()}
 			s.take("n", "a:1", long)
 			s.proclaim("n", "a:1", 1, "x")
 			e.errorIf(!s.proclaim("n", "a:1", 1, ""), "the holder does not remove it")
@@ -44,14 +44,14 @@ var proclamationTests = where(func(e *env) bool { return e.bare().Capabilities()
 			s.heldBy("n", "a:1", 1)
 		}},
 		{"Port_Proclaim_ItEndsWithTheLease", func(e *env) {
-			s := e.bare()
+			s := &proclaimer{e.bare()}
 			s.take("n", "a:1", 300*time.Millisecond)
 			s.proclaim("n", "a:1", 1, "x")
 			e.until("it is gone", func() bool { return s.proclaimed("n") == backend.Proclamation{} })
 		}},
 		{"Port_Proclaim_ChangesAreAnnounced", func(e *env) {
 			s, h := e.session()
-			other := e.bare()
+			other := &proclaimer{e.bare()}
 			s.Subscribe(backend.Topic{Kind: backend.KindProclamation, Name: "n"})
 			e.until("it listens", func() bool { return h.count("watching n") > 0 })
 			other.take("n", "a:1", long)
@@ -144,13 +144,16 @@ var proclamationTests = where(func(e *env) bool { return e.bare().Capabilities()
 		}},
 	})
 
-func (s *raw) proclaim(name, owner string, token int64, text string) bool {
+// proclaimer is a session, and what it proclaims.
+type proclaimer struct{ *raw }
+
+func (s *proclaimer) proclaim(name, owner string, token int64, text string) bool {
 	s.e.Helper()
 	return call(s.e, s.Capabilities().Proclamations.Proclaim,
 		backend.ProclaimRequest{Name: name, Owner: owner, Token: token, Text: text, Keep: long})
 }
 
-func (s *raw) proclaimed(name string) backend.Proclamation {
+func (s *proclaimer) proclaimed(name string) backend.Proclamation {
 	s.e.Helper()
 	return call(s.e, s.Capabilities().Proclamations.Proclaimed, name)
 }

@@ -12,14 +12,14 @@ import (
 // tickTests are about schedules.
 var tickTests = where(func(e *env) bool { return e.bare().Capabilities().Ticks != nil }, "schedules", []test{
 	{"Port_Tick_ANewNameBeginsWithTheNextTick", func(e *env) {
-		s := e.schedule("n", 300*time.Millisecond)
+		s := scheduleOf(e, "n", 300*time.Millisecond)
 		r := s.claim("1")
 		e.errorIf(r.Granted || r.Next <= 0 || r.Next > s.Interval, "the first claim is answered %+v", r)
 		s.granted("2")
 	}},
 	{"Port_Tick_TicksAreMultiplesOfTheIntervalPlusTheOffset", func(e *env) {
 		for _, offset := range []time.Duration{0, time.Millisecond, 199 * time.Millisecond} {
-			s := e.schedule(fmt.Sprint("n", offset), 200*time.Millisecond)
+			s := scheduleOf(e, fmt.Sprint("n", offset), 200*time.Millisecond)
 			s.Offset = offset
 			at := s.granted("1").Tick
 			equal(e, "the tick is %v ms behind a multiple", at.UnixMilli()%200, offset.Milliseconds())
@@ -33,7 +33,7 @@ var tickTests = where(func(e *env) bool { return e.bare().Capabilities().Ticks !
 		var mu sync.Mutex
 		granted := make(map[int64]int)
 		e.turns(8, 1, func(g, _ int) error {
-			s := e.schedule("n", 50*time.Millisecond)
+			s := scheduleOf(e, "n", 50*time.Millisecond)
 			for n := 0; ; n++ {
 				r, err := s.Capabilities().Ticks.ClaimTick(background, s.with(fmt.Sprint(g, ".", n)))
 				if err != nil {
@@ -56,22 +56,22 @@ var tickTests = where(func(e *env) bool { return e.bare().Capabilities().Ticks !
 		}
 	}},
 	{"Port_Tick_TheSameClaimAgainIsGrantedTheSameTick", func(e *env) {
-		s := e.schedule("n", time.Second)
+		s := scheduleOf(e, "n", time.Second)
 		s.Missed = 100 // a slow machine does not make the tick too old
 		first := s.granted("1")
-		again, other := s.claim("1"), e.schedule("n", time.Second).claim("2")
+		again, other := s.claim("1"), scheduleOf(e, "n", time.Second).claim("2")
 		e.errorIf(!again.Granted || !again.Tick.Equal(first.Tick), "granted %+v, the same claim again %+v", first, again)
 		e.errorIf(other.Granted && !other.Tick.After(first.Tick), "granted %+v, another claim %+v", first, other)
 	}},
 	{"Port_Tick_TheSameClaimIsGrantedNoTickThatIsTooOld", func(e *env) {
-		s := e.schedule("n", 200*time.Millisecond)
+		s := scheduleOf(e, "n", 200*time.Millisecond)
 		first := s.granted("1")
 		time.Sleep(2 * s.Interval) // that time is the subject
 		again := s.claim("1")
 		e.errorIf(!again.Granted || !again.Tick.After(first.Tick), "granted %+v, and two intervals later %+v", first, again)
 	}},
 	{"Port_Tick_OnlyTheNewestIsGrantedUnlessMissedOnesMayBe", func(e *env) {
-		s := e.schedule("n", 200*time.Millisecond)
+		s := scheduleOf(e, "n", 200*time.Millisecond)
 		first := s.granted("1")
 		time.Sleep(7 * s.Interval) // that time is the subject
 		newest := s.granted("2")
@@ -91,7 +91,7 @@ var tickTests = where(func(e *env) bool { return e.bare().Capabilities().Ticks !
 		}
 	}},
 	{"Port_Tick_ALateTickIsRefused", func(e *env) {
-		s := e.schedule("n", 2*time.Second)
+		s := scheduleOf(e, "n", 2*time.Second)
 		r := s.claim("1")
 		time.Sleep(r.Next + 500*time.Millisecond) // that time is the subject
 		s.Late = 100 * time.Millisecond
@@ -103,9 +103,9 @@ var tickTests = where(func(e *env) bool { return e.bare().Capabilities().Ticks !
 		e.errorIf(s.claim("4").Granted, "a tick that was missed two seconds ago is granted, though one second is allowed")
 	}},
 	{"Port_Tick_AnotherIntervalIsGrantedLaterTicksOnly", func(e *env) {
-		s := e.schedule("n", 100*time.Millisecond)
+		s := scheduleOf(e, "n", 100*time.Millisecond)
 		s.granted("1")
-		hourly, day := e.schedule("n", time.Hour), 24*time.Hour
+		hourly, day := scheduleOf(e, "n", time.Hour), 24*time.Hour
 		r := hourly.claim("2")
 		e.errorIf(r.Granted || r.Next <= 0 || r.Next > time.Hour, "by the hour: %+v", r)
 		hourly.Interval, hourly.Missed = day, 5
@@ -114,7 +114,7 @@ var tickTests = where(func(e *env) bool { return e.bare().Capabilities().Ticks !
 		s.granted("4")
 	}},
 	{"Port_Tick_AStoreThatWasEmptiedDoesNotGrantTheNewestTick", func(e *env) {
-		s := e.schedule("n", 2*time.Second)
+		s := scheduleOf(e, "n", 2*time.Second)
 		s.granted("1")
 		e.store.Flush()
 		s.Missed = 100
@@ -123,18 +123,18 @@ var tickTests = where(func(e *env) bool { return e.bare().Capabilities().Ticks !
 		s.granted("3")
 	}},
 	{"Port_Tick_SchedulesAndLocksOfOneNameShareNothing", func(e *env) {
-		s := e.schedule("n", 100*time.Millisecond)
+		s := scheduleOf(e, "n", 100*time.Millisecond)
 		s.take("n", "a:1", long)
 		s.granted("1")
 		s.heldBy("n", "a:1", 1)
 		for _, name := range []string{"n{x}", "{n}"} {
-			other := e.schedule(name, time.Hour)
+			other := scheduleOf(e, name, time.Hour)
 			other.claim("2")
 			equal(e, "the lock of "+name+" is %+v", s.record(name), (backend.Record{}))
 		}
 	}},
 	{"Port_Tick_DataOfAnotherKindIsNamedAndLeftAlone", func(e *env) {
-		s := e.schedule("n", time.Second)
+		s := scheduleOf(e, "n", time.Second)
 		e.store.Occupy("mortise:1:tick:{n}")
 		for range 2 {
 			_, err := s.Capabilities().Ticks.ClaimTick(background, s.with("1"))
@@ -187,7 +187,7 @@ type schedule struct {
 	backend.TickRequest
 }
 
-func (e *env) schedule(name string, interval time.Duration) *schedule {
+func scheduleOf(e *env, name string, interval time.Duration) *schedule {
 	e.Helper()
 	return &schedule{e.bare(), backend.TickRequest{Name: name, Interval: interval}}
 }

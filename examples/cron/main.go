@@ -1,5 +1,5 @@
-// Cron is a job that runs at fixed times in one of several replicas: each tick is started once, whatever the replicas'
-// clocks say, and whichever of them dies.
+// Cron is a job that runs at fixed times in one of several replicas: each tick is started once,
+// whatever the replicas' clocks say, and whichever of them dies.
 //
 //	go run ./examples/cron
 //
@@ -8,8 +8,8 @@
 //	go run ./examples/cron -redis 127.0.0.1:6379 -client go-redis
 //	go run ./examples/cron -redis 127.0.0.1:6379 -client rueidis
 //
-// does the same with three processes on a Redis, and kills two of them with SIGKILL. It leaves one key there, which
-// expires. It exits with 1 if a tick was started twice.
+// does the same with three processes on a Redis, and kills two of them with SIGKILL. It leaves one
+// key there, which expires. It exits with 1 if a tick was started twice.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Leader is a job that one of several replicas runs: the leader. The others know which one leads, and take over when it
-// stops or dies.
+// Leader is a job that one of several replicas runs: the leader. The others know which one leads,
+// and take over when it stops or dies.
 //
 //	go run ./examples/leader
 //
@@ -8,8 +8,9 @@
 //	go run ./examples/leader -redis 127.0.0.1:6379 -client go-redis
 //	go run ./examples/leader -redis 127.0.0.1:6379 -client rueidis
 //
-// does the same with three processes on a Redis, and kills the leader with SIGKILL. It leaves two keys there: the counter of
-// terms, and the last leader's identity, which expires. It exits with 1 if two replicas led at once.
+// does the same with three processes on a Redis, and kills the leader with SIGKILL. It leaves two
+// keys there: the counter of terms, and the last leader's identity, which expires. It exits with 1
+// if two replicas led at once.
 package main
 
 import (

@@ -23,8 +23,8 @@ func NewProclamations(e *engine.Engine, name string) Proclamations {
 		func(can *backend.Capabilities) backend.ProclamationStore { return can.Proclamations })}
 }
 
-// All gives the proclamation that there is now, and then each that differs from the one before, until ctx ends. An
-// error is given in its place; after fail.Unavailable it tries again.
+// All gives the proclamation that there is now, and then each that differs from the one before,
+// until ctx ends. An error is given in its place; after fail.Unavailable it tries again.
 func (p *Proclamations) All(ctx context.Context) iter.Seq2[backend.Proclamation, error] {
 	return func(yield func(backend.Proclamation, error) bool) {
 		var last *backend.Proclamation // nil if unknown
@@ -83,8 +83,8 @@ func same(a, b backend.Proclamation) bool {
 	return a == b
 }
 
-// await waits until the proclamation may be another than the last. It returns what it has read; nil if another loop of
-// this client has read it.
+// await waits until the proclamation may be another than the last. It returns what it has read; nil
+// if another loop of this client has read it.
 func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (seen *backend.Proclamation, err error) {
 	w, cancel, err := p.Waiting(ctx, engine.Request{Name: p.Topic.Name, Family: p.Topic.Kind})
 	if err != nil {

@@ -34,7 +34,7 @@ func checkTick(r *backend.TickRequest) error {
 		return fail.Invalidf("an interval of %v, an offset of %v, at most %v late; all are whole milliseconds",
 			r.Interval, r.Offset, r.Late)
 	case r.Offset < 0 || r.Offset >= r.Interval:
-		return fail.Invalidf("an offset of %v; it is at least 0 and less than the interval, which is %v", r.Offset, r.Interval)
+		return fail.Invalidf("an offset of %v; it is 0 or more, and less than the interval, %v", r.Offset, r.Interval)
 	case r.Missed < 0 || r.Missed > MaxCatchUp || time.Duration(r.Missed) > MaxInterval/r.Interval:
 		return fail.Invalidf("to catch up on %d ticks, %v apart; between 0 and %d, and at most %v back",
 			r.Missed, r.Interval, MaxCatchUp, MaxInterval)

@@ -13,15 +13,16 @@ import (
 // proclaimed is how long the store keeps what an owner says of itself.
 const proclaimed = time.Hour
 
-// Proclaim has the store keep a text of a tenure's owner; an empty one is removed.
-func (t *tenure) Proclaim(ctx context.Context, h *lease.Hold, text string) error {
-	if err := t.proclaim(ctx, h, text); err != nil {
-		return fail.New("proclaim", t.Key.Name, err)
+// Proclaim has the store keep a text of the hold's owner; an empty one is removed.
+func Proclaim(ctx context.Context, h *lease.Hold, text string) error {
+	if err := proclaim(ctx, h, text); err != nil {
+		return fail.New("proclaim", h.Name(), err)
 	}
 	return nil
 }
 
-func (t *tenure) proclaim(ctx context.Context, h *lease.Hold, text string) error {
+func proclaim(ctx context.Context, h *lease.Hold, text string) error {
+	t := of(h)
 	e := t.engine
 	can := e.store.can.Proclamations
 	if err := e.Can(can != nil, "proclamations"); err != nil {

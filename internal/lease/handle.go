@@ -49,16 +49,6 @@ func (h *Hold) Err() error { return h.Tenure.Keeper.Err(h) }
 // Unlock ends the hold.
 func (h *Hold) Unlock(ctx context.Context) error { return h.Tenure.Keeper.Release(ctx, h) }
 
-// Proclaim has the store keep a text of the owner's.
-func (h *Hold) Proclaim(ctx context.Context, text string) error {
-	return h.Tenure.Keeper.Proclaim(ctx, h, text)
-}
-
-// Proclaimer is a Holding whose owner can give a text.
-type Proclaimer interface {
-	Proclaim(ctx context.Context, text string) error
-}
-
 // Facts are what a lease that is no hold of a client's says of itself.
 type Facts struct {
 	Of     string
@@ -104,9 +94,6 @@ func (s *StandIn) Err() error {
 	}
 	return nil
 }
-
-// Proclaim does nothing: a stand-in has no store.
-func (s *StandIn) Proclaim(context.Context, string) error { return nil }
 
 // Unlock ends the stand-in's context and calls its release.
 func (s *StandIn) Unlock(ctx context.Context) error {

@@ -19,8 +19,6 @@ type Keeper interface {
 	Err(h *Hold) error
 	// Release ends h and releases it in the store.
 	Release(ctx context.Context, h *Hold) error
-	// Proclaim has the store keep a text of the owner's.
-	Proclaim(ctx context.Context, h *Hold, text string) error
 }
 
 // Mode is how tenures of one record go together.

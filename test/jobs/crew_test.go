@@ -53,7 +53,8 @@ func newCrew(t *testing.T, config workerConfig) *crew {
 	return c
 }
 
-// start starts a process of a program, which is this one if it is empty, with a clock that is ahead by skew.
+// start starts a process of a program, which is this one if it is empty, with a clock that is ahead
+// by skew.
 func (c *crew) start(program string, skew time.Duration) *worker {
 	c.t.Helper()
 	w := &worker{number: len(c.workers)}
@@ -133,7 +134,8 @@ func (g *gate) lines(l *redistest.Line) (up, down func()) {
 		}
 }
 
-// stalls are times in which this process, and so perhaps the workers too, did not run though it wanted to.
+// stalls are times in which this process, and so perhaps the workers too, did not run though it
+// wanted to.
 type stalls struct {
 	mu  sync.Mutex
 	all []harness.Span

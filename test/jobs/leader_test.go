@@ -15,8 +15,8 @@ import (
 // lease is how long a leader that died holds the others up.
 const lease = 3 * time.Second
 
-// A leader is killed, stopped, cut off, or resigns. Two never lead at once, the next one leads within the lease and a
-// second, and the other processes know of it within a second.
+// A leader is killed, stopped, cut off, or resigns. Two never lead at once, the next one leads
+// within the lease and a second, and the other processes know of it within a second.
 func TestLeadersUnderFaults(t *testing.T) {
 	t.Parallel()
 	c := newCrew(t, workerConfig{Watchdog: lease})

@@ -26,8 +26,8 @@ const (
 	skewEnv  = "MORTISE_JOBS_SKEW"
 )
 
-// Three processes whose clocks are two seconds apart run a schedule, and of a hundred runs one is killed. No tick is
-// started twice, and of a hundred one at the most is not started at all.
+// Three processes whose clocks are two seconds apart run a schedule, and of a hundred runs one is
+// killed. No tick is started twice, and of a hundred one at the most is not started at all.
 func TestTicksAreStartedOnce(t *testing.T) {
 	t.Parallel()
 	program := shifted(t)
@@ -36,7 +36,8 @@ func TestTicksAreStartedOnce(t *testing.T) {
 	for n := range 3 {
 		c.starts(program, time.Duration(n-1)*apart)
 	}
-	// The store's clock is this machine's. What is started before the first tick that counts is not looked at.
+	// The store's clock is this machine's. What is started before the first tick that counts is not
+	// looked at.
 	first := time.Now().Add(3 * time.Second).Truncate(interval)
 	c.First.Store(first.UnixMilli())
 	kills := 0

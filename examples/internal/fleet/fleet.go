@@ -61,8 +61,8 @@ func Goroutines(ctx context.Context, n int, run Replica) *Fleet {
 	return f
 }
 
-// Processes starts n replicas as processes: this program, with these arguments and "-replica" and a number. To kill
-// one is SIGKILL.
+// Processes starts n replicas as processes: this program, with these arguments and "-replica" and a
+// number. To kill one is SIGKILL.
 func Processes(ctx context.Context, n int, args ...string) (*Fleet, error) {
 	f := &Fleet{ctx, make(chan Line), make(map[int]func())}
 	self, err := os.Executable()
