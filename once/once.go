@@ -172,7 +172,7 @@ func backoff(n int, interval time.Duration) time.Duration {
 
 func setBack(name string, by time.Duration) error {
 	return fail.New("every", name, fmt.Errorf("the last tick that was started is at least %v ahead of the "+
-		"store's clock, which was set back; ticks go on once it is there again: set the clock of the store's server right", by))
+		"store's clock, which was set back; ticks go on once it is there again; set the server's clock right", by))
 }
 
 // sleep reports whether ctx did not end meanwhile.

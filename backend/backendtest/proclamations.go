@@ -12,8 +12,8 @@ import (
 )
 
 // proclamationTests are about what the owner of a lock says of itself.
-var proclamationTests = where(func(e *env) bool { return e.bare().Capabilities().Proclamations != nil }, "proclamations",
-	[]test{
+var proclamationTests = where(
+	func(e *env) bool { return e.bare().Capabilities().Proclamations != nil }, "proclamations", []test{
 		{"Port_Proclaim_TheTextIsThatOfTheOwnerThatHoldsTheLock", func(e *env) {
 			s := &proclaimer{e.bare()}
 			for _, name := range []string{"n", "n{x}", "{n}"} {
