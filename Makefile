@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 
 # Modules of their own: what they need never reaches those who use mortise.
-nested := $(sort $(dir $(shell find backend/valkey test examples -name go.mod -not -path '*/testdata/*')))
+nested := $(sort $(dir $(shell find backend/valkey gocron test examples -name go.mod -not -path '*/testdata/*')))
 # Those that `make test` runs: not the one that needs Java, nor those that `make lint` and `make examples` run.
 # They run in three lanes, side by side: the root, test/faults with those named here, and the others.
 tested := $(filter-out test/interop/ test/house/ examples/% backend/valkey/,$(nested))
@@ -66,6 +66,10 @@ OLDER ?=
 .PHONY: older
 older: ## archive the product at revision OLDER, which test/exclusion has processes of in its fleets of two versions
 	test/exclusion/archive-older $(OLDER)
+
+.PHONY: jobs
+jobs: deps ## leaders that are killed, stopped and cut off; 1,000 ticks of a schedule among processes whose clocks are 2 s apart
+	cd test/jobs && go test -count=1 -v -timeout 15m -jobs.ticks=1000 ./...
 
 .PHONY: fairness
 fairness: deps ## the fair lock between 8 processes: who gets it how often, waits, commands, dead waiters
@@ -170,6 +174,7 @@ vuln: tools ## look for known vulnerabilities in what is called
 	.ci/vuln-check
 	.ci/vuln ./...
 	cd backend/valkey && ../../.ci/vuln ./...
+	cd gocron && ../.ci/vuln ./...
 	cd examples/shop && ../../.ci/vuln ./...
 	cd examples/fencedstore && ../../.ci/vuln ./...
 	cd examples/orders && ../../.ci/vuln ./...

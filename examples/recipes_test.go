@@ -21,7 +21,9 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/fxmodule"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/leader"
 	"github.com/mortise-go/mortise/middleware/httplock"
+	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -54,18 +56,13 @@ func newApp(redis string, more ...fx.Option) *fx.App {
 	)
 }
 
-func reportEveryMinute(ctx context.Context, locks mortise.Locker, report func(context.Context) error) error {
-	return mortise.Do(ctx, locks, "cron:report", func(ctx context.Context) error { // one process leads
-		for tick := time.Tick(time.Minute); ; {
-			select {
-			case <-tick:
-				if err := report(ctx); err != nil {
-					return err
-				}
-			case <-ctx.Done(): // the lock is lost, or the program ends
-				return ctx.Err()
-			}
-		}
+func reportEveryMinute(ctx context.Context, locks *mortise.Client, report func(context.Context, time.Time)) error {
+	return once.Every(ctx, locks, "report", time.Minute, report) // each tick is started at most once in the fleet
+}
+
+func leadScheduler(ctx context.Context, locks *mortise.Client, lead func(context.Context, int64) error) error {
+	return leader.Run(ctx, locks, "scheduler", func(ctx context.Context, term leader.Term) error {
+		return lead(ctx, term.Token) // ctx ends when leadership is lost; stores refuse an older token
 	})
 }
 
@@ -174,12 +171,20 @@ func TestRecipeOfFx(t *testing.T) {
 	}
 }
 
-func TestRecipeOfCron(t *testing.T) {
+func TestRecipesOfJobs(t *testing.T) {
 	locks := onRedis(t, redistest.Start(t))
-	ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer stop()
-	err := reportEveryMinute(ctx, locks, func(context.Context) error { return nil })
-	if !errors.Is(err, context.DeadlineExceeded) {
+	ctx, stop := context.WithCancel(t.Context())
+	err := leadScheduler(ctx, locks, func(ctx context.Context, token int64) error {
+		if token <= 0 {
+			t.Errorf("the token is %d", token)
+		}
+		return held(t, locks, "scheduler")(ctx)
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	stop() // the next tick may be a minute away
+	if err := reportEveryMinute(ctx, locks, func(context.Context, time.Time) {}); !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

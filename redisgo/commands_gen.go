@@ -657,3 +657,25 @@ func (c *commands) Joint(
 		args: func(to []any, i *redisproto.JointItem) []any { return append(to, i.Owner, millis(i.Lease)) },
 	}, items, out, a.Publish)
 }
+
+// ClaimTick sends [scripts.ClaimTickSource].
+func (c *commands) ClaimTick(
+	ctx context.Context, k redisproto.ClaimTickKeys, a redisproto.ClaimTickArgs,
+) ([]int64, error) {
+	return eval(ctx, c, newIntsCmd, scripts.ClaimTickSource, "evalsha", scripts.ClaimTickSHA, "1", k.Tick, a.ID,
+		millis(a.Interval), millis(a.Offset), a.Missed, millis(a.Late), millis(a.Keep))
+}
+
+// Proclaim sends [scripts.ProclaimSource].
+func (c *commands) Proclaim(ctx context.Context, k redisproto.ProclaimKeys, a redisproto.ProclaimArgs) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.ProclaimSource, "evalsha", scripts.ProclaimSHA, "3", k.Lock, k.Said,
+		k.Channel, a.Owner, a.Token, a.Text, millis(a.Keep), a.Publish)
+}
+
+// Proclaimed sends [scripts.ProclaimedSource].
+func (c *commands) Proclaimed(
+	ctx context.Context, k redisproto.ProclaimedKeys, a redisproto.ProclaimedArgs,
+) ([]string, error) {
+	return eval(ctx, c, newStringsCmd, scripts.ProclaimedSource, "evalsha", scripts.ProclaimedSHA, "2", k.Lock,
+		k.Said, a.Most)
+}

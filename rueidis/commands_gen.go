@@ -643,3 +643,27 @@ func (c *commands) Joint(
 		args: func(to []string, i *redisproto.JointItem) []string { return append(to, i.Owner, millis(i.Lease)) },
 	}, items, out, a.Publish)
 }
+
+// ClaimTick sends [scripts.ClaimTickSource].
+func (c *commands) ClaimTick(
+	ctx context.Context, k redisproto.ClaimTickKeys, a redisproto.ClaimTickArgs,
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.ClaimTickSHA, scripts.ClaimTickSource}, rueidis.RedisResult.AsIntSlice,
+		[]string{k.Tick}, []string{a.ID, millis(a.Interval), millis(a.Offset), strconv.FormatInt(a.Missed, 10),
+			millis(a.Late), millis(a.Keep)})
+}
+
+// Proclaim sends [scripts.ProclaimSource].
+func (c *commands) Proclaim(ctx context.Context, k redisproto.ProclaimKeys, a redisproto.ProclaimArgs) (int64, error) {
+	return eval(ctx, c, script{scripts.ProclaimSHA, scripts.ProclaimSource}, rueidis.RedisResult.AsInt64,
+		[]string{k.Lock, k.Said, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Token, 10), a.Text, millis(a.Keep),
+			a.Publish})
+}
+
+// Proclaimed sends [scripts.ProclaimedSource].
+func (c *commands) Proclaimed(
+	ctx context.Context, k redisproto.ProclaimedKeys, a redisproto.ProclaimedArgs,
+) ([]string, error) {
+	return eval(ctx, c, script{scripts.ProclaimedSHA, scripts.ProclaimedSource}, rueidis.RedisResult.AsStrSlice,
+		[]string{k.Lock, k.Said}, []string{strconv.FormatInt(a.Most, 10)})
+}

@@ -8,6 +8,7 @@ var All = []Script{
 	{Name: "acquire_all", Source: AcquireAllSource, SHA1: AcquireAllSHA},
 	{Name: "acquire_fenced", Source: AcquireFencedSource, SHA1: AcquireFencedSHA},
 	{Name: "aged_acquire", Source: AgedAcquireSource, SHA1: AgedAcquireSHA},
+	{Name: "claim_tick", Source: ClaimTickSource, SHA1: ClaimTickSHA},
 	{Name: "count", Source: CountSource, SHA1: CountSHA},
 	{Name: "delegate_enter", Source: DelegateEnterSource, SHA1: DelegateEnterSHA},
 	{Name: "delegate_release", Source: DelegateReleaseSource, SHA1: DelegateReleaseSHA},
@@ -29,6 +30,8 @@ var All = []Script{
 	{Name: "permits_release", Source: PermitsReleaseSource, SHA1: PermitsReleaseSHA},
 	{Name: "permits_renew", Source: PermitsRenewSource, SHA1: PermitsRenewSHA},
 	{Name: "permits_set", Source: PermitsSetSource, SHA1: PermitsSetSHA},
+	{Name: "proclaim", Source: ProclaimSource, SHA1: ProclaimSHA},
+	{Name: "proclaimed", Source: ProclaimedSource, SHA1: ProclaimedSHA},
 	{Name: "read_acquire", Source: ReadAcquireSource, SHA1: ReadAcquireSHA},
 	{Name: "read_enter", Source: ReadEnterSource, SHA1: ReadEnterSHA},
 	{Name: "read_release", Source: ReadReleaseSource, SHA1: ReadReleaseSHA},
@@ -793,6 +796,48 @@ return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
 const AgedAcquireSHA = "62d2c6b9730b8016bab08560fb536340c569f82c"
+
+// ClaimTickSource is claim_tick.lua.
+//
+//	keys:      tick string
+//	arguments: id string, interval ms, offset ms, missed int, late ms, keep ms
+//	reply:     ints  granted (1 or 0), the tick's time in ms if so, ms until the next can be claimed
+//
+// Claims the oldest tick that is due and comes after the last one, which the record has with the claim that it was
+// granted to: at most missed before the newest, and at most late behind its time unless late is 0. Where there is no
+// record, the newest may have been claimed: it is taken for claimed, by no claim.
+const ClaimTickSource = `local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+local interval, late, missed = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[4])
+local newest = now - (now - ARGV[3]) % interval
+if late > 0 then
+missed = math.min(missed, math.floor((late - (now - newest)) / interval))
+end
+local first = newest - missed * interval
+local value, time, id = redis.call('get', KEYS[1]), nil, nil
+if value then
+time, id = string.match(value, '^(%d+):(.*)$')
+if not time or #time > 15 then
+return redis.error_reply('WRONGKIND the key holds no tick')
+end
+end
+local last = tonumber(time or newest)
+if id == ARGV[1] and last >= first then
+return {1, last, math.max(last + interval - now, 0)}
+end
+local due = math.max(first, last - (last - ARGV[3]) % interval + interval)
+local granted = 0
+if not value then
+redis.call('set', KEYS[1], string.format('%.0f', last) .. ':', 'px', ARGV[6])
+elseif due <= newest then
+redis.call('set', KEYS[1], string.format('%.0f', due) .. ':' .. ARGV[1], 'px', ARGV[6])
+granted, last, due = 1, due, due + interval
+end
+return {granted, last, math.max(due - now, 0)}`
+
+// ClaimTickSHA is the SHA-1 of [ClaimTickSource].
+const ClaimTickSHA = "aa639dd7ae9d89cbcea7784775e653a0ea7ea740"
 
 // CountSource is count.lua.
 //
@@ -3194,6 +3239,51 @@ return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
 const PermitsSetSHA = "be492def51ff55204ac74499bf9a8f989688eab0"
+
+// ProclaimSource is proclaim.lua.
+//
+//	keys:      lock hash, said hash, channel channel
+//	arguments: owner string, token int, text string, keep ms, publish string
+//	reply:     int  1 kept, or removed; 0 the owner does not hold the lock
+//
+// Keeps the text of the lock's owner, and tells those who follow of a change. An empty text removes what was kept.
+const ProclaimSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+return 0
+end
+local said = redis.call('hmget', KEYS[2], 'owner', 'text', 'token')
+local same = said[1] == ARGV[1] and said[2] == ARGV[3] and said[3] == ARGV[2]
+if ARGV[3] == '' then
+same = redis.call('hdel', KEYS[2], 'owner', 'text', 'token') == 0
+else
+redis.call('hset', KEYS[2], 'owner', ARGV[1], 'text', ARGV[3], 'token', ARGV[2])
+redis.call('pexpire', KEYS[2], ARGV[4])
+end
+if not same then
+redis.call(ARGV[5], KEYS[3], '1')
+end
+return 1`
+
+// ProclaimSHA is the SHA-1 of [ProclaimSource].
+const ProclaimSHA = "fcf1ad947049e0cb9962c8fb51da83c8038ac33d"
+
+// ProclaimedSource is proclaimed.lua.
+//
+//	keys:      lock hash, said hash
+//	arguments: most int
+//	reply:     strings  nothing, or owner, text, token, and what is left of the owner's lease in ms
+//	           (-1: no end)
+//
+// The text of the owner that holds the lock now. What another owner left behind, or is longer than any that is given,
+// is none.
+const ProclaimedSource = `local said = redis.call('hmget', KEYS[2], 'owner', 'text', 'token')
+local owner, text, token = said[1], said[2], said[3]
+if not (owner and text and token) or #text > tonumber(ARGV[1]) or redis.call('hexists', KEYS[1], owner) == 0 then
+return {}
+end
+return {owner, text, token, string.format('%.0f', redis.call('pttl', KEYS[1]))}`
+
+// ProclaimedSHA is the SHA-1 of [ProclaimedSource].
+const ProclaimedSHA = "55fc49d508528b1c8d3f18040c36ee3148e60644"
 
 // ReadAcquireSource is read_acquire.lua.
 //

@@ -66,7 +66,7 @@ func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name strin
 		portTests, exclusionTests, tokenTests, renewalTests, reentryTests, waitingTests, releaseTests,
 		interruptionTests, errorTests, shutdownTests, handlerTests, relayTests, handOverTests, countTests, limitTests,
 		rwPortTests, rwRuleTests, enrolmentTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests,
-		modelTests,
+		modelTests, tickTests, proclamationTests,
 	} {
 		for _, x := range group {
 			if !chosen(x.name) {

@@ -25,7 +25,32 @@ const (
 	OpWithdraw    Op = "withdraw"
 	OpLeave       Op = "leave"
 	OpLeaveQueue  Op = "leave queue"
+	OpClaimTick   Op = "claim tick"
+	OpProclaim    Op = "proclaim"
+	OpProclaimed  Op = "proclaimed"
 )
+
+type faultyTicks struct {
+	f     *Faults
+	under backend.TickStore
+}
+
+func (s faultyTicks) ClaimTick(ctx context.Context, r backend.TickRequest) (backend.TickReply, error) {
+	return pass(s.f, ctx, Call{Op: OpClaimTick, Name: r.Name, Owner: r.ID}, with(r, s.under.ClaimTick))
+}
+
+type faultyProclamations struct {
+	f     *Faults
+	under backend.ProclamationStore
+}
+
+func (s faultyProclamations) Proclaim(ctx context.Context, r backend.ProclaimRequest) (bool, error) {
+	return pass(s.f, ctx, Call{Op: OpProclaim, Name: r.Name, Owner: r.Owner}, with(r, s.under.Proclaim))
+}
+
+func (s faultyProclamations) Proclaimed(ctx context.Context, name string) (backend.Proclamation, error) {
+	return pass(s.f, ctx, Call{Op: OpProclaimed, Name: name}, with(name, s.under.Proclaimed))
+}
 
 type faultyReadWrite struct {
 	f     *Faults

@@ -17,6 +17,7 @@ func (x *session) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		ReadWrite: sided{c}, Fair: fair{c}, Batch: multi{c}, CountingSemaphores: semaphores{n}, CountDownLatches: n,
 		Semaphores: permits{semaphores{n}}, Delegation: delegated{c}, Queue: queue{x}, Enrolments: enrolling{c}, Age: aged{x},
+		Ticks: ticks{c}, Proclamations: proclaimed{c},
 	}
 }
 

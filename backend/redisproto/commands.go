@@ -21,6 +21,8 @@ type Commands interface {
 	AgeCommands
 	DelegationCommands
 	JointCommands
+	TickCommands
+	ProclamationCommands
 }
 
 // LockCommands are the scripts of plain locks.
@@ -173,6 +175,20 @@ type DelegationCommands interface {
 type JointCommands interface {
 	//mortise:script joint batch
 	Joint(ctx context.Context, a JointArgs, items []JointItem, out []BatchReply)
+}
+
+// TickCommands is the script of schedules.
+type TickCommands interface {
+	//mortise:script claim_tick
+	ClaimTick(ctx context.Context, k ClaimTickKeys, a ClaimTickArgs) ([]int64, error)
+}
+
+// ProclamationCommands are the scripts of what the owner of a lock says of itself.
+type ProclamationCommands interface {
+	//mortise:script proclaim
+	Proclaim(ctx context.Context, k ProclaimKeys, a ProclaimArgs) (int64, error)
+	//mortise:script proclaimed
+	Proclaimed(ctx context.Context, k ProclaimedKeys, a ProclaimedArgs) ([]string, error)
 }
 
 // BatchReply is what a script answers for each item of a batch.

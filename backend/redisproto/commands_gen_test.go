@@ -329,3 +329,22 @@ func (f *commands) Joint(
 		out[i].Value, out[i].Err = f.number(ctx, items[i])
 	}
 }
+
+// ClaimTick sends [scripts.ClaimTickSource].
+func (f *commands) ClaimTick(
+	ctx context.Context, k ClaimTickKeys, a ClaimTickArgs,
+) ([]int64, error) {
+	return f.numbers("claim_tick")
+}
+
+// Proclaim sends [scripts.ProclaimSource].
+func (f *commands) Proclaim(ctx context.Context, k ProclaimKeys, a ProclaimArgs) (int64, error) {
+	return f.number(ctx, a)
+}
+
+// Proclaimed sends [scripts.ProclaimedSource].
+func (f *commands) Proclaimed(
+	ctx context.Context, k ProclaimedKeys, a ProclaimedArgs,
+) ([]string, error) {
+	return f.words()
+}

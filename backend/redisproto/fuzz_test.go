@@ -207,6 +207,28 @@ var calls = []struct {
 		_, err5 := l.Delete(ctx)
 		return errors.Join(err, err2, err3, err4, err5)
 	}},
+	{"a schedule", func(ctx context.Context, u *user, op byte) error {
+		tick, err := u.client.ClaimTick(ctx, "n", mortise.TickRequest{ID: "1", Interval: time.Second, CatchUp: int(op)})
+		if err == nil && (tick.Next < 0 || tick.Next > maxLeft) {
+			return fmt.Errorf("a tick that cannot be: %+v", tick)
+		}
+		return err
+	}},
+	{"what the owner says", func(ctx context.Context, u *user, _ byte) error {
+		if n := len(u.leases); n > 0 {
+			err := u.leases[n-1].Proclaim(ctx, "here")
+			if err != nil && !errors.Is(err, mortise.ErrInvalid) {
+				return err
+			}
+		}
+		seen := 0
+		for _, err := range u.client.Proclamations(ctx, "n") {
+			if seen++; seen == 3 || err != nil {
+				return err
+			}
+		}
+		return nil
+	}},
 	{"an invalidation", func(_ context.Context, u *user, op byte) error {
 		if op%2 == 0 {
 			u.server.invalidate(nil)

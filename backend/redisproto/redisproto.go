@@ -103,6 +103,8 @@ func topicChannel(t backend.Topic) string {
 		return fairChannel(t.Name, t.Owner)
 	case backend.KindDelegated:
 		return underChannel(t.Name, t.Owner)
+	case backend.KindProclamation:
+		return proclamationKey(t.Name)
 	}
 	return channelOf(t.Name)
 }

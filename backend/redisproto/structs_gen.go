@@ -56,6 +56,21 @@ type AgedAcquireArgs struct {
 	Track bool
 }
 
+// ClaimTickKeys are the keys of scripts/claim_tick.lua.
+type ClaimTickKeys struct {
+	Tick string
+}
+
+// ClaimTickArgs are the arguments of scripts/claim_tick.lua.
+type ClaimTickArgs struct {
+	ID       string
+	Interval time.Duration
+	Offset   time.Duration
+	Missed   int64
+	Late     time.Duration
+	Keep     time.Duration
+}
+
 // CountKeys are the keys of scripts/count.lua.
 type CountKeys struct {
 	Count string
@@ -340,6 +355,33 @@ type PermitsSetArgs struct {
 	Limit   int64
 	Keep    time.Duration
 	Publish string
+}
+
+// ProclaimKeys are the keys of scripts/proclaim.lua.
+type ProclaimKeys struct {
+	Lock    string
+	Said    string
+	Channel string
+}
+
+// ProclaimArgs are the arguments of scripts/proclaim.lua.
+type ProclaimArgs struct {
+	Owner   string
+	Token   int64
+	Text    string
+	Keep    time.Duration
+	Publish string
+}
+
+// ProclaimedKeys are the keys of scripts/proclaimed.lua.
+type ProclaimedKeys struct {
+	Lock string
+	Said string
+}
+
+// ProclaimedArgs are the arguments of scripts/proclaimed.lua.
+type ProclaimedArgs struct {
+	Most int64
 }
 
 // ReadAcquireKeys are the keys of scripts/read_acquire.lua.

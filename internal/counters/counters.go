@@ -1,4 +1,5 @@
-// Package counters has latches and semaphores: counts in the store, built on the engine.
+// Package counters has latches and semaphores: counts in the store, built on the engine. It also has
+// what is asked for in the same way: ticks of schedules, and what owners of locks proclaim.
 package counters
 
 import (

@@ -140,6 +140,9 @@ func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel fu
 	return &Waiting{c, k.Topic}, cancel, nil
 }
 
+// Quiet keeps the wait from the observer.
+func (w *Waiting) Quiet() { w.call.marks.contended = true }
+
 // Context bounds the wait.
 func (w *Waiting) Context() context.Context { return w.call.wait }
 

@@ -60,6 +60,10 @@ func (s *store) queues(k backend.Kind) bool {
 	return k == backend.KindLock && s.can.Queue != nil || s.enrols(k)
 }
 
+// lingers reports whether a topic of a kind is watched for a while though nothing waits: one with a
+// queue, and one whose waiters come again.
+func (s *store) lingers(k backend.Kind) bool { return s.queues(k) || k == backend.KindProclamation }
+
 // enrols reports whether the store has a queue of the clients that wait for a topic of a kind, not that of plain locks.
 func (s *store) enrols(k backend.Kind) bool {
 	switch k {

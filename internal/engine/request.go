@@ -50,6 +50,8 @@ func (r *Request) Op() string {
 		verb = "acquire"
 	case backend.KindCountDownLatch:
 		verb = "wait"
+	case backend.KindProclamation:
+		verb = "proclamations"
 	}
 	if r.Try && !r.Part {
 		return "try" + verb

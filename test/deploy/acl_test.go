@@ -123,12 +123,15 @@ var tours = map[string]struct {
 	"locks entered from another process (`WithDelegations`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
 	"... whose caller has a fencing token": {[]string{"every kind", "locks, `LockAll`", "fencing tokens",
 		"locks entered from another process (`WithDelegations`)"}, tourNestedFenced},
-	"fair locks":                             {[]string{"every kind"}, tourFair},
-	"read-write locks":                       {[]string{"every kind"}, tourRW},
-	"counting semaphores":                    {[]string{"every kind"}, tourCountingSemaphore},
-	"semaphores":                             {[]string{"every kind"}, tourSemaphore},
-	"`Delete` of semaphores of both kinds":   {[]string{"every kind", "counting semaphores"}, tourDelete},
-	"count-down latches":                     {[]string{"every kind"}, tourCountDownLatch},
+	"fair locks":                           {[]string{"every kind"}, tourFair},
+	"read-write locks":                     {[]string{"every kind"}, tourRW},
+	"counting semaphores":                  {[]string{"every kind"}, tourCountingSemaphore},
+	"semaphores":                           {[]string{"every kind"}, tourSemaphore},
+	"`Delete` of semaphores of both kinds": {[]string{"every kind", "counting semaphores"}, tourDelete},
+	"count-down latches":                   {[]string{"every kind"}, tourCountDownLatch},
+	"`Proclaim`, `Proclamations`; package leader, which needs fencing tokens besides": {[]string{"every kind",
+		"locks, `LockAll`"}, tourProclaim},
+	"`ClaimTick`, package once":              {[]string{"every kind"}, tourTicks},
 	"`Quorum`, on each server":               {[]string{"every kind", "locks, `LockAll`"}, tourQuorum},
 	"... with `WithRejoinScope(\"orders\")`": {[]string{"every kind", "locks, `LockAll`"}, tourQuorumScope},
 }
@@ -496,4 +499,26 @@ func tourOf(v *visitor, clients ...*mortise.Client) {
 		// On a machine that stands still, no store answers within a second.
 	}
 	v.try(err)
+}
+
+func tourProclaim(v *visitor) {
+	lease := had(v.a.Lock(v.ctx, v.name))(v)
+	v.handOver(func(ctx context.Context) error {
+		for p, err := range v.b.Proclamations(ctx, v.name) {
+			if err != nil || p.Text == "here" {
+				return err
+			}
+		}
+		return context.Cause(ctx)
+	}, func() error { return lease.Proclaim(v.ctx, "here") })
+	v.try(lease.Proclaim(v.ctx, ""))
+	v.try(lease.Unlock(v.ctx))
+}
+
+func tourTicks(v *visitor) {
+	for n := range 2 { // the first tick that is granted is the second of a name
+		tick := had(v.a.ClaimTick(v.ctx, v.name, mortise.TickRequest{ID: fmt.Sprint(n), Interval: 100 * time.Millisecond}))(v)
+		time.Sleep(tick.Next) // that time is the subject
+	}
+	had(v.b.ClaimTick(v.ctx, v.name, mortise.TickRequest{ID: "b", Interval: time.Hour}))(v)
 }
