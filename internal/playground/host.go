@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -214,7 +215,8 @@ func (h queueHandler) First(t backend.Topic, entry uint64, after time.Duration) 
 // State is what a host shows of a lock and of the ledger.
 type State struct {
 	Held      bool     `json:"held"`
-	Owner     string   `json:"owner"`
+	Holder    string   `json:"holder"` // the service
+	Owner     string   `json:"owner"`  // as the record has it
 	Remaining int64    `json:"remaining"` // milliseconds
 	Reserved  string   `json:"reserved"`  // the service that the lock is reserved for
 	Queue     []string `json:"queue"`     // the services that wait, the first first
@@ -245,6 +247,7 @@ func (o *Observer) State(lock string) (State, error) {
 		return State{}, err
 	}
 	s := State{Held: r.Held, Owner: r.Owner, Remaining: r.Remaining.Milliseconds(), Queue: []string{}}
+	s.Holder, _, _ = strings.Cut(r.Owner, ":")
 	o.host.mu.Lock()
 	defer o.host.mu.Unlock()
 	for _, w := range o.host.line {

@@ -140,7 +140,7 @@ func TestAWaiterIsServedInTurn(t *testing.T) {
 		c.Do("leave")
 		w.await("C left")
 		synctest.Wait()
-		if s := w.state(); len(s.Queue) != 0 || mortiseClient(s.Owner) != "B" {
+		if s := w.state(); len(s.Queue) != 0 || s.Holder != "B" {
 			t.Fatalf("state: %+v", s)
 		}
 		b.Do("unlock")
@@ -149,9 +149,6 @@ func TestAWaiterIsServedInTurn(t *testing.T) {
 		}
 	})
 }
-
-// mortiseClient is the client's id in an owner.
-func mortiseClient(owner string) string { return owner[:len(owner)-2] }
 
 // A holder that is stopped between its check and its write overwrites what was written since, unless the ledger is
 // fenced.
