@@ -155,7 +155,7 @@ playground-build:
 		docs/playground/page.js docs/playground/stories.js docs/playground/worker.js '$(PLAYGROUND)'
 
 .PHONY: playground
-playground: playground-build ## the playground, the site's page on which services fight for a lock, on http://127.0.0.1:8017
+playground: playground-build ## the playground, services that share a lock in a page, on http://127.0.0.1:8017
 	go run ./internal/cmd/playground
 
 # What `make browser` takes: the directory for pictures of each step, such as PICTURES=pictures
@@ -180,6 +180,7 @@ lint: tools ## gofmt, go vet and staticcheck, nested modules too; test/house: li
 	@files=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs ls -d 2>/dev/null | xargs gofmt -l); \
 	if [ -n "$$files" ]; then echo "gofmt -w these:"; echo "$$files"; exit 1; fi
 	@rc=0; (go vet ./... && bin/staticcheck ./...) || rc=1; \
+	GOOS=js GOARCH=wasm go vet ./internal/cmd/playground || rc=1; \
 	$(call each,$(nested),go vet ./... && $(CURDIR)/bin/staticcheck ./...)
 	cd test/house && go test -count=1 ./...
 

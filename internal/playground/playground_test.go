@@ -184,7 +184,8 @@ func TestAPausedHolderWritesLate(t *testing.T) {
 	}
 }
 
-// wall holds the messages of a service, as the page does for a program that is stopped. The program's timers go on here.
+// wall holds the messages of a service, as the page does for a program that is stopped. The program's timers go on
+// here.
 type wall struct {
 	*world
 	mu     sync.Mutex

@@ -13,7 +13,8 @@ import (
 // queued waits until the queue is drawn with these services, in order.
 func (p *page) queued(services string) {
 	p.Helper()
-	p.await(fmt.Sprintf(`[...document.querySelectorAll("#queue [data-by]")].map((x) => x.dataset.by).join("") === %q`, services))
+	p.await(fmt.Sprintf(
+		`[...document.querySelectorAll("#queue [data-by]")].map((x) => x.dataset.by).join("") === %q`, services))
 }
 
 func TestLockWaitAndRelease(t *testing.T) {
@@ -48,7 +49,8 @@ func TestTheLeaseRunsDownAndIsRenewed(t *testing.T) {
 	p.await(left + ` < 2.4`)
 	p.await(left + ` > 2.6`)
 	p.await(left + ` < 2.4`)
-	bar := `document.querySelector("#store-bar span").getBoundingClientRect().width / document.getElementById("store-bar").clientWidth`
+	bar := `document.querySelector("#store-bar span").getBoundingClientRect().width /
+		document.getElementById("store-bar").clientWidth`
 	if wide := value[float64](p, bar); wide < .4 || wide > 1 {
 		t.Errorf("%.2f of the bar is filled; a renewed lease has between two thirds and all of its time left", wide)
 	}
@@ -139,8 +141,8 @@ func TestStories(t *testing.T) {
 				p := open(t, l, "#"+story)
 				p.shows("#next", "A locks")
 				for step := range n {
-					p.await(fmt.Sprintf(`document.querySelector("#dots li:nth-child(%d).now") && document.getElementById("next").ariaDisabled !== "true"`,
-						step+1))
+					p.await(fmt.Sprintf(`document.querySelector("#dots li:nth-child(%d).now") &&
+						document.getElementById("next").ariaDisabled !== "true"`, step+1))
 					p.picture(fmt.Sprintf("%s-%d", story, step+1))
 					if step < n-1 {
 						p.do(chromedp.Click(chromedp.CSS("#next")))
@@ -212,8 +214,8 @@ const paleTexts = `(() => {
 		}
 		return "rgb(255, 255, 255)";
 	};
-	return [...document.body.querySelectorAll("*")].filter((x) => x.checkVisibility() && !x.closest("[aria-disabled=true], .skip") &&
-			[...x.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+	return [...document.body.querySelectorAll("*")]
+		.filter((x) => x.checkVisibility() && !x.closest("[aria-disabled=true], .skip") && [...x.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
 		.map((x) => {
 			const [a, b] = [light(getComputedStyle(x).color), light(behind(x))];
 			return [(Math.max(a, b) + .05) / (Math.min(a, b) + .05), x];
