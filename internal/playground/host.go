@@ -215,8 +215,8 @@ func (h queueHandler) First(t backend.Topic, entry uint64, after time.Duration) 
 // State is what a host shows of a lock and of the ledger.
 type State struct {
 	Held      bool     `json:"held"`
-	Holder    string   `json:"holder"` // the service
-	Owner     string   `json:"owner"`  // as the record has it
+	Holder    string   `json:"holder"`    // the service
+	Owner     string   `json:"owner"`     // as the record has it
 	Remaining int64    `json:"remaining"` // milliseconds
 	Reserved  string   `json:"reserved"`  // the service that the lock is reserved for
 	Queue     []string `json:"queue"`     // the services that wait, the first first

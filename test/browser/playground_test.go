@@ -215,7 +215,8 @@ const paleTexts = `(() => {
 		return "rgb(255, 255, 255)";
 	};
 	return [...document.body.querySelectorAll("*")]
-		.filter((x) => x.checkVisibility() && !x.closest("[aria-disabled=true], .skip") && [...x.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
+		.filter((x) => x.checkVisibility() && !x.closest("[aria-disabled=true], .skip") &&
+			[...x.childNodes].some((n) => n.nodeType === 3 && n.data.trim()))
 		.map((x) => {
 			const [a, b] = [light(getComputedStyle(x).color), light(behind(x))];
 			return [(Math.max(a, b) + .05) / (Math.min(a, b) + .05), x];
