@@ -1,0 +1,2 @@
+// Package alerts holds docs/alerts to what it says.
+package alerts
