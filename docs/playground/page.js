@@ -357,7 +357,6 @@ async function main() {
   }
   const wanted = new URLSearchParams(location.search).get("lease");
   if ([...$("watchdog").options].some((o) => o.value === wanted)) $("watchdog").value = wanted;
-  $("say").textContent = "Loading mortise\u2026";
   module = await compile();
   $("reset").onclick = () => choose(story.id);
   $("watchdog").onchange = () => choose(story.id);

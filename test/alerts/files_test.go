@@ -97,11 +97,10 @@ func TestDashboard(t *testing.T) {
 	for range 20 {
 		entry := check.Value(issuer.Issue(inner.Context(), "stock")).In(t)
 		checker.Check(background, entry)
+		work := func(context.Context) error { time.Sleep(pace / 2); return nil }
 		waiter := make(chan error)
-		go func() {
-			waiter <- mortise.Do(background, c, "orders:43", func(context.Context) error { time.Sleep(pace / 2); return nil })
-		}()
-		check.NoError(t, mortise.Do(background, c, "orders:43", func(context.Context) error { time.Sleep(pace / 2); return nil }))
+		go func() { waiter <- mortise.Do(background, c, "orders:43", work) }()
+		check.NoError(t, mortise.Do(background, c, "orders:43", work))
 		check.NoError(t, <-waiter)
 		s.keep(1)
 	}

@@ -101,7 +101,7 @@ func (s *site) add(line string) {
 	} else {
 		name += "}"
 	}
-	if bare == "mortise_hold_oldest_seconds" { // as the time between samples is, so is a duration that is read from a clock
+	if bare == "mortise_hold_oldest_seconds" { // an age is stretched as the time between samples is
 		age := check.Value(strconv.ParseFloat(value, 64)).In(s)
 		value = fmt.Sprint(age * float64(step) / float64(s.pace))
 	}
