@@ -117,32 +117,6 @@ chaos-long: deps ## the same until it was a thousand faults and a million operat
 chaos-selftest: deps ## locks that are broken in fifteen ways, each of which the same harness must catch
 	cd test/chaos && go test -count=1 -v -timeout 15m -run 'Selftest' -chaos .
 
-.PHONY: fuzz
-fuzz: deps ## each fuzz target for FUZZTIME, 60 s by default, one after the other
-	@FUZZTIME=$(FUZZTIME) FUZZJOBS=$(FUZZJOBS) .ci/fuzz
-
-.PHONY: limits
-limits: deps ## a million names, 10,000 holds, 10,000 readers, 64 KiB names: what they leave behind
-	cd test/fuzz && go test -count=1 -v -timeout 30m -run Limit -limits .
-
-.PHONY: soak
-soak: deps ## load with faults for SOAK, an hour by default: memory, connections, keys and all else stay flat
-	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestSoak$$' -soak=$(SOAK) -soak.csv=$(CURDIR)/soak.csv .
-
-.PHONY: model
-model: ## the protocol checked by machine: small bounds exhaustively, and mutations that must be caught (installs spin on Debian)
-	@.ci/install-deps spin
-	@CC="$$(go env CC)" test/model/run
-
-.PHONY: failover
-failover: deps ## kill masters and move slots under load: the first lock within a second of the new master, none lost that had a replica
-	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailover|TestASlotMovesAndFailsOver' -deploy.resume=1s ./...
-
-.PHONY: examples
-examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too
-	for d in examples/*/; do go run -C "$$d" .; done
-	@rc=0; $(call each,$(filter examples/%,$(nested)),go test -count=1 ./...)
-
 # Where the playground is built: its page is copied there if that is not the page's own directory.
 PLAYGROUND ?= docs/playground
 
@@ -170,6 +144,32 @@ browser: ## the playground in a real Chromium (installs it on Debian); PICTURES=
 alerts: ## each alert of docs/alerts fires where the thing it is about breaks, and not before (installs Prometheus on Debian)
 	@.ci/install-deps promtool
 	cd test/alerts && go test -count=1 -timeout 10m ./...
+
+.PHONY: fuzz
+fuzz: deps ## each fuzz target for FUZZTIME, 60 s by default, one after the other
+	@FUZZTIME=$(FUZZTIME) FUZZJOBS=$(FUZZJOBS) .ci/fuzz
+
+.PHONY: limits
+limits: deps ## a million names, 10,000 holds, 10,000 readers, 64 KiB names: what they leave behind
+	cd test/fuzz && go test -count=1 -v -timeout 30m -run Limit -limits .
+
+.PHONY: soak
+soak: deps ## load with faults for SOAK, an hour by default: memory, connections, keys and all else stay flat
+	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestSoak$$' -soak=$(SOAK) -soak.csv=$(CURDIR)/soak.csv .
+
+.PHONY: model
+model: ## the protocol checked by machine: small bounds exhaustively, and mutations that must be caught (installs spin on Debian)
+	@.ci/install-deps spin
+	@CC="$$(go env CC)" test/model/run
+
+.PHONY: failover
+failover: deps ## kill masters and move slots under load: the first lock within a second of the new master, none lost that had a replica
+	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailover|TestASlotMovesAndFailsOver' -deploy.resume=1s ./...
+
+.PHONY: examples
+examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too
+	for d in examples/*/; do go run -C "$$d" .; done
+	@rc=0; $(call each,$(filter examples/%,$(nested)),go test -count=1 ./...)
 
 .PHONY: generate
 generate: ## write all generated code anew: scripts, adapters, mocks
