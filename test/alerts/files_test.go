@@ -56,6 +56,21 @@ func TestEachAlertIsTestedAndExplained(t *testing.T) {
 	}
 }
 
+// The page's prometheus.yml is one.
+func TestPrometheusYML(t *testing.T) {
+	block := regexp.MustCompile("(?s)```yaml\n(.*?)```").FindStringSubmatch(read(t, "../../docs/how-to/alerts.md"))
+	if block == nil {
+		t.Fatal("the page has no prometheus.yml")
+	}
+	dir := t.TempDir()
+	config := filepath.Join(dir, "prometheus.yml")
+	check.NoError(t, os.WriteFile(config, []byte(block[1]), 0o600))
+	check.NoError(t, os.WriteFile(filepath.Join(dir, "mortise.yml"), []byte(read(t, rules)), 0o600))
+	if said, passed := promtool(t, "check", "config", config); !passed {
+		t.Error(said)
+	}
+}
+
 // exprs are the queries of the dashboard, with values for its variables.
 func exprs(t *testing.T) (all []string) {
 	t.Helper()
