@@ -3,7 +3,7 @@ import { stories } from "./stories.js";
 
 const $ = (id) => document.getElementById(id);
 const create = (tag, className, text = "") => Object.assign(document.createElement(tag), { className, textContent: text });
-const short = (token) => `\u2026${String(token).slice(-3)}`; // tokens begin at the clock's milliseconds
+const short = (token) => `\u2026\u2060${String(token).slice(-3)}`; // tokens begin at the clock's milliseconds
 const seconds = (ms) => `${(Math.max(ms, 0) / 1000).toFixed(1)} s`;
 const calm = matchMedia("(prefers-reduced-motion: reduce)");
 

@@ -81,7 +81,7 @@ type look struct {
 var (
 	light = look{name: "light", width: 1280, height: 900}
 	dark  = look{name: "dark", width: 1280, height: 900, dark: true, calm: true}
-	phone = look{name: "phone", width: 390, height: 844}
+	phone = look{name: "phone", width: 360, height: 780}
 )
 
 // page is a tab with the playground. What it asks of other servers, and what it says on its console, fails the test.
