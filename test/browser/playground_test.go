@@ -194,6 +194,11 @@ func TestPhoneAndContrast(t *testing.T) {
 			if wide := value[int64](p, `document.documentElement.scrollWidth`); wide > l.width {
 				t.Errorf("the page is %d wide, the window %d", wide, l.width)
 			}
+			for _, x := range value[[]string](p, `[...document.querySelectorAll(".card *")].filter((x) => x.checkVisibility() &&
+				(x.getBoundingClientRect().right > x.closest(".card").getBoundingClientRect().right ||
+				x.matches("button") && x.scrollWidth > x.clientWidth)).map((x) => x.outerHTML)`) {
+				t.Errorf("wider than its card: %s", x)
+			}
 			for _, x := range value[[]string](p, paleTexts) {
 				t.Error(x)
 			}
