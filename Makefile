@@ -6,9 +6,10 @@ SHELL := /usr/bin/env bash
 
 # Modules of their own: what they need never reaches those who use mortise.
 nested := $(sort $(dir $(shell find backend/valkey gocron test examples -name go.mod -not -path '*/testdata/*')))
-# Those that `make test` runs: not the one that needs Java, nor those that `make lint` and `make examples` run.
+# Those that `make test` runs: not those that need Java, Chromium or Prometheus, nor those that `make lint` and
+# `make examples` run.
 # They run in three lanes, side by side: the root, test/faults with those named here, and the others.
-tested := $(filter-out test/interop/ test/house/ examples/% backend/valkey/,$(nested))
+tested := $(filter-out test/interop/ test/browser/ test/alerts/ test/house/ examples/% backend/valkey/,$(nested))
 beside := test/app/ test/bench/ test/property/
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
@@ -120,6 +121,34 @@ chaos-long: deps ## the same until it was a thousand faults and a million operat
 chaos-selftest: deps ## locks that are broken in fifteen ways, each of which the same harness must catch
 	cd test/chaos && go test -count=1 -v -timeout 15m -run 'Selftest' -chaos .
 
+# Where the playground is built: its page is copied there if that is not the page's own directory.
+PLAYGROUND ?= docs/playground
+
+.PHONY: playground-build
+playground-build:
+	@mkdir -p '$(PLAYGROUND)'
+	GOOS=js GOARCH=wasm go build -trimpath -ldflags '-s -w' -o '$(PLAYGROUND)/mortise.wasm' ./internal/cmd/playground
+	@cp "$$(go env GOROOT)/lib/wasm/wasm_exec.js" '$(PLAYGROUND)'
+	@[ docs/playground -ef '$(PLAYGROUND)' ] || cp docs/playground/*.html docs/playground/*.css \
+		docs/playground/page.js docs/playground/stories.js docs/playground/worker.js '$(PLAYGROUND)'
+
+.PHONY: playground
+playground: playground-build ## the playground, services that share a lock in a page, on http://127.0.0.1:8017
+	go run ./internal/cmd/playground
+
+# What `make browser` takes: the directory for pictures of each step, such as PICTURES=pictures
+PICTURES ?=
+
+.PHONY: browser
+browser: ## the playground in a real Chromium (installs it on Debian); PICTURES=pictures takes pictures
+	@.ci/install-deps chromium
+	cd test/browser && go test -count=1 -timeout 10m -parallel 4 $(if $(PICTURES),-pictures '$(abspath $(PICTURES))') .
+
+.PHONY: alerts
+alerts: ## each alert of docs/alerts fires where the thing it is about breaks, and not before (installs Prometheus on Debian)
+	@.ci/install-deps promtool
+	cd test/alerts && go test -count=1 -timeout 10m ./...
+
 .PHONY: fuzz
 fuzz: deps ## each fuzz target for FUZZTIME, 60 s by default, one after the other
 	@FUZZTIME=$(FUZZTIME) FUZZJOBS=$(FUZZJOBS) .ci/fuzz
@@ -147,7 +176,7 @@ examples: deps ## run every example, in memory; those with a go.mod of their own
 	@rc=0; $(call each,$(filter examples/%,$(nested)),go test -count=1 ./...)
 
 .PHONY: docs
-docs: ## build the site from docs/ into bin/site, and check its links; `.ci/docs serve` shows it while you write
+docs: playground-build ## build the site from docs/ into bin/site, and check its links; `.ci/docs serve` shows it while you write
 	.ci/docs
 	go test -count=1 -run 'Links|Pages|Reference|Readme|NamedTests' ./examples
 
@@ -160,6 +189,7 @@ lint: tools ## gofmt, go vet and staticcheck, nested modules too; test/house: li
 	@files=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs ls -d 2>/dev/null | xargs gofmt -l); \
 	if [ -n "$$files" ]; then echo "gofmt -w these:"; echo "$$files"; exit 1; fi
 	@rc=0; (go vet ./... && bin/staticcheck ./...) || rc=1; \
+	GOOS=js GOARCH=wasm go vet ./internal/cmd/playground || rc=1; \
 	$(call each,$(nested),go vet ./... && $(CURDIR)/bin/staticcheck ./...)
 	cd test/house && go test -count=1 ./...
 

@@ -76,7 +76,7 @@ func (o Observer) inner() engine.Observer {
 		RenewalFailed: told(o.RenewalFailed, func(e engine.Event) RenewalFailedEvent {
 			return RenewalFailedEvent{subject(e), e.Remaining, e.Err}
 		}),
-		Lost: told(o.Lost, func(e engine.Event) LostEvent { return LostEvent{subject(e), e.Held, e.Err} }),
+		Lost: told(o.Lost, func(e engine.Event) LostEvent { return LostEvent{subject(e), e.Held, e.Asked, e.Err} }),
 		Released: told(o.Released, func(e engine.Event) ReleasedEvent {
 			return ReleasedEvent{subject(e), e.Held, e.Took, e.Holds, e.Err}
 		}),
@@ -178,6 +178,8 @@ type LostEvent struct {
 	Subject
 	// Held is how long the lease was held.
 	Held time.Duration
+	// Asked tells that the lease ended when [WithLease] or [WithMaxHold] said so: nothing failed.
+	Asked bool
 	// Err wraps ErrLost, or ErrClosed when the client was shut down.
 	Err error
 }

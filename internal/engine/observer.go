@@ -18,7 +18,7 @@ type Event struct {
 	Context           context.Context
 	Waited, Held      time.Duration
 	Took, Remaining   time.Duration
-	Contended         bool
+	Contended, Asked  bool
 	Holds             int
 	Token             int64
 	Err               error
@@ -96,8 +96,8 @@ func (c *call) acquired(h *lease.Hold, holds int) {
 	}
 }
 
-// tellLost announces the loss of h, after its acquisition.
-func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error) {
+// tellLost announces the loss of h, after its acquisition. Asked: it is the end that Lock was asked for.
+func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error, asked bool) {
 	f := t.engine.Config.Observer.Lost
 	if f == nil {
 		return
@@ -105,7 +105,7 @@ func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error) {
 	t.engine.tell(func() {
 		lost := func() {
 			v := holdEvent(h)
-			v.Held, v.Err = held, cause
+			v.Held, v.Err, v.Asked = held, cause, asked
 			f(v)
 		}
 		if t.engine.Config.Observer.Acquired != nil {

@@ -152,7 +152,7 @@ func (t *tenure) finish(h *lease.Hold, cause error, asked bool, now clock.Instan
 		}
 		e.announce.Sum(kind, "name", fail.Shorten(h.Name()), "owner", t.Owner, "cause", cause)
 	}
-	tellLost(t, h, now.Sub(h.Since), cause)
+	tellLost(t, h, now.Sub(h.Since), cause, asked)
 }
 
 // over takes the tenure out of the client once its holders have been told.
