@@ -12,15 +12,15 @@ import (
 	"github.com/mortise-go/mortise/internal/lockset"
 )
 
-// Part is one of the locks that [LockAll] takes.
+// Part is a lock of [LockAll].
 type Part struct {
-	// Locker is whose lock it is: a client, a kind, a wrapper. Parts may differ.
+	// Locker takes the lock: a client, a kind, a wrapper. Parts may differ.
 	Locker Locker
 	// Name is the lock's name.
 	Name string
 }
 
-// Parts are locks of one Locker, for [LockAll].
+// Parts are locks of a Locker, for [LockAll].
 func Parts(l Locker, names ...string) []Part {
 	parts := make([]Part, len(names))
 	for i, n := range names {
@@ -29,33 +29,32 @@ func Parts(l Locker, names ...string) []Part {
 	return parts
 }
 
-// LockAll takes several locks of this client, all or none, as one lease. The function [LockAll] says how; with
-// [Parts] it takes options, other kinds of lock and locks of several clients.
+// LockAll takes several locks of this client, all or none, as one lease: see the function
+// [LockAll]. With [Parts] the function takes options, other kinds of lock and locks of several
+// clients.
 func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 	return LockAll(ctx, Parts(c, names...))
 }
 
-// LockAll takes several locks, all or none, as one lease. It does not deadlock,
-// whatever the order in which it and others name the parts. When one is held it waits for the parts
-// one after the other, in the order of their names, and has a place in the queue of each. It keeps what it
-// has for 250 ms while it waits for the next, longer after several rounds in vain, up to 4 s; then it gives
-// all back and begins with the one that was held.
-// It is Redisson's MultiLock, and excludes it.
+// LockAll takes several locks, all or none, as one lease. It does not deadlock, whatever the order
+// of the parts in this and other calls. If a part is held, LockAll waits for the parts in turn, in
+// the order of their names, with a place in the queue of each. It keeps its parts for 250 ms while
+// it waits for the next, longer after several failed rounds, up to 4 s; then it releases all and
+// begins with the held part. LockAll and Redisson's MultiLock exclude each other.
 //
-// The lease ends as soon as one part is lost; its Unlock then still releases the
-// others. Its context carries all parts, so any of them can be entered again
-// with it, and a part that ctx holds already, or that is named twice, is entered again. It has no
-// fencing token; take the parts one by one where that is needed. Two clients of one store
-// exclude each other: a name of theirs in parts of both is never had.
+// The lease ends as soon as a part is lost; its Unlock then still releases the others. Its context
+// carries all parts, so any of them can be entered again with it, and a part that ctx holds
+// already, or that is named twice, is entered again. The lease has no fencing token; take fenced
+// parts singly. Two clients of a store exclude each other: a name in parts of both is never
+// acquired.
 //
-// Options are those of Lock; WithWait bounds the whole. Errors are those of Lock, and
-// name the part. They wrap [ErrUnavailable] also if a part was lost before the others were had.
+// Options are those of Lock; WithWait bounds the whole. Errors are those of Lock, and name the
+// part. They wrap [ErrUnavailable] also if a part was lost before the others were acquired.
 //
-// Cost: locks of one [*Client], those of [Fenced] and [NonReentrant]
-// included, are taken by one command, on a cluster by one for each slot, and
-// released by as many. Other parts (fair, polling, read-write, other Lockers) cost one
-// each, and so does entering again. Where one is held, each part costs what Lock does, as often as it is
-// taken.
+// Cost: one command for the locks of a [*Client], [Fenced] and [NonReentrant] locks included, on a
+// cluster one for each slot, and as many to release them. Other parts (fair, polling, read-write,
+// other Lockers) and re-entries cost a command each. If a part is held, each part costs what Lock
+// does, as often as it is taken.
 func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
 	set, wait, err := partsOf(ctx, parts, false, opts)
 	if err != nil {
@@ -64,11 +63,11 @@ func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) 
 	return public(lockset.LockAll(ctx, set, wait))
 }
 
-// TryLockAll takes several locks, all or none, as one lease, or returns [ErrNotAcquired] for the first
-// part that is held, without waiting for its holder. Parts that were acquired before it are released.
-// All else is as in the function [LockAll]; [WithWait] does not apply.
+// TryLockAll takes several locks, all or none, as one lease, or returns [ErrNotAcquired] for the
+// first held part, without waiting for its holder. Parts acquired before are released. All else is
+// as in the function [LockAll]; [WithWait] does not apply.
 //
-// Redisson: tryLock of RedissonMultiLock. Cost: that of LockAll where none is held.
+// Redisson: tryLock of RedissonMultiLock. Cost: as LockAll of free parts.
 func TryLockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
 	set, _, err := partsOf(ctx, parts, true, opts)
 	if err != nil {

@@ -23,7 +23,8 @@ type logLines struct {
 	names map[string]string   // name of a summary: text
 }
 
-// TestTheLogLinesAreThoseOfThePage compares docs/reference/log-lines.md with the code: each line, its level and its attributes.
+// TestTheLogLinesAreThoseOfThePage compares docs/reference/log-lines.md with the code: each line, its level and its
+// attributes.
 func TestTheLogLinesAreThoseOfThePage(t *testing.T) {
 	code := logLines{map[string]string{}, map[string][]string{}, map[string]string{}}
 	for _, root := range []string{".", "internal", "middleware", "fxmodule", "backend"} {

@@ -16,8 +16,8 @@ import (
 
 // products are the packages whose options docs/reference/options.md lists.
 var products = []string{
-	".", "backend/valkey", "fxmodule", "leader", "once", "middleware/delegation", "middleware/grpclock", "middleware/httplock",
-	"middleware/telemetry", "redisgo", "rueidis",
+	".", "backend/valkey", "fxmodule", "leader", "once", "middleware/delegation", "middleware/grpclock",
+	"middleware/httplock", "middleware/telemetry", "redisgo", "rueidis",
 }
 
 // exported calls f with each exported top-level declaration of a package.

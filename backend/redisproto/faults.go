@@ -71,7 +71,8 @@ var replies = []reply{
 	{prefix: "MOVED", remedy: remedyCluster},
 	{prefix: "ASK", remedy: remedyCluster},
 	{prefix: "REDIRECT", temporary: true, remedy: "the server hands over to another server: let the client follow"},
-	{prefix: "OOM", temporary: true, remedy: "the server is out of memory: raise maxmemory, or free memory; eviction would remove locks"},
+	{prefix: "OOM", temporary: true,
+		remedy: "the server is out of memory: raise maxmemory, or free memory; eviction would remove locks"},
 	{prefix: "MISCONF", temporary: true, remedy: "the server cannot write its snapshot and refuses writes: look " +
 		"at its log and disk"},
 	{prefix: "NOREPLICAS", temporary: true, remedy: "too few replicas are connected (min-replicas-to-write): " +
@@ -105,8 +106,8 @@ var replies = []reply{
 
 const (
 	// The least permissions for each kind are in docs/reference/deployments.md.
-	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server names the permission: the user needs ~* (or " +
-		"the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping " +
+	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server names the permission: the user " +
+		"needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping " +
 		"+exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin " +
 		"+zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr " +
 		"+incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for locks entered from another " +

@@ -251,7 +251,7 @@ func (c *call) enterDelegated(x Delegation) (*lease.Handle, error) {
 }
 
 func (c *call) delegationEnded() error {
-	return fmt.Errorf("%w: %q no longer holds the lock by the hold of the caller; the hold was unlocked or lost, its lease "+
-		"ran out, or the delegation's token was never granted", fail.DelegationEnded,
+	return fmt.Errorf("%w: %q no longer holds the lock by the hold of the caller; the hold was unlocked or lost, its "+
+		"lease ran out, or the delegation's token was never granted", fail.DelegationEnded,
 		fail.Shorten(c.delegation.Owner))
 }

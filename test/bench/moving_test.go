@@ -63,7 +63,8 @@ func redislockBefore(ctx context.Context, rdb redis.UniversalClient, work func(c
 }
 
 func mortiseAfter(ctx context.Context, locks mortise.Locker, work func(context.Context) error) error {
-	return mortise.Do(ctx, locks, "m:orders:42", work, mortise.WithWait(5*time.Second)) // work's context ends with the lock
+	return mortise.Do(ctx, locks, "m:orders:42", work, // the context of work ends with the lock
+		mortise.WithWait(5*time.Second))
 }
 
 // whileBothRun is for the release in between: the old lock first, mortise's second.

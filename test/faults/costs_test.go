@@ -275,7 +275,8 @@ var operations = []operation{
 				return permit.Release(t.Context())
 			}
 		}},
-	{name: "ClaimTick", want: [4]cost{{1, 18}, {1, 12}, {1, 12}, {0, 8}}, prepare: func(t *testing.T, b *setup) func() error {
+	{name: "ClaimTick", want: [4]cost{{1, 18}, {1, 12}, {1, 12}, {0, 8}}, prepare: func(t *testing.T,
+		b *setup) func() error {
 		return func() error {
 			_, err := b.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Hour})
 			return err

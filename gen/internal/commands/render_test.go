@@ -70,8 +70,8 @@ func TestAProfileMustBeComplete(t *testing.T) {
 	}
 	write(t, file, src)
 	_, err := LoadProfile(file)
-	if want := file + `: the profile has no block "batch"; add {{define "batch"}}...{{end}}; docs/reference/generation.md ` +
-		`says what it holds`; err == nil || err.Error() != want {
+	if want := file + `: the profile has no block "batch"; add {{define "batch"}}...{{end}}; ` +
+		`docs/reference/generation.md says what it holds`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 
