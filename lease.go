@@ -86,7 +86,7 @@ func (l *Lease) Proclaim(ctx context.Context, text string) error {
 	case *lease.StandIn:
 		return nil
 	}
-	return fail.New("proclaim", h.Name(), fail.Invalidf("a lease of several locks has no owner that could proclaim"))
+	return fail.New("proclaim", h.Name(), fail.Invalidf("a lease of several locks has no single owner"))
 }
 
 // Unlock ends the lease and releases the lock, or one hold of it. The lease's context ends before

@@ -131,7 +131,7 @@ func NewCountDownLatch(e *engine.Engine, name string) CountDownLatch {
 // TrySet sets the count, if the latch is not set, and reports whether it did.
 func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 	if n < 1 || n > backend.MaxLatch {
-		return false, l.fail("set", fail.Invalidf("a count of %d; it begins between 1 and %d", n, int64(backend.MaxLatch)))
+		return false, l.fail("set", fail.Invalidf("a count of %d; between 1 and %d", n, int64(backend.MaxLatch)))
 	}
 	return ask(ctx, &l.counted, "set", backend.CountDownLatchStore.SetCount, l.Change(n))
 }
@@ -398,7 +398,7 @@ func (p *Semaphore) CheckWants(n, limit int) error {
 	case n < 1 || n > backend.MaxPermits:
 		return fail.Invalidf("%d permits; between 1 and %d", n, backend.MaxPermits)
 	case limit > 0 && n > limit:
-		return fail.Invalidf("%d permits of a semaphore that was declared with %d; it would wait for ever", n, limit)
+		return fail.Invalidf("%d permits of a semaphore with the declared limit %d; the call would wait for ever", n, limit)
 	}
 	return nil
 }

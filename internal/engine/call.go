@@ -181,7 +181,7 @@ func (c *call) lacks(replicas int) error {
 		return nil
 	}
 	return &backend.Fault{
-		Err: fmt.Errorf("%w: %d of %d replicas acknowledged it within %v, so it was released",
+		Err: fmt.Errorf("%w: %d of %d replicas acknowledged the lock within %v, so the lock was released",
 			fail.NotReplicated, replicas, c.Replicas.N, c.Replicas.Timeout),
 		Remedy: "INFO replication on the master tells how many there are and how far behind; bring them back, or ask " +
 			"for fewer, or give them more time",

@@ -45,7 +45,7 @@ func (x Delegation) check() error {
 		strings.IndexByte(x.Owner, ':') < 0:
 		return fail.Invalidf("a delegation's owner, %q, is malformed", fail.Shorten(x.Owner))
 	case x.Hold < 1:
-		return fail.Invalidf("a delegation's hold is %d, it is one or more", x.Hold)
+		return fail.Invalidf("a delegation's hold is %d; 1 or more", x.Hold)
 	case x.Token < 0:
 		return fail.Invalidf("a delegation's token is %d", x.Token)
 	}

@@ -160,7 +160,7 @@ func lostMeanwhile(held []*lease.Handle, err error) error {
 	for _, l := range held {
 		h := l.Holding()
 		if lost := h.Err(); lost != nil && !errors.Is(lost, fail.Closed) {
-			return fail.New("lockall", h.Name(), fmt.Errorf("%w: it was lost before the other parts were held; take a longer "+
+			return fail.New("lockall", h.Name(), fmt.Errorf("%w: lost before the other parts were held; take a longer "+
 				"lease, or look why the store or this process is so slow: %w", fail.Unavailable, lost))
 		}
 	}

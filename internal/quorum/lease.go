@@ -270,9 +270,9 @@ func (x *Lease) Err() error {
 		}
 		return nil
 	}
-	cause := fmt.Errorf("%w: %d of %d stores still hold it, %d are needed", fail.Lost, live, len(parts), x.majority)
+	cause := fmt.Errorf("%w: %d of %d stores still hold the lock, %d are needed", fail.Lost, live, len(parts), x.majority)
 	if young > 0 {
-		cause = fmt.Errorf("%w; %d that lost their data do not count yet", cause, young)
+		cause = fmt.Errorf("%w; %d stores without their data do not count yet", cause, young)
 	}
 	if len(why) > 0 {
 		cause = fmt.Errorf("%w: %w", cause, why)

@@ -122,7 +122,7 @@ func (c *Checker) check(ctx context.Context, entries []string) (Entry, error) {
 	case life > c.longest:
 		err = fmt.Errorf("%w: %v, at most %v is accepted", ErrLifetime, life, c.longest)
 	case now.Add(c.skew).Before(p.Issued):
-		err = fmt.Errorf("%w: it was issued %v from now; compare the clocks",
+		err = fmt.Errorf("%w: issued %v from now; compare the clocks",
 			ErrNotYetValid, p.Issued.Sub(now).Round(time.Millisecond))
 	case !now.Add(-c.skew).Before(p.Expires):
 		err = fmt.Errorf("%w: %v ago", ErrExpired, now.Sub(p.Expires).Round(time.Millisecond))

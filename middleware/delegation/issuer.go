@@ -131,7 +131,7 @@ func (p Entry) Sign(ctx context.Context, s Signer) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("delegation: for %q: signing with key %q: %w", p.Audience, p.Key, err)
 	case len(signature) == 0 || len(signature) > MaxSignature:
-		return "", fmt.Errorf("delegation: for %q: %w: the signer made a signature of %d bytes; it is 1 to %d",
+		return "", fmt.Errorf("delegation: for %q: %w: the signer made a signature of %d bytes; 1 to %d",
 			p.Audience, mortise.ErrInvalid, len(signature), MaxSignature)
 	}
 	whole := binary.BigEndian.AppendUint16(message[len(domain):], uint16(len(signature)))

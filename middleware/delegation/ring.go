@@ -96,7 +96,7 @@ func (r *Ring) Rotate(primary Key, others ...Key) error {
 		case err != nil:
 			return fmt.Errorf("delegation: %w", err)
 		case k.secret == nil:
-			return fmt.Errorf("delegation: %w: key %q has no secret; make it by NewKey", mortise.ErrInvalid, k.ID)
+			return fmt.Errorf("delegation: %w: key %q has no secret; use NewKey", mortise.ErrInvalid, k.ID)
 		case len(k.bytes()) < MinSecret:
 			return fmt.Errorf("delegation: %w: key %q has %d bytes; use at least %d random bytes",
 				mortise.ErrInvalid, k.ID, len(k.bytes()), MinSecret)

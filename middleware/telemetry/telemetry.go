@@ -88,7 +88,7 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 func WithNameAttribute(limit int, label func(name string) string) Option {
 	return func(r *reporter) error {
 		if limit < 1 || label == nil {
-			return fmt.Errorf("%w: WithNameAttribute needs a limit of at least one, and a function", mortise.ErrInvalid)
+			return fmt.Errorf("%w: WithNameAttribute needs a limit of 1 or more, and a function", mortise.ErrInvalid)
 		}
 		r.limit, r.label = limit, label
 		r.labels = make(map[string]struct{})

@@ -39,7 +39,7 @@ func LoadProfile(name string) (*Profile, error) {
 	if !known {
 		var err error
 		if src, err = os.ReadFile(name); err != nil {
-			return nil, fmt.Errorf("profile %s: it is neither a file nor one of %s", name,
+			return nil, fmt.Errorf("profile %s: neither a file nor one of %s", name,
 				strings.Join(profiles.Names, ", "))
 		}
 		file = mistake.Path(name)
@@ -185,7 +185,7 @@ func tidy(profile string, src []byte) ([]byte, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", src, parser.ParseComments)
 	if err != nil {
-		return nil, fmt.Errorf("profile %s: what it generates is not Go: %w", profile, err)
+		return nil, fmt.Errorf("profile %s: the generated code is not Go: %w", profile, err)
 	}
 	for _, spec := range slices.Clone(file.Imports) {
 		path, _ := strconv.Unquote(spec.Path.Value)
