@@ -25,9 +25,9 @@ func Example() {
 
 	lease, err := locks.Lock(ctx, "orders:42", mortise.WithWait(5*time.Second))
 	if errors.Is(err, mortise.ErrNotAcquired) {
-		log.Fatal("somebody else held it for 5 s: ", err)
+		log.Fatal("still held by another owner after 5 s: ", err)
 	} else if err != nil {
-		log.Fatal("the store is away: ", err)
+		log.Fatal("the store is unavailable: ", err)
 	}
 	defer lease.Unlock(ctx)
 	ship(lease.Context(), 42) // this context ends the moment the lock is lost
@@ -203,7 +203,7 @@ func ExampleClient_Locker_fenced() {
 	// old holder: refused
 }
 
-// Inspect answers "who holds it?".
+// Inspect reads the holder of a lock.
 func ExampleClient_Inspect() {
 	locks, err := mortise.New(memory.New(), mortise.WithID("billing-1/4711"))
 	if err != nil {
@@ -235,7 +235,7 @@ func ship(ctx context.Context, order int) error {
 }
 
 // A service that holds a lock calls another one, which takes the same lock. The delegations travel with the call;
-// they are to be believed only if they come from somebody who may give them, unaltered.
+// believe them only if they come unaltered from a service with the right to give them.
 func ExampleClient_WithDelegations() {
 	store := memory.New() // on Redis these are two processes
 	orders, err := mortise.New(store)

@@ -18,8 +18,8 @@ const (
 )
 
 var (
-	word    = regexp.MustCompile(`[A-Za-z][A-Za-z'’-]*`)
-	person  = regexp.MustCompile(`(?i)^(who|whoever|whom|nobody|somebody|anybody|everybody|someone|anyone|everyone|` +
+	word   = regexp.MustCompile(`[A-Za-z][A-Za-z'’-]*`)
+	person = regexp.MustCompile(`(?i)^(who|whoever|whom|nobody|somebody|anybody|everybody|someone|anyone|everyone|` +
 		`he|him|his)$`)
 	pointer = regexp.MustCompile(`(?i)^(it|that|which|one|those)$`)
 	// code is in pages what is no prose: blocks, code in a line, targets of links, comments.

@@ -76,7 +76,7 @@ func TestAProfileMustBeComplete(t *testing.T) {
 	}
 
 	_, err = LoadProfile("radix")
-	if want := "profile radix: it is neither a file nor one of goredis, rueidis, valkey"; err == nil ||
+	if want := "profile radix: neither a file nor one of goredis, rueidis, valkey"; err == nil ||
 		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -96,7 +96,7 @@ func TestAProfileThatWritesNoGoIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Render("adapter", in, p); err == nil ||
-		!strings.HasPrefix(err.Error(), "profile mine.tmpl: what it generates is not Go: ") {
+		!strings.HasPrefix(err.Error(), "profile mine.tmpl: the generated code is not Go: ") {
 		t.Errorf("got %v", err)
 	}
 }
