@@ -41,6 +41,11 @@ var arrows = map[string]string{
 	"rueidis":                      adapter,
 	"scripts":                      "",
 
+	// leader and once are small, and users of the API; internal/fail gives their errors mortise's form.
+	"gocron": ". leader",
+	"leader": ". internal/fail",
+	"once":   ". internal/fail",
+
 	"fxmodule": ". backend backend/memory middleware/delegation middleware/httplock middleware/telemetry redisgo rueidis",
 	"mocks":    ".",
 
@@ -57,7 +62,9 @@ var arrows = map[string]string{
 	"gen/internal/mistake":   "",
 	"gen/profiles":           "",
 
+	"internal/cmd/playground":        "", // for a browser: backend/memory, internal/playground
 	"internal/cmd/rules":             "",
+	"internal/playground":            ". backend",
 	"internal/redistest":             "internal/redistest/check",
 	"internal/redistest/anykind":     "backend",
 	"internal/redistest/check":       "",
