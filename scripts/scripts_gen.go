@@ -801,13 +801,13 @@ const AgedAcquireSHA = "62d2c6b9730b8016bab08560fb536340c569f82c"
 //
 // Reads the count of a latch or a semaphore.
 const CountSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 return math.min(tonumber(value or '0'), 9007199254740992)`
 
 // CountSHA is the SHA-1 of [CountSource].
-const CountSHA = "832f6da91d3f546034a29a52e45f2f41f6d8b666"
+const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
 
 // DelegateEnterSource is delegate_enter.lua.
 //
@@ -2413,7 +2413,7 @@ const JointSHA = "49afd4746abe4c313e40df7a16ff342a3e78a3ec"
 // Takes one off a latch's count. At zero the latch is removed and its waiters
 // are told, as Redisson does both. once remembers that this request was carried out.
 const LatchCountDownSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[1], 'nx') then
@@ -2435,7 +2435,7 @@ redis.call(ARGV[2], channel, '0')
 return 0`
 
 // LatchCountDownSHA is the SHA-1 of [LatchCountDownSource].
-const LatchCountDownSHA = "d879e91384e275e46377adc015b29b82e9f4214e"
+const LatchCountDownSHA = "08b0cc44c0216d14f2ee2264a394a91d82b1fc53"
 
 // LatchDeleteSource is latch_delete.lua.
 //
@@ -2445,7 +2445,7 @@ const LatchCountDownSHA = "d879e91384e275e46377adc015b29b82e9f4214e"
 //
 // Removes a latch and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchDeleteSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '1' or '0', 'px', ARGV[1], 'nx') then
@@ -2463,7 +2463,7 @@ redis.call(ARGV[2], channel, '1')
 return 1`
 
 // LatchDeleteSHA is the SHA-1 of [LatchDeleteSource].
-const LatchDeleteSHA = "d055410c3f592d2ad304f28c805cbb5408089454"
+const LatchDeleteSHA = "52ed5e63d87ced8ec824c4db6c439e7c5c7c29bd"
 
 // LatchSetSource is latch_set.lua.
 //
@@ -2473,7 +2473,7 @@ const LatchDeleteSHA = "d055410c3f592d2ad304f28c805cbb5408089454"
 //
 // Makes a latch with a count, and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchSetSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
@@ -2491,7 +2491,7 @@ redis.call(ARGV[3], channel, '1')
 return 1`
 
 // LatchSetSHA is the SHA-1 of [LatchSetSource].
-const LatchSetSHA = "c3787f4a65a867d07d68375a4712d3019bc210fe"
+const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 
 // LeaveQueueSource is leave_queue.lua.
 //
@@ -2666,8 +2666,11 @@ const LeaveQueueSHA = "0d40bea538df90f9704cf6508ea063199b79f1c1"
 // and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
 // the count does. entry, stays and least: as in semaphore_take.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local now
 local time = redis.call('time')
@@ -2800,6 +2803,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -2813,6 +2817,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -2831,7 +2836,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "5d74b4621418aa49209cd3be5b69ef770d8efa27"
+const PermitsAcquireSHA = "2ca3bf633ec89801c9c6138922960fae4c488c3f"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2841,8 +2846,11 @@ const PermitsAcquireSHA = "5d74b4621418aa49209cd3be5b69ef770d8efa27"
 //
 // Reads how many permits are free, after permits whose leases have ended are back.
 const PermitsCountSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local there = tonumber(value or '0')
 local now
@@ -2894,6 +2902,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -2907,6 +2916,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -2924,7 +2934,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "f76c9e6d8c8bdb3107250c1521012c5383f715dc"
+const PermitsCountSHA = "fda770a9e02a6278035481745df35d9ce337d1e8"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -2936,8 +2946,11 @@ const PermitsCountSHA = "f76c9e6d8c8bdb3107250c1521012c5383f715dc"
 // Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for.
 // Permits whose leases have ended count as free, 1000 at the most.
 const PermitsInspectSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local now
 local time = redis.call('time')
@@ -2954,7 +2967,7 @@ end
 return reply`
 
 // PermitsInspectSHA is the SHA-1 of [PermitsInspectSource].
-const PermitsInspectSHA = "f10c386ee9790bc05a4cc5f06b8d1fd753aab9bf"
+const PermitsInspectSHA = "81e790f0d9ac19d2906fbf565680ad6740848b6e"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -2979,8 +2992,11 @@ if #out == 0 then
 return 0
 end
 local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 redis.call('zrem', KEYS[2], unpack(out))
 local there = redis.call('incrby', KEYS[1], #out)
@@ -3025,6 +3041,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3038,6 +3055,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -3055,7 +3073,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "29b6c0c1e15f49d3a8fffadc07abce1108141968"
+const PermitsReleaseSHA = "e917e27f2b40b152093e77c07e3466ad9a8dc76c"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -3101,8 +3119,11 @@ const PermitsRenewSHA = "5973ff62418dbcaae1a032321ca68924d282bab1"
 // Sets how many permits there are, free ones and others, after permits whose leases have ended are back, and tells the
 // waiters if there are more than before. once remembers, for keep, that this request was carried out.
 const PermitsSetSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local now
 local time = redis.call('time')
@@ -3163,6 +3184,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3176,6 +3198,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -3193,7 +3216,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "be492def51ff55204ac74499bf9a8f989688eab0"
+const PermitsSetSHA = "22ffac178874f1e64af8974bb35c144476f34bab"
 
 // ReadAcquireSource is read_acquire.lua.
 //
@@ -3281,6 +3304,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3299,6 +3323,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -3375,6 +3400,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3393,6 +3419,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -3418,7 +3445,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "8dec3c4c5ccaa525c6993adb40f506310f42ed60"
+const ReadAcquireSHA = "9616941be776c951e6ff49f9594b66f8df244ee3"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -3527,6 +3554,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3545,6 +3573,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -3562,7 +3591,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "2c205afa99f5c450187a14e696d40f85a1bb89ca"
+const ReadReleaseSHA = "a7d8d5ba5f07597a88d8b26361c42a8b521215ce"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -4040,6 +4069,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4058,6 +4088,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -4074,7 +4105,7 @@ redis.call(ARGV[1], KEYS[3], (served and '00' or '') .. message)
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "8c0b708af3c3dadc6695ee2730dfb85364436a22"
+const RwForceReleaseSHA = "0d83f6b23aa32806100d7c61fda9dbc90dcde89a"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -4159,6 +4190,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4177,6 +4209,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -4192,7 +4225,7 @@ end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "1e8ae54561218ec3331dd14f87a26fa50190623e"
+const RwLeaveSHA = "b63d8b25642c604ca2710e73833f4ad023a7cdda"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -4229,6 +4262,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4247,6 +4281,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -4266,7 +4301,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "31f4e64e88e0ec297a56827997d9d22a2375d3c3"
+const RwWithdrawSHA = "fca75f002087204115366900b0aa743522ca5533"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -4279,7 +4314,7 @@ const RwWithdrawSHA = "31f4e64e88e0ec297a56827997d9d22a2375d3c3"
 // that this request was carried out. Redisson wakes as many waiters as the message
 // says, and fails on a negative number.
 const SemaphoreAddSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
@@ -4327,6 +4362,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4340,6 +4376,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -4357,7 +4394,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "fc720e692ea5195cb85ac1e4c8f952d252a30e6f"
+const SemaphoreAddSHA = "60f18ac7598a49fd00ab33ecc2a0b013399c2f45"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -4368,7 +4405,7 @@ const SemaphoreAddSHA = "fc720e692ea5195cb85ac1e4c8f952d252a30e6f"
 // Undoes semaphore_take, wherever it is: what it took is given back, and if it has not
 // arrived yet it will be refused.
 const SemaphoreCancelSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local done = redis.call('get', KEYS[2])
@@ -4418,6 +4455,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4431,6 +4469,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -4448,7 +4487,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "673490e762cf7f471eb0824f84dc495a4f35f635"
+const SemaphoreCancelSHA = "5e7a7ee093ffd633129b6a23cbbec05c1fbb1e50"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -4458,7 +4497,7 @@ const SemaphoreCancelSHA = "673490e762cf7f471eb0824f84dc495a4f35f635"
 //
 // Removes a semaphore, and the permits that are out. once remembers, for keep, the outcome of this request.
 const SemaphoreDeleteSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx') then
@@ -4468,7 +4507,7 @@ redis.call('del', KEYS[1], KEYS[2])
 return value and 1 or 0`
 
 // SemaphoreDeleteSHA is the SHA-1 of [SemaphoreDeleteSource].
-const SemaphoreDeleteSHA = "5aeff1b812bb1b05c010b4ac200b0eff7f53276e"
+const SemaphoreDeleteSHA = "9ad99922266904a3698891eaf1bc870461efc61a"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -4478,7 +4517,7 @@ const SemaphoreDeleteSHA = "5aeff1b812bb1b05c010b4ac200b0eff7f53276e"
 //
 // Takes all permits. once remembers, for keep, how many this request took.
 const SemaphoreDrainSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value or '0', 'px', ARGV[1], 'nx') then
@@ -4490,7 +4529,7 @@ end
 return tonumber(value or '0')`
 
 // SemaphoreDrainSHA is the SHA-1 of [SemaphoreDrainSource].
-const SemaphoreDrainSHA = "f201a96326278fb305edc8d462b1b23a190f37f7"
+const SemaphoreDrainSHA = "e3ffcbdbf9b51004b0aa6738162b99e066a7b4b9"
 
 // SemaphoreLeaveSource is semaphore_leave.lua.
 //
@@ -4557,6 +4596,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4570,6 +4610,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -4585,7 +4626,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "9926f9cacd609d437ba09792fe87be171a2cacd4"
+const SemaphoreLeaveSHA = "42018e77869a067ffa61356f426c30814e8118fb"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -4596,7 +4637,7 @@ const SemaphoreLeaveSHA = "9926f9cacd609d437ba09792fe87be171a2cacd4"
 // Makes a semaphore, of permits that expire too, and tells the waiters. once
 // remembers, for keep, the outcome of this request.
 const SemaphoreSetSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
@@ -4648,6 +4689,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4661,6 +4703,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -4678,7 +4721,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "4fec3aec9982bffbc996cbe56413d1028b29dc93"
+const SemaphoreSetSHA = "088905f6537412adda6ce3bef20250919b682a9d"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -4692,7 +4735,7 @@ const SemaphoreSetSHA = "4fec3aec9982bffbc996cbe56413d1028b29dc93"
 // else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
 // what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
@@ -4798,6 +4841,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4811,6 +4855,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -4826,7 +4871,7 @@ end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "b85fc731e109243794ad828c72a7c95bb0ae3e91"
+const SemaphoreTakeSHA = "397cd1842537055873661dcf7dcb8198773b1eae"
 
 // ServeSource is serve.lua.
 //
@@ -5217,6 +5262,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -5235,6 +5281,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -5251,4 +5298,4 @@ redis.call(ARGV[3], KEYS[3], (served and '00' or '') .. '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "d9ac07751962dd47de7df43c813ee6d01d471041"
+const WriteReleaseSHA = "06e2b864f20a16269f0ca0a5b30ee0e99a73295e"
