@@ -147,6 +147,7 @@ var nameKeys = []func(name string) string{
 	func(n string) string { return tagged(n) + ":timeout" },
 	func(n string) string { return tagged(n) + ":uuid:1:rwlock_timeout:1" },
 	func(n string) string { return queueOf(n) + ":round" },
+	func(n string) string { return queueOf(n) + ":window" },
 }
 
 // shapes make a value.

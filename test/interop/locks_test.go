@@ -301,6 +301,8 @@ func (p *pair) clean() {
 			most = minutes
 		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:round"):
 			most = time.Minute
+		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:window"):
+			most = 200 * time.Millisecond
 		default:
 			p.Errorf("the key %q is left", key)
 			continue
