@@ -18,7 +18,7 @@
 -- of them is out, is granted again and counts once. A limit above zero is how many permits there are to be, free ones
 -- and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
 -- the count does. entry, stays and least: as in semaphore_take.
---! include count_value
+--! include permits_value
 --! include server_time
 local there, wants, size = tonumber(value or '0'), tonumber(ARGV[2]), #ARGV[1] / ARGV[2]
 --! include return_ended

@@ -6,7 +6,7 @@
 --! reply int      how many are free
 --
 -- Reads how many permits are free, after permits whose leases have ended are back.
---! include count_value
+--! include permits_value
 local there = tonumber(value or '0')
 --! include server_time
 --! include return_ended

@@ -6,7 +6,7 @@
 --
 -- Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for.
 -- Permits whose leases have ended count as free, 1000 at the most.
---! include count_value
+--! include permits_value
 --! include server_time
 local free, out = tonumber(value or '0'), redis.call('zcard', KEYS[2])
 local last = string.format('%.0f', now)

@@ -21,7 +21,7 @@ end
 if #out == 0 then
   return 0
 end
---! include count_value
+--! include permits_value
 redis.call('zrem', KEYS[2], unpack(out))
 local there = redis.call('incrby', KEYS[1], #out)
 if there > 0 then

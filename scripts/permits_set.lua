@@ -10,7 +10,7 @@
 --
 -- Sets how many permits there are, free ones and others, after permits whose leases have ended are back, and tells the
 -- waiters if there are more than before. once remembers, for keep, that this request was carried out.
---! include count_value
+--! include permits_value
 --! include server_time
 local there = tonumber(value or '0')
 if not redis.call('set', KEYS[4], '1', 'px', ARGV[2], 'nx') then

@@ -862,13 +862,13 @@ const ClaimTickSHA = "aa639dd7ae9d89cbcea7784775e653a0ea7ea740"
 //
 // Reads the count of a latch or a semaphore.
 const CountSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 return math.min(tonumber(value or '0'), 9007199254740992)`
 
 // CountSHA is the SHA-1 of [CountSource].
-const CountSHA = "832f6da91d3f546034a29a52e45f2f41f6d8b666"
+const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
 
 // DelegateEnterSource is delegate_enter.lua.
 //
@@ -2506,7 +2506,7 @@ const JointSHA = "45e37fc71caeddd3a7baef861c4372fcddcee62e"
 // Takes one off a latch's count. At zero the latch is removed and its waiters
 // are told, as Redisson does both. once remembers that this request was carried out.
 const LatchCountDownSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[1], 'nx') then
@@ -2528,7 +2528,7 @@ redis.call(ARGV[2], channel, '0')
 return 0`
 
 // LatchCountDownSHA is the SHA-1 of [LatchCountDownSource].
-const LatchCountDownSHA = "d879e91384e275e46377adc015b29b82e9f4214e"
+const LatchCountDownSHA = "08b0cc44c0216d14f2ee2264a394a91d82b1fc53"
 
 // LatchDeleteSource is latch_delete.lua.
 //
@@ -2538,7 +2538,7 @@ const LatchCountDownSHA = "d879e91384e275e46377adc015b29b82e9f4214e"
 //
 // Removes a latch and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchDeleteSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '1' or '0', 'px', ARGV[1], 'nx') then
@@ -2556,7 +2556,7 @@ redis.call(ARGV[2], channel, '1')
 return 1`
 
 // LatchDeleteSHA is the SHA-1 of [LatchDeleteSource].
-const LatchDeleteSHA = "d055410c3f592d2ad304f28c805cbb5408089454"
+const LatchDeleteSHA = "52ed5e63d87ced8ec824c4db6c439e7c5c7c29bd"
 
 // LatchSetSource is latch_set.lua.
 //
@@ -2566,7 +2566,7 @@ const LatchDeleteSHA = "d055410c3f592d2ad304f28c805cbb5408089454"
 //
 // Makes a latch with a count, and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchSetSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
@@ -2584,7 +2584,7 @@ redis.call(ARGV[3], channel, '1')
 return 1`
 
 // LatchSetSHA is the SHA-1 of [LatchSetSource].
-const LatchSetSHA = "c3787f4a65a867d07d68375a4712d3019bc210fe"
+const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
 
 // LeaveQueueSource is leave_queue.lua.
 //
@@ -2763,8 +2763,11 @@ const LeaveQueueSHA = "44913aba7d49b3513692ad3b03717a9b6e09da51"
 // and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
 // the count does. entry, stays and least: as in semaphore_take.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local now
 local time = redis.call('time')
@@ -2897,6 +2900,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -2910,6 +2914,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -2928,7 +2933,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "5d74b4621418aa49209cd3be5b69ef770d8efa27"
+const PermitsAcquireSHA = "2ca3bf633ec89801c9c6138922960fae4c488c3f"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2938,8 +2943,11 @@ const PermitsAcquireSHA = "5d74b4621418aa49209cd3be5b69ef770d8efa27"
 //
 // Reads how many permits are free, after permits whose leases have ended are back.
 const PermitsCountSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local there = tonumber(value or '0')
 local now
@@ -2991,6 +2999,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3004,6 +3013,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -3021,7 +3031,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "f76c9e6d8c8bdb3107250c1521012c5383f715dc"
+const PermitsCountSHA = "fda770a9e02a6278035481745df35d9ce337d1e8"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3033,8 +3043,11 @@ const PermitsCountSHA = "f76c9e6d8c8bdb3107250c1521012c5383f715dc"
 // Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for.
 // Permits whose leases have ended count as free, 1000 at the most.
 const PermitsInspectSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local now
 local time = redis.call('time')
@@ -3051,7 +3064,7 @@ end
 return reply`
 
 // PermitsInspectSHA is the SHA-1 of [PermitsInspectSource].
-const PermitsInspectSHA = "f10c386ee9790bc05a4cc5f06b8d1fd753aab9bf"
+const PermitsInspectSHA = "81e790f0d9ac19d2906fbf565680ad6740848b6e"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -3076,8 +3089,11 @@ if #out == 0 then
 return 0
 end
 local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 redis.call('zrem', KEYS[2], unpack(out))
 local there = redis.call('incrby', KEYS[1], #out)
@@ -3122,6 +3138,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3135,6 +3152,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -3152,7 +3170,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "29b6c0c1e15f49d3a8fffadc07abce1108141968"
+const PermitsReleaseSHA = "e917e27f2b40b152093e77c07e3466ad9a8dc76c"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -3198,8 +3216,11 @@ const PermitsRenewSHA = "5973ff62418dbcaae1a032321ca68924d282bab1"
 // Sets how many permits there are, free ones and others, after permits whose leases have ended are back, and tells the
 // waiters if there are more than before. once remembers, for keep, that this request was carried out.
 const PermitsSetSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local now
 local time = redis.call('time')
@@ -3260,6 +3281,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3273,6 +3295,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -3290,7 +3313,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "be492def51ff55204ac74499bf9a8f989688eab0"
+const PermitsSetSHA = "22ffac178874f1e64af8974bb35c144476f34bab"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -3423,6 +3446,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3441,6 +3465,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -3517,6 +3542,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3535,6 +3561,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -3560,7 +3587,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "8dec3c4c5ccaa525c6993adb40f506310f42ed60"
+const ReadAcquireSHA = "9616941be776c951e6ff49f9594b66f8df244ee3"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -3669,6 +3696,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -3687,6 +3715,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -3704,7 +3733,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "2c205afa99f5c450187a14e696d40f85a1bb89ca"
+const ReadReleaseSHA = "a7d8d5ba5f07597a88d8b26361c42a8b521215ce"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -4196,6 +4225,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4214,6 +4244,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -4230,7 +4261,7 @@ redis.call(ARGV[1], KEYS[3], (served and '00' or '') .. message)
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "8c0b708af3c3dadc6695ee2730dfb85364436a22"
+const RwForceReleaseSHA = "0d83f6b23aa32806100d7c61fda9dbc90dcde89a"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -4315,6 +4346,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4333,6 +4365,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -4348,7 +4381,7 @@ end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "1e8ae54561218ec3331dd14f87a26fa50190623e"
+const RwLeaveSHA = "b63d8b25642c604ca2710e73833f4ad023a7cdda"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -4385,6 +4418,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4403,6 +4437,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -4422,7 +4457,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "31f4e64e88e0ec297a56827997d9d22a2375d3c3"
+const RwWithdrawSHA = "fca75f002087204115366900b0aa743522ca5533"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -4435,7 +4470,7 @@ const RwWithdrawSHA = "31f4e64e88e0ec297a56827997d9d22a2375d3c3"
 // that this request was carried out. Redisson wakes as many waiters as the message
 // says, and fails on a negative number.
 const SemaphoreAddSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
@@ -4483,6 +4518,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4496,6 +4532,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -4513,7 +4550,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "fc720e692ea5195cb85ac1e4c8f952d252a30e6f"
+const SemaphoreAddSHA = "60f18ac7598a49fd00ab33ecc2a0b013399c2f45"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -4524,7 +4561,7 @@ const SemaphoreAddSHA = "fc720e692ea5195cb85ac1e4c8f952d252a30e6f"
 // Undoes semaphore_take, wherever it is: what it took is given back, and if it has not
 // arrived yet it will be refused.
 const SemaphoreCancelSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local done = redis.call('get', KEYS[2])
@@ -4574,6 +4611,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4587,6 +4625,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -4604,7 +4643,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "673490e762cf7f471eb0824f84dc495a4f35f635"
+const SemaphoreCancelSHA = "5e7a7ee093ffd633129b6a23cbbec05c1fbb1e50"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -4614,7 +4653,7 @@ const SemaphoreCancelSHA = "673490e762cf7f471eb0824f84dc495a4f35f635"
 //
 // Removes a semaphore, and the permits that are out. once remembers, for keep, the outcome of this request.
 const SemaphoreDeleteSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx') then
@@ -4624,7 +4663,7 @@ redis.call('del', KEYS[1], KEYS[2])
 return value and 1 or 0`
 
 // SemaphoreDeleteSHA is the SHA-1 of [SemaphoreDeleteSource].
-const SemaphoreDeleteSHA = "5aeff1b812bb1b05c010b4ac200b0eff7f53276e"
+const SemaphoreDeleteSHA = "9ad99922266904a3698891eaf1bc870461efc61a"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -4634,7 +4673,7 @@ const SemaphoreDeleteSHA = "5aeff1b812bb1b05c010b4ac200b0eff7f53276e"
 //
 // Takes all permits. once remembers, for keep, how many this request took.
 const SemaphoreDrainSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value or '0', 'px', ARGV[1], 'nx') then
@@ -4646,7 +4685,7 @@ end
 return tonumber(value or '0')`
 
 // SemaphoreDrainSHA is the SHA-1 of [SemaphoreDrainSource].
-const SemaphoreDrainSHA = "f201a96326278fb305edc8d462b1b23a190f37f7"
+const SemaphoreDrainSHA = "e3ffcbdbf9b51004b0aa6738162b99e066a7b4b9"
 
 // SemaphoreLeaveSource is semaphore_leave.lua.
 //
@@ -4713,6 +4752,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4726,6 +4766,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -4741,7 +4782,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "9926f9cacd609d437ba09792fe87be171a2cacd4"
+const SemaphoreLeaveSHA = "42018e77869a067ffa61356f426c30814e8118fb"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -4752,7 +4793,7 @@ const SemaphoreLeaveSHA = "9926f9cacd609d437ba09792fe87be171a2cacd4"
 // Makes a semaphore, of permits that expire too, and tells the waiters. once
 // remembers, for keep, the outcome of this request.
 const SemaphoreSetSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
@@ -4804,6 +4845,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4817,6 +4859,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -4834,7 +4877,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "4fec3aec9982bffbc996cbe56413d1028b29dc93"
+const SemaphoreSetSHA = "088905f6537412adda6ce3bef20250919b682a9d"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -4848,7 +4891,7 @@ const SemaphoreSetSHA = "4fec3aec9982bffbc996cbe56413d1028b29dc93"
 // else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
 // what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
-if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+if value and not string.find(value, '^%-?%d+$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
@@ -4954,6 +4997,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -4967,6 +5011,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 end
 if told then
@@ -4982,7 +5027,7 @@ end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "b85fc731e109243794ad828c72a7c95bb0ae3e91"
+const SemaphoreTakeSHA = "397cd1842537055873661dcf7dcb8198773b1eae"
 
 // ServeSource is serve.lua.
 //
@@ -5377,6 +5422,7 @@ if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -5395,6 +5441,7 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
 end
 elseif not second then
 second = line[i]
@@ -5411,4 +5458,4 @@ redis.call(ARGV[3], KEYS[3], (served and '00' or '') .. '1')
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "d9ac07751962dd47de7df43c813ee6d01d471041"
+const WriteReleaseSHA = "06e2b864f20a16269f0ca0a5b30ee0e99a73295e"

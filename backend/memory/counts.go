@@ -404,18 +404,18 @@ func (x permits) announceFree(name string) {
 // Release implements [backend.SemaphoreStore].
 func (x permits) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	return locked(ctx, x.client, func(*Store) (reply backend.ReleaseReply, err error) {
-		out := x.out(q.Name)
-		if _, err := x.find(q.Name); err != nil && len(out) > 0 {
-			return reply, err
-		}
+		out, there := x.out(q.Name), int64(0)
 		reply.Held = true
-		there := int64(0)
 		for id := range backend.PermitIDs(q.Owner) {
 			p := out[id]
 			reply.Held = reply.Held && p != nil && time.Now().Before(p.ends)
-			if p != nil {
-				there = x.putBack(q.Name, id, out)
+			if p == nil {
+				continue
 			}
+			if _, err := x.find(q.Name); err != nil {
+				return backend.ReleaseReply{}, err
+			}
+			there = x.putBack(q.Name, id, out)
 		}
 		if there > 0 {
 			x.announceFree(q.Name)

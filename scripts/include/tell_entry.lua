@@ -7,4 +7,5 @@ if told then
   redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), entry)
 else
   redis.pcall('zrem', queue, entry)
+  redis.pcall('hdel', queue .. ':wants', entry)
 end

@@ -7,6 +7,7 @@ if at then
   local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
   if #late > 0 then
     redis.pcall('zrem', queue, unpack(late))
+    redis.pcall('hdel', queue .. ':wants', unpack(late))
   end
   line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end

@@ -180,6 +180,30 @@ func (w *worker) turns(i int) {
 // held is what a worker is inside of.
 type held interface{ Err() error }
 
+// permit acquires one of a semaphore. This file is compiled with the version before, too, in which a semaphore has no
+// limit, and Acquire no number.
+func permit(ctx context.Context, c *mortise.Client, name string, opts []mortise.Option) (*mortise.Permit, error) {
+	var s any
+	switch c := any(c).(type) {
+	case interface {
+		Semaphore(string, int) *mortise.Semaphore
+	}:
+		s = c.Semaphore(name, 0)
+	case interface {
+		Semaphore(string) *mortise.Semaphore
+	}:
+		s = c.Semaphore(name)
+	}
+	if x, is := s.(interface {
+		Acquire(context.Context, int, ...mortise.Option) (*mortise.Permit, error)
+	}); is {
+		return x.Acquire(ctx, 1, opts...)
+	}
+	return s.(interface {
+		Acquire(context.Context, ...mortise.Option) (*mortise.Permit, error)
+	}).Acquire(ctx, opts...)
+}
+
 // always is held until it is released: a permit of a semaphore.
 type always struct{}
 
@@ -209,7 +233,7 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 		})
 	case "semaphore":
 		return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
-			p, err := w.client.Semaphore(key, 0).Acquire(w.ctx, 1, opts...)
+			p, err := permit(w.ctx, w.client, key, opts)
 			return p, 0, func(int64) error { return p.Release(context.Background()) }, err
 		})
 	}
