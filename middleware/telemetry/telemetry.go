@@ -106,7 +106,8 @@ func WithSpanDetails() Option {
 }
 
 // New makes an observer that reports to OpenTelemetry. It may serve several clients; it keeps a
-// little for each lease that is held, and lives as long as its meter provider. An error wraps [mortise.ErrInvalid], or is the meter's.
+// little for each lease that is held, and lives as long as its meter provider. An error wraps
+// [mortise.ErrInvalid], or is the meter's.
 func New(opts ...Option) (mortise.Observer, error) {
 	r, err := newReporter(opts)
 	if err != nil {
