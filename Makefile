@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 
 # Modules of their own: what they need never reaches those who use mortise.
-nested := $(sort $(dir $(shell find backend/valkey test examples -name go.mod -not -path '*/testdata/*')))
+nested := $(sort $(dir $(shell find backend/valkey gocron test examples -name go.mod -not -path '*/testdata/*')))
 # Those that `make test` runs: not those that need Java, Chromium or Prometheus, nor those that `make lint` and
 # `make examples` run.
 # They run in three lanes, side by side: the root, test/faults with those named here, and the others.
@@ -68,6 +68,10 @@ OLDER ?=
 older: ## archive the product at revision OLDER, which test/exclusion has processes of in its fleets of two versions
 	test/exclusion/archive-older $(OLDER)
 
+.PHONY: jobs
+jobs: deps ## leaders that are killed, stopped and cut off; 1,000 ticks of a schedule among processes whose clocks are 2 s apart
+	cd test/jobs && go test -count=1 -v -timeout 15m -jobs.ticks=1000 ./...
+
 .PHONY: fairness
 fairness: deps ## the fair lock between 8 processes: who gets it how often, waits, commands, dead waiters
 	cd test/exclusion && go test -count=1 -v -timeout 15m -run 'Fairness|Queue' -fairness.time=10s ./...
@@ -79,7 +83,7 @@ interop: deps ## locks shared with the real Redisson (installs a JDK and Maven o
 .PHONY: bench
 bench: deps ## ours and others side by side, a quarter of an hour, written to docs; keep the machine quiet meanwhile
 	test/bench/peers
-	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h -docs ../../docs .
+	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h -docs ../../docs/reference .
 
 .PHONY: shares
 shares: deps ## what Java's threads get of a lock that goroutines wait for too, and how long they wait: 5 runs a row
@@ -110,8 +114,8 @@ chaos: deps ## every fault once in every deployment, while processes fight for l
 	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos $(CHAOS) .
 
 .PHONY: chaos-long
-chaos-long: deps ## the same until it was a thousand faults and a million operations; its report goes to docs/chaos.md
-	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos -chaos.faults=1000 -chaos.operations=1000000 -chaos.report=$(CURDIR)/docs $(CHAOS) .
+chaos-long: deps ## the same until it was a thousand faults and a million operations; its report goes to docs/explanation/chaos.md
+	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos -chaos.faults=1000 -chaos.operations=1000000 -chaos.report=$(CURDIR)/docs/explanation $(CHAOS) .
 
 .PHONY: chaos-selftest
 chaos-selftest: deps ## locks that are broken in fifteen ways, each of which the same harness must catch
@@ -171,6 +175,11 @@ examples: deps ## run every example, in memory; those with a go.mod of their own
 	for d in examples/*/; do go run -C "$$d" .; done
 	@rc=0; $(call each,$(filter examples/%,$(nested)),go test -count=1 ./...)
 
+.PHONY: docs
+docs: playground-build ## build the site from docs/ into bin/site, and check its links; `.ci/docs serve` shows it while you write
+	.ci/docs
+	go test -count=1 -run 'Links|Pages|Reference|Readme|NamedTests' ./examples
+
 .PHONY: generate
 generate: ## write all generated code anew: scripts, adapters, mocks
 	go generate ./...
@@ -184,13 +193,21 @@ lint: tools ## gofmt, go vet and staticcheck, nested modules too; test/house: li
 	$(call each,$(nested),go vet ./... && $(CURDIR)/bin/staticcheck ./...)
 	cd test/house && go test -count=1 ./...
 
+# What make api compares with: make api API=<revision>; by default the last tag
+API ?=
+.PHONY: api
+api: tools ## the exported API against revision API, by default the last tag: compatible and incompatible changes
+	.ci/api $(API)
+
 .PHONY: vuln
 vuln: tools ## look for known vulnerabilities in what is called
 	.ci/vuln-check
 	.ci/vuln ./...
 	cd backend/valkey && ../../.ci/vuln ./...
+	cd gocron && ../.ci/vuln ./...
 	cd examples/shop && ../../.ci/vuln ./...
 	cd examples/fencedstore && ../../.ci/vuln ./...
+	cd examples/orders && ../../.ci/vuln ./...
 
 .PHONY: deps
 deps:

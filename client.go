@@ -68,11 +68,100 @@ func WithLogger(l *slog.Logger) ClientOption {
 	return func(c *engine.Config) error { c.Log = l; return nil }
 }
 
+// WithName names the client in events, metrics and log lines: [Subject.Client], the attribute
+// mortise.client of package telemetry, "client" in the log. It tells apart the clients of one
+// process; the processes of a fleet share it. The name is 1 to 256 bytes of UTF-8 without control
+// characters; otherwise New returns [ErrInvalid].
+func WithName(name string) ClientOption {
+	return func(c *engine.Config) error {
+		if err := engine.CheckID("WithName", name); err != nil {
+			return err
+		}
+		c.Name = name
+		return nil
+	}
+}
+
+// WithPrefix has all names of the client begin with a prefix in the store, "orders:" for example:
+// those of locks of all kinds, of [Client.LockAll] and [Quorum], of semaphores and latches, and those
+// given to Inspect and ForceUnlock. The program leaves the prefix out; errors, events, log lines,
+// [Lease.Name], [LockInfo] and delegations say the full name, as it is in the store. Clients with
+// different prefixes share no lock.
+//
+// Redisson does not add it: a lock that is shared with Java has the full name there, or a NameMapper
+// that adds the same prefix. Leave the option out where Java chooses the names.
+//
+// The prefix and a name together are a name: see [Locker] for what names can be. A prefix in braces
+// puts all names of the client on one slot of a cluster. A prefix that is empty, longer than 256
+// bytes, or has braces that form no hash tag, is [ErrInvalid].
+func WithPrefix(prefix string) ClientOption {
+	return func(c *engine.Config) error {
+		if err := engine.CheckID("WithPrefix", prefix); err != nil {
+			return err
+		}
+		if err := engine.CheckName(prefix); err != nil {
+			return fail.Invalidf("WithPrefix(%q): %v", prefix, err)
+		}
+		c.Prefix = prefix
+		return nil
+	}
+}
+
+// WithDefaultWait is [WithWait] for all calls of the client that wait and do not say for how long:
+// Lock, Acquire, Wait and LockAll. A call that is to wait for longer says so. d is positive;
+// otherwise New returns [ErrInvalid].
+func WithDefaultWait(d time.Duration) ClientOption {
+	return func(c *engine.Config) error {
+		if d <= 0 {
+			return fail.Invalidf("WithDefaultWait(%v): a wait is positive; leave it out to wait for as long as the context", d)
+		}
+		c.Wait = d
+		return nil
+	}
+}
+
+// WithDefaultMaxHold is [WithMaxHold] for all leases of the client, of locks and semaphores, that are
+// taken without [WithLease] or WithMaxHold: so a lock whose Unlock was forgotten is free after d,
+// though its process lives. A call that is to hold for longer says so. d is between [MinLease] and
+// [MaxLease]; otherwise New returns [ErrInvalid].
+//
+// Cost: such leases are not handed on within the process, so each Lock and each Unlock is a command.
+func WithDefaultMaxHold(d time.Duration) ClientOption {
+	return func(c *engine.Config) error {
+		if d < MinLease || d > MaxLease {
+			return fail.Invalidf("WithDefaultMaxHold(%v): between %v and %v", d, MinLease, MaxLease)
+		}
+		c.MaxHold = clock.CeilMilli(d)
+		return nil
+	}
+}
+
+// DefaultHoldWarning is how long a hold lasts before the log says so, unless [WithHoldWarning] says
+// otherwise.
+const DefaultHoldWarning = 10 * time.Minute
+
+// WithHoldWarning has the log say once when a lock, or a permit, has been held for longer than d, and
+// where in the program it was locked: its Unlock may have been forgotten. By default d is
+// [DefaultHoldWarning]; zero says nothing, and for a negative d New returns [ErrInvalid]. Nothing is
+// said without [WithLogger].
+//
+// Cost: where there is a logger, Lock notes its caller's program counter: no command and no
+// allocation.
+func WithHoldWarning(d time.Duration) ClientOption {
+	return func(c *engine.Config) error {
+		if d < 0 {
+			return fail.Invalidf("WithHoldWarning(%v): 0 switches it off", d)
+		}
+		c.HoldWarning = d
+		return nil
+	}
+}
+
 // New makes a client on a backend: redisgo.New(...), rueidis.New(...) or
 // memory.New(). It does no I/O, so a store that is away shows in the first call;
 // [Client.Ping] asks. Errors wrap [ErrInvalid].
 func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
-	cfg := engine.Config{Watchdog: DefaultWatchdogTimeout, RejoinDelay: -1}
+	cfg := engine.Config{Watchdog: DefaultWatchdogTimeout, RejoinDelay: -1, HoldWarning: DefaultHoldWarning}
 	var err error
 	for _, o := range opts {
 		if o != nil && err == nil {
@@ -120,7 +209,7 @@ func (c *Client) Ping(ctx context.Context) error { return c.inner().Ping(ctx) }
 
 // Lock implements [Locker] with the reentrant lock.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	r, err := with(engine.Request{Name: name}, opts)
+	r, err := c.with(engine.Request{Name: name}, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -133,11 +222,18 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 }
 
 func (c *Client) acquire(ctx context.Context, r engine.Request, opts []Option) (*Lease, error) {
-	r, err := with(r, opts)
+	r, err := c.with(r, opts)
 	if err != nil {
 		return nil, err
 	}
 	return public(c.inner().Acquire(ctx, ctx, r))
+}
+
+// with is a request with the client's prefix, with options, and with the client's defaults.
+func (c *Client) with(r engine.Request, opts []Option) (engine.Request, error) {
+	r.Name = engine.FullName(c.inner(), r.Name)
+	r, err := with(r, opts)
+	return engine.WithDefaults(c.inner(), r), err
 }
 
 // Close is [Client.Shutdown] with five seconds to go.

@@ -23,7 +23,7 @@ type CountDownLatch struct{ count counters.CountDownLatch }
 // CountDownLatch returns the latch of a name. It does no I/O: a bad name, or a backend
 // without latches, shows in its methods ([ErrInvalidName], [ErrInvalid]).
 func (c *Client) CountDownLatch(name string) *CountDownLatch {
-	return &CountDownLatch{counters.NewCountDownLatch(c.inner(), name)}
+	return &CountDownLatch{counters.NewCountDownLatch(c.inner(), engine.FullName(c.inner(), name))}
 }
 
 // TrySet sets the count, if the latch is not set, and reports whether it did.
@@ -58,7 +58,7 @@ func (l *CountDownLatch) Count(ctx context.Context) (int64, error) { return l.co
 // Redisson: await. Cost: one command if it is open. Otherwise one more when the client
 // listens, and one when it opened, for all waiters of this client together.
 func (l *CountDownLatch) Wait(ctx context.Context, opts ...Option) error {
-	r, err := with(engine.Request{Name: l.count.Topic.Name, Family: backend.KindCountDownLatch}, opts)
+	r, err := l.count.With(with(engine.Request{Name: l.count.Topic.Name, Family: backend.KindCountDownLatch}, opts))
 	if err != nil {
 		return err
 	}

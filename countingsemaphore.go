@@ -24,7 +24,7 @@ type CountingSemaphore struct{ count counters.CountingSemaphore }
 // CountingSemaphore returns the counting semaphore of a name. It does no I/O: a bad name, or a backend
 // without counting semaphores, shows in its methods ([ErrInvalidName], [ErrInvalid]).
 func (c *Client) CountingSemaphore(name string) *CountingSemaphore {
-	return &CountingSemaphore{counters.NewCountingSemaphore(c.inner(), name)}
+	return &CountingSemaphore{counters.NewCountingSemaphore(c.inner(), engine.FullName(c.inner(), name))}
 }
 
 // TrySetPermits gives the semaphore n permits, zero or more, if it is not set, and
@@ -61,7 +61,7 @@ func (s *CountingSemaphore) TryAcquire(ctx context.Context, n int) error {
 
 func (s *CountingSemaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) error {
 	r.Name, r.Family, r.Wants = s.count.Topic.Name, backend.KindCountingSemaphore, int64(n)
-	r, err := with(r, opts)
+	r, err := s.count.With(with(r, opts))
 	if err != nil {
 		return err
 	}
@@ -99,3 +99,9 @@ func (s *CountingSemaphore) AddPermits(ctx context.Context, delta int) error {
 //
 // Redisson: drainPermits. Cost: one command.
 func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) { return s.count.Drain(ctx) }
+
+// Delete removes the semaphore from the store, and reports whether there was one. Then it is not set. Waiters go on
+// waiting until permits are made again.
+//
+// Redisson: delete. Cost: one command.
+func (s *CountingSemaphore) Delete(ctx context.Context) (bool, error) { return s.count.Delete(ctx) }

@@ -10,7 +10,7 @@ import (
 // Delegation lets a called service, in another process, enter a lock that its caller holds: it says which hold the
 // call comes from. [Delegations] makes delegations from a context, [Client.WithDelegations] puts them into one. A
 // Delegation is plain data: comparable, and to be sent in any encoding. By itself it proves nothing: the called
-// service must know that it comes, unaltered, from a service that may give it (see docs/threat-model.md).
+// service must know that it comes, unaltered, from a service that may give it (see docs/explanation/threat-model.md).
 //
 // It confers something for as long as that hold is live and the innermost of its owner, and nothing afterwards,
 // however often it is sent.

@@ -42,7 +42,8 @@ var (
 // Error is the error of every operation on a lock. It wraps one of the sentinels,
 // and the cause below it.
 type Error struct {
-	// Op is the operation: lock, trylock, lockall, unlock, lease, inspect, forceunlock, ping; of
+	// Op is the operation: lock, trylock, lockall, trylockall, unlock, lease, inspect, forceunlock, ping, proclaim,
+	// proclamations, claimtick; lead and current of package leader, every of package once; of
 	// latches and semaphores set, count, countdown, wait, delete, setpermits, acquire,
 	// tryacquire, release, available, addpermits, drain.
 	Op string

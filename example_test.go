@@ -269,3 +269,54 @@ func ExampleClient_WithDelegations() {
 	// Output:
 	// billed, within the lock of orders
 }
+
+// Work that goes on beside the holder keeps the values of the holder's context, and waits its turn for the lock.
+func ExampleWithoutLeases() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	lease, err := locks.Lock(context.Background(), "orders:42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	done := make(chan error)
+	go func(ctx context.Context) {
+		done <- mortise.Do(ctx, locks, "orders:42", func(context.Context) error {
+			fmt.Println("the background work")
+			return nil
+		})
+	}(mortise.WithoutLeases(context.WithoutCancel(lease.Context())))
+	fmt.Println("the handler")
+	if err := lease.Unlock(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// the handler
+	// the background work
+}
+
+// A client with a prefix has names of its own; what is said of them has the prefix.
+func ExampleWithPrefix() {
+	store := memory.New()
+	orders, err := mortise.New(store, mortise.WithPrefix("orders:"), mortise.WithDefaultWait(5*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer orders.Close()
+	lease, err := orders.Lock(context.Background(), "42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Unlock(context.Background())
+	fmt.Println(lease.Name())
+	_, err = orders.TryLock(context.Background(), "42")
+	fmt.Println(errors.Is(err, mortise.ErrNotAcquired))
+	// Output:
+	// orders:42
+	// true
+}

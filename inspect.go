@@ -41,9 +41,10 @@ type LockInfo struct {
 // it arrives. Errors are those of Lock; [ErrWrongKind] where the name is that of a semaphore, a latch or other data.
 // It costs one command, for a read-write lock two; see [RWLocker.Inspect].
 func (c *Client) Inspect(ctx context.Context, name string) (LockInfo, error) {
-	info, err := c.inspect(ctx, backend.KindLock, name)
+	full := engine.FullName(c.inner(), name)
+	info, err := c.inspect(ctx, backend.KindLock, full)
 	if errors.Is(err, ErrWrongKind) && c.hasRW() == nil {
-		if rw, wrong := c.RW().Inspect(ctx, name); wrong == nil {
+		if rw, wrong := c.inspect(ctx, backend.KindWrite, full); wrong == nil {
 			return rw, nil
 		}
 	}
@@ -68,5 +69,5 @@ func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) 
 // renewal only, or at once where its client caches. It is for operators, when a holder is known to be gone.
 // Errors are those of Lock. It costs one command.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
-	return c.inner().ForceUnlock(ctx, backend.KindLock, name)
+	return c.inner().ForceUnlock(ctx, backend.KindLock, engine.FullName(c.inner(), name))
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
 )
@@ -59,6 +60,34 @@ func (l *Lease) Token() (token int64, fenced bool) {
 		return 0, false
 	}
 	return h.Token()
+}
+
+// Proclaim has the store keep a text of the lock's owner, an address for one, for processes that do
+// not hold the lock: [Client.Proclamations] gives it to them, and tells them of changes. The text is
+// 1 to 256 bytes of UTF-8 without control characters. The next Proclaim replaces it, an empty text
+// removes it, and it is gone when the lease ends. The store keeps it for an hour: proclaim it again
+// within that time if the lease may last longer.
+//
+// Errors: [ErrNotHeld] if the lease is over, [ErrUnavailable], [ErrClosed], ctx's own; [ErrInvalid]
+// for another text, for a lease of [LockAll], [Quorum], [Client.RW] or a delegation, and with a
+// backend that keeps no texts. A lease made by [NewLease] ignores it.
+//
+// Cost: one command.
+func (l *Lease) Proclaim(ctx context.Context, text string) error {
+	h := l.held()
+	if h == nil {
+		return fail.New("proclaim", "", errNilLease)
+	}
+	if ctx == nil {
+		ctx = context.Background()
+	}
+	switch h := h.(type) {
+	case *lease.Hold:
+		return engine.Proclaim(ctx, h, text)
+	case *lease.StandIn:
+		return nil
+	}
+	return fail.New("proclaim", h.Name(), fail.Invalidf("a lease of several locks has no owner that could proclaim"))
 }
 
 // Unlock ends the lease and releases the lock, or one hold of it. The lease's

@@ -1,6 +1,7 @@
 package mortise
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -56,22 +57,37 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 // each, and so does entering again. Where one is held, each part costs what Lock does, as often as it is
 // taken.
 func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
-	set, wait, err := partsOf(ctx, parts, opts)
+	set, wait, err := partsOf(ctx, parts, false, opts)
 	if err != nil {
 		return nil, fail.New("lockall", lockset.Name(set), err)
 	}
 	return public(lockset.LockAll(ctx, set, wait))
 }
 
+// TryLockAll takes several locks, all or none, as one lease, or returns [ErrNotAcquired] for the first
+// part that is held, without waiting for its holder. Parts that were acquired before it are released.
+// All else is as in the function [LockAll]; [WithWait] does not apply.
+//
+// Redisson: tryLock of RedissonMultiLock. Cost: that of LockAll where none is held.
+func TryLockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
+	set, _, err := partsOf(ctx, parts, true, opts)
+	if err != nil {
+		return nil, fail.New("trylockall", lockset.Name(set), err)
+	}
+	return public(lockset.TryLockAll(ctx, set))
+}
+
 // partsOf reads the options, and refuses what can be seen to be wrong before anything is locked.
-func partsOf(ctx context.Context, parts []Part, opts []Option) (set []lockset.Part, wait time.Duration, err error) {
+func partsOf(
+	ctx context.Context, parts []Part, try bool, opts []Option,
+) (set []lockset.Part, wait time.Duration, err error) {
 	for _, p := range parts {
 		set = append(set, lockset.Part{Name: p.Name, Of: fmt.Sprintf("%T", p.Locker)})
 	}
 	if ctx == nil {
 		return set, 0, fail.NilContext
 	}
-	probe, err := with(engine.Request{Name: "any"}, opts)
+	probe, err := with(engine.Request{Name: "any", Try: try}, opts)
 	if err != nil {
 		return set, 0, fail.Of(err).Err
 	}
@@ -88,8 +104,9 @@ func partsOf(ctx context.Context, parts []Part, opts []Option) (set []lockset.Pa
 		if err := partOf(p, rest, &set[i]); err != nil {
 			return set, 0, err
 		}
+		wait = cmp.Or(wait, set[i].Request.Wait) // the client's default
 	}
-	return set, probe.Wait, nil
+	return set, cmp.Or(probe.Wait, wait), nil
 }
 
 // partOf completes x by p.
@@ -99,11 +116,12 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 	case p.Locker == nil, own && c == nil:
 		return fail.Invalidf("the Locker of part %q is nil", fail.Shorten(p.Name))
 	case own:
+		x.Name = engine.FullName(c.inner(), p.Name)
 		x.Acquirer, x.Request = c.engine, kind.request(p.Name, false)
-		if err := engine.CheckName(p.Name); err != nil {
-			return fmt.Errorf("part %q: %w", fail.Shorten(p.Name), err)
+		if err := engine.CheckName(x.Name); err != nil {
+			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), err)
 		}
-		x.Request, _ = with(x.Request, opts) // checked before
+		x.Request, _ = c.with(x.Request, opts) // checked before
 		return nil
 	}
 	x.Other = func(ctx context.Context, try bool, wait time.Duration) (*lease.Handle, error) {

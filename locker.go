@@ -30,7 +30,7 @@
 // No lock service guarantees exclusion by itself where clocks and networks may do
 // anything: a process can be paused between looking at its lease and writing. Where that
 // matters take a fencing token, [Lease.Token], and let the store that is written to
-// refuse older ones. See docs/guarantees.md.
+// refuse older ones. See docs/explanation/guarantees.md.
 package mortise
 
 import (
@@ -39,6 +39,7 @@ import (
 	"fmt"
 
 	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
 )
 
 // Locker takes locks by name. It is what applications inject, mock and decorate;
@@ -54,6 +55,11 @@ import (
 // as many Unlocks as there were Locks. Two goroutines that share a lease's context
 // and both lock its name therefore take turns. A context whose lease has ended
 // confers nothing.
+//
+// [context.WithoutCancel] keeps a context's values, leases among them. So background work that a
+// handler starts with the values of its request enters the handler's lock while the handler holds it,
+// and may go on when the handler has unlocked. Work that is to wait its turn gets
+// mortise.WithoutLeases(context.WithoutCancel(ctx)): see [WithoutLeases].
 type Locker interface {
 	// Lock takes the lock, waiting while another holds it: until ctx ends, or for
 	// as long as [WithWait] says. Waiting sends nothing: it is woken by the
@@ -79,6 +85,14 @@ type Locker interface {
 	TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error)
 }
 
+// WithoutLeases returns a context that has what ctx has, its end and its values, but no lease: Lock
+// and TryLock with it compete for every name, also for those that ctx holds, and [Delegations] of it
+// are none. It is for work that runs beside the holder, such as a goroutine that outlives a request.
+// A call that the holder itself makes with it, and waits for, waits for ever.
+//
+// ctx must not be nil. It costs no command.
+func WithoutLeases(ctx context.Context) context.Context { return lease.Without{Context: ctx} }
+
 // Do takes the lock, runs fn under the lease's context, and releases the lock,
 // also when fn panics.
 //
@@ -89,13 +103,13 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context)
 	if l == nil || fn == nil {
 		return fail.New("do", name, fail.Invalidf("the Locker and the function must not be nil"))
 	}
-	lease, err := l.Lock(ctx, name, opts...)
+	held, err := l.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
 	defer func() {
-		lost := lease.Err()
-		unlocked := lease.Unlock(context.WithoutCancel(ctx))
+		lost := held.Err()
+		unlocked := held.Unlock(context.WithoutCancel(ctx))
 		if lost == nil && errors.Is(unlocked, ErrLost) {
 			lost = unlocked
 		}
@@ -112,5 +126,5 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context)
 			err = unlocked
 		}
 	}()
-	return fn(lease.Context())
+	return fn(held.Context())
 }

@@ -55,11 +55,13 @@ type Subject struct {
 	// Context is what was passed to the call that waits or waited; of a lease, to the one
 	// that acquired it. It may have ended. Nil for renewals.
 	Context context.Context
+	// Client is what [WithName] calls the client; empty without it.
+	Client string
 }
 
 // inner is o as the engine calls it.
 func (o Observer) inner() engine.Observer {
-	subject := func(e engine.Event) Subject { return Subject{e.Name, e.Kind, e.Owner, e.Lease, e.Context} }
+	subject := func(e engine.Event) Subject { return Subject{e.Name, e.Kind, e.Owner, e.Lease, e.Context, e.Client} }
 	return engine.Observer{
 		Waiting: told(o.Waiting, func(e engine.Event) WaitingEvent { return WaitingEvent{subject(e), e.Remaining} }),
 		Acquired: told(o.Acquired, func(e engine.Event) AcquiredEvent {

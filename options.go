@@ -55,8 +55,8 @@ func WithMaxHold(d time.Duration) Option { return maxHoldOption(d) }
 // It is about the acquisition, and about re-entry. Renewals are not waited for: the replicas have the lock for
 // as long as the lease was when it was acquired, or last entered again, and for longer
 // if they hear of renewals, as they do unless they are cut off. Neither are releases: one that the new master
-// has not heard of leaves the lock held there until its lease is over. docs/guarantees.md says what a failover can
-// still lose. A fencing token that was drawn for a lock that is given back stays drawn.
+// has not heard of leaves the lock held there until its lease is over.
+// docs/explanation/guarantees.md says what a failover can still lose. A fencing token that was drawn for a lock that is given back stays drawn.
 //
 // For all kinds of locks, in [LockAll] for each part, which then costs a request of its own. Not for
 // [Quorum], whose majority does without, semaphores and latches. [ErrInvalid] for those, and with a
@@ -114,7 +114,7 @@ func (o maxHoldOption) apply(r engine.Request) (engine.Request, error) {
 func (o replicasOption) apply(r engine.Request) (engine.Request, error) {
 	switch {
 	case o.n < 1:
-		return r, fail.Invalidf("WithReplicas(%d, %v): at least one replica; leave it out to wait for none", o.n, o.timeout)
+		return r, fail.Invalidf("WithReplicas(%d, %v): at least one replica; omit the option to wait for none", o.n, o.timeout)
 	case o.timeout <= 0 || o.timeout > MaxLease:
 		return r, fail.Invalidf("WithReplicas(%d, %v): the timeout is positive and less than the lease", o.n, o.timeout)
 	}

@@ -29,7 +29,8 @@ import (
 // records that vanish, by DEL or eviction, are noticed by their holder only.
 //
 // The clients should have one watchdog timeout, and connect to stores that share
-// nothing. Options and errors are those of [Locker]; [ErrUnavailable] when too few
+// nothing. They have one prefix ([WithPrefix]), else Quorum returns [ErrInvalid]; defaults of a call are those of the
+// first client. Options and errors are those of [Locker]; [ErrUnavailable] when too few
 // stores answered, which takes Lock a few seconds at most, and names each that failed. [WithLease]
 // may not be longer than WithRejoinDelay. The kind is the reentrant lock, without fencing tokens.
 //
@@ -52,19 +53,26 @@ func Quorum(clients ...*Client) (Locker, error) {
 			return nil, fail.New("quorum", "", fmt.Errorf("client %d: %w", i, err))
 		}
 		if seen[c] {
-			return refuse("client %d is there twice; each votes once", i)
+			return refuse("client %d is listed twice; each client has one vote", i)
 		}
 		seen[c] = true
+		if c.engine.Config.Prefix != clients[0].engine.Config.Prefix {
+			return refuse("client %d has another prefix than client 0; give all the same WithPrefix", i)
+		}
 		if out := c.engine.RejoinDelay(); out > 0 && out < c.engine.Watchdog() {
 			return refuse("client %d: WithRejoinDelay(%v) is shorter than its watchdog timeout, %v; a store must have no "+
 				"vote for the longest lease", i, out, c.engine.Watchdog())
 		}
 		nodes[i] = c.engine
 	}
-	return &stores{quorum.New(nodes)}, nil
+	return &stores{quorum.New(nodes), clients[0]}, nil
 }
 
-type stores struct{ quorum *quorum.Quorum }
+// stores are those of several clients, of which the first has the prefix and the defaults of all.
+type stores struct {
+	quorum *quorum.Quorum
+	first  *Client
+}
 
 func (s *stores) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	return s.acquire(ctx, engine.Request{Name: name}, opts)
@@ -75,7 +83,7 @@ func (s *stores) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 }
 
 func (s *stores) acquire(ctx context.Context, q engine.Request, opts []Option) (*Lease, error) {
-	q, err := with(q, opts)
+	q, err := s.first.with(q, opts)
 	if err != nil {
 		return nil, err
 	}

@@ -76,7 +76,7 @@ func (s *side) TryLock(ctx context.Context, name string, opts ...Option) (*Lease
 }
 
 func (s *side) acquire(ctx context.Context, r engine.Request, opts []Option) (*Lease, error) {
-	r, err := with(r, opts)
+	r, err := s.client.with(r, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -93,6 +93,7 @@ func (c *Client) hasRW() error {
 
 // Inspect is [Client.Inspect] for a read-write lock. It costs one command.
 func (l RWLocker) Inspect(ctx context.Context, name string) (LockInfo, error) {
+	name = engine.FullName(l.client.inner(), name)
 	if err := l.client.hasRW(); err != nil {
 		return LockInfo{Name: name}, fail.New("inspect", name, err)
 	}
@@ -101,6 +102,7 @@ func (l RWLocker) Inspect(ctx context.Context, name string) (LockInfo, error) {
 
 // ForceUnlock is [Client.ForceUnlock] for a read-write lock: its writer's hold, or those of all its readers.
 func (l RWLocker) ForceUnlock(ctx context.Context, name string) (bool, error) {
+	name = engine.FullName(l.client.inner(), name)
 	if err := l.client.hasRW(); err != nil {
 		return false, fail.New("forceunlock", name, err)
 	}

@@ -60,6 +60,9 @@ const (
 	KindFair
 	// KindDelegated is the reentrant lock, entered under another owner that holds it: [DelegationStore].
 	KindDelegated
+	// KindProclamation is what the owner of a lock says of itself: [ProclamationStore]. A change of it is announced as
+	// a release.
+	KindProclamation
 )
 
 // Handler receives what a session learns unasked. Its methods return at once,

@@ -14,6 +14,8 @@ type Capabilities struct {
 	Enrolments         EnrolmentStore         // without it, releases of semaphores and read-write locks are told to all
 	Age                AgeStore               // locks of a store that has all its data
 	Partitions         PartitionStore         // without it, the store is one part
+	Ticks              TickStore              // schedules
+	Proclamations      ProclamationStore      // KindProclamation
 	Leaver             Leaver                 // without it, the client needs a goroutine for each caller that may leave
 	// Replicas reports that requests with a [Replication] heed it: what they grant is answered once that many
 	// replicas have it, or ReplicaWait is over, and how many have it is in the reply. What is granted stays granted,

@@ -382,6 +382,12 @@ func (s *faulty) Capabilities() backend.Capabilities {
 	if can.Age != nil {
 		can.Age = faultyAge{can.Age, s.f}
 	}
+	if can.Ticks != nil {
+		can.Ticks = faultyTicks{s.f, can.Ticks}
+	}
+	if can.Proclamations != nil {
+		can.Proclamations = faultyProclamations{s.f, can.Proclamations}
+	}
 	return can
 }
 

@@ -17,6 +17,7 @@ const (
 	OpDeleteCount Op = "delete count"
 	OpAddCount    Op = "add count"
 	OpTakeCount   Op = "take count"
+	OpSetLimit    Op = "set limit"
 	OpCancelTake  Op = "cancel take"
 	OpDrainCount  Op = "drain count"
 	OpAcquireAll  Op = "acquire all"
@@ -24,7 +25,32 @@ const (
 	OpWithdraw    Op = "withdraw"
 	OpLeave       Op = "leave"
 	OpLeaveQueue  Op = "leave queue"
+	OpClaimTick   Op = "claim tick"
+	OpProclaim    Op = "proclaim"
+	OpProclaimed  Op = "proclaimed"
 )
+
+type faultyTicks struct {
+	f     *Faults
+	under backend.TickStore
+}
+
+func (s faultyTicks) ClaimTick(ctx context.Context, r backend.TickRequest) (backend.TickReply, error) {
+	return pass(s.f, ctx, Call{Op: OpClaimTick, Name: r.Name, Owner: r.ID}, with(r, s.under.ClaimTick))
+}
+
+type faultyProclamations struct {
+	f     *Faults
+	under backend.ProclamationStore
+}
+
+func (s faultyProclamations) Proclaim(ctx context.Context, r backend.ProclaimRequest) (bool, error) {
+	return pass(s.f, ctx, Call{Op: OpProclaim, Name: r.Name, Owner: r.Owner}, with(r, s.under.Proclaim))
+}
+
+func (s faultyProclamations) Proclaimed(ctx context.Context, name string) (backend.Proclamation, error) {
+	return pass(s.f, ctx, Call{Op: OpProclaimed, Name: name}, with(name, s.under.Proclaimed))
+}
 
 type faultyReadWrite struct {
 	f     *Faults
@@ -185,6 +211,7 @@ func (s faultyBatch) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest
 type countStore interface {
 	SetCount(ctx context.Context, r backend.CountRequest) (bool, error)
 	Count(ctx context.Context, t backend.Topic) (int64, error)
+	DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error)
 }
 
 type faultyCount[S countStore] struct {
@@ -205,16 +232,16 @@ func (s faultyCount[S]) Count(ctx context.Context, t backend.Topic) (int64, erro
 	return pass(s.f, ctx, Call{Op: OpCount, Name: t.Name}, with(t, s.under.Count))
 }
 
+func (s faultyCount[S]) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+	return passCount(s.f, ctx, OpDeleteCount, r, s.under.DeleteCount)
+}
+
 type faultyLatches struct {
 	faultyCount[backend.CountDownLatchStore]
 }
 
 func (s faultyLatches) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
 	return passCount(s.f, ctx, OpCountDown, r, s.under.CountDown)
-}
-
-func (s faultyLatches) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
-	return passCount(s.f, ctx, OpDeleteCount, r, s.under.DeleteCount)
 }
 
 type faultySemaphores struct {
@@ -235,6 +262,16 @@ func (s faultySemaphores) Renew(ctx context.Context, in []backend.RenewRequest, 
 
 func (s faultySemaphores) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
 	return passCount(s.f, ctx, OpAddCount, r, s.under.AddCount)
+}
+
+func (s faultySemaphores) SetLimit(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return passCount(s.f, ctx, OpSetLimit, r, s.under.SetLimit)
+}
+
+func (s faultySemaphores) InspectPermits(ctx context.Context, name string, most int) (backend.PermitsRecord, error) {
+	return pass(s.f, ctx, Call{Op: OpInspect, Name: name}, func(ctx context.Context) (backend.PermitsRecord, error) {
+		return s.under.InspectPermits(ctx, name, most)
+	})
 }
 
 type faultyCountingSemaphores struct {

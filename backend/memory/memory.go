@@ -65,6 +65,10 @@ type record struct {
 	count *int64
 	out   map[string]*permit
 	took  int64
+	// tick is set where it is the last tick of a schedule, said where it is what the owner of a lock says of itself.
+	// Both are foreign.
+	tick *tick
+	said *said
 	// sides is set where it is a read-write lock; it has neither owner nor holder then.
 	sides    *sides
 	owner    string

@@ -21,6 +21,8 @@ type Commands interface {
 	AgeCommands
 	DelegationCommands
 	JointCommands
+	TickCommands
+	ProclamationCommands
 }
 
 // LockCommands are the scripts of plain locks.
@@ -75,6 +77,8 @@ type SemaphoreCommands interface {
 	SemaphoreAdd(ctx context.Context, k SemaphoreAddKeys, a SemaphoreAddArgs) (int64, error)
 	//mortise:script semaphore_drain
 	SemaphoreDrain(ctx context.Context, k SemaphoreDrainKeys, a SemaphoreDrainArgs) (int64, error)
+	//mortise:script semaphore_delete
+	SemaphoreDelete(ctx context.Context, k SemaphoreDeleteKeys, a SemaphoreDeleteArgs) (int64, error)
 }
 
 // PermitCommands are the scripts of permits that expire.
@@ -88,6 +92,10 @@ type PermitCommands interface {
 	PermitsRenew(ctx context.Context, items []PermitsRenewItem, out []BatchReply)
 	//mortise:script permits_count
 	PermitsCount(ctx context.Context, k PermitsCountKeys, a PermitsCountArgs) (int64, error)
+	//mortise:script permits_set
+	PermitsSet(ctx context.Context, k PermitsSetKeys, a PermitsSetArgs) (int64, error)
+	//mortise:script permits_inspect
+	PermitsInspect(ctx context.Context, k PermitsInspectKeys, a PermitsInspectArgs) ([]string, error)
 }
 
 // RWCommands are the scripts of read-write locks. A writer's Reenter and Renew are
@@ -167,6 +175,20 @@ type DelegationCommands interface {
 type JointCommands interface {
 	//mortise:script joint batch
 	Joint(ctx context.Context, a JointArgs, items []JointItem, out []BatchReply)
+}
+
+// TickCommands is the script of schedules.
+type TickCommands interface {
+	//mortise:script claim_tick
+	ClaimTick(ctx context.Context, k ClaimTickKeys, a ClaimTickArgs) ([]int64, error)
+}
+
+// ProclamationCommands are the scripts of what the owner of a lock says of itself.
+type ProclamationCommands interface {
+	//mortise:script proclaim
+	Proclaim(ctx context.Context, k ProclaimKeys, a ProclaimArgs) (int64, error)
+	//mortise:script proclaimed
+	Proclaimed(ctx context.Context, k ProclaimedKeys, a ProclaimedArgs) ([]string, error)
 }
 
 // BatchReply is what a script answers for each item of a batch.

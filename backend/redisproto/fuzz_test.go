@@ -17,7 +17,7 @@ import (
 
 // FuzzReplies has a server answer scripts with whatever it likes, and publish what it likes,
 // while a client takes locks of all kinds: nothing panics, no call outlives its own time, none asks
-// again without end, and every error is one that docs/problems.md knows.
+// again without end, and every error is one that docs/reference/problems.md knows.
 //
 // A server that is Redis cannot answer most of it. Something between may, and the values that
 // a real one finds at hostile keys come through here too; test/fuzz tries those.
@@ -188,10 +188,10 @@ var calls = []struct {
 		return errors.Join(err, s.AddPermits(ctx, -1-int(op)), s.Release(ctx, 1+int(op)), s.TryAcquire(ctx, 1))
 	}},
 	{"a semaphore", func(ctx context.Context, u *user, op byte) error {
-		p := u.client.Semaphore("p")
+		p := u.client.Semaphore("p", 0)
 		_, err := p.TrySetPermits(ctx, int(op))
 		_, err2 := p.Available(ctx)
-		got, err3 := p.Acquire(ctx)
+		got, err3 := p.Acquire(ctx, 1)
 		if err3 == nil {
 			err3 = got.Release(ctx)
 		}
@@ -206,6 +206,28 @@ var calls = []struct {
 		err4 := l.Wait(ctx, mortise.WithWait(callTime/4))
 		_, err5 := l.Delete(ctx)
 		return errors.Join(err, err2, err3, err4, err5)
+	}},
+	{"a schedule", func(ctx context.Context, u *user, op byte) error {
+		tick, err := u.client.ClaimTick(ctx, "n", mortise.TickRequest{ID: "1", Interval: time.Second, CatchUp: int(op)})
+		if err == nil && (tick.Next < 0 || tick.Next > maxLeft) {
+			return fmt.Errorf("a tick that cannot be: %+v", tick)
+		}
+		return err
+	}},
+	{"what the owner says", func(ctx context.Context, u *user, _ byte) error {
+		if n := len(u.leases); n > 0 {
+			err := u.leases[n-1].Proclaim(ctx, "here")
+			if err != nil && !errors.Is(err, mortise.ErrInvalid) {
+				return err
+			}
+		}
+		seen := 0
+		for _, err := range u.client.Proclamations(ctx, "n") {
+			if seen++; seen == 3 || err != nil {
+				return err
+			}
+		}
+		return nil
 	}},
 	{"an invalidation", func(_ context.Context, u *user, op byte) error {
 		if op%2 == 0 {

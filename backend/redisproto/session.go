@@ -51,6 +51,8 @@ type (
 	enrolments struct{ *core }
 	partitions struct{ *core }
 	leaver     struct{ *core }
+	ticks      struct{ *core }
+	proclaimed struct{ *core }
 )
 
 // session is the session of one client, and its plain locks. Each operation is one command; the
@@ -67,8 +69,8 @@ func (s *session) Capabilities() backend.Capabilities {
 	return backend.Capabilities{
 		ReadWrite: readWrite{c}, Fair: fairLock{c}, Delegation: delegated{c}, Semaphores: permits{semaphores},
 		CountingSemaphores: semaphores, CountDownLatches: latches{counters{c}}, Batch: multiLock{c}, Queue: queue{c},
-		Enrolments: enrolments{c},
-		Age:        agedLock{c}, Partitions: partitions{c}, Leaver: leaver{c}, Replicas: replicates && r.Replicates(),
+		Enrolments: enrolments{c}, Ticks: ticks{c}, Proclamations: proclaimed{c},
+		Age: agedLock{c}, Partitions: partitions{c}, Leaver: leaver{c}, Replicas: replicates && r.Replicates(),
 	}
 }
 

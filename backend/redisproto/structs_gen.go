@@ -56,6 +56,21 @@ type AgedAcquireArgs struct {
 	Track bool
 }
 
+// ClaimTickKeys are the keys of scripts/claim_tick.lua.
+type ClaimTickKeys struct {
+	Tick string
+}
+
+// ClaimTickArgs are the arguments of scripts/claim_tick.lua.
+type ClaimTickArgs struct {
+	ID       string
+	Interval time.Duration
+	Offset   time.Duration
+	Missed   int64
+	Late     time.Duration
+	Keep     time.Duration
+}
+
 // CountKeys are the keys of scripts/count.lua.
 type CountKeys struct {
 	Count string
@@ -271,11 +286,15 @@ type PermitsAcquireKeys struct {
 
 // PermitsAcquireArgs are the arguments of scripts/permits_acquire.lua.
 type PermitsAcquireArgs struct {
-	ID      string
+	Ids     string
+	Wants   int64
 	Lease   time.Duration
 	Publish string
+	Limit   int64
+	Declare bool
 	Entry   string
 	Stays   bool
+	Least   int64
 }
 
 // PermitsCountKeys are the keys of scripts/permits_count.lua.
@@ -290,6 +309,17 @@ type PermitsCountArgs struct {
 	Publish string
 }
 
+// PermitsInspectKeys are the keys of scripts/permits_inspect.lua.
+type PermitsInspectKeys struct {
+	Permits  string
+	Timeouts string
+}
+
+// PermitsInspectArgs are the arguments of scripts/permits_inspect.lua.
+type PermitsInspectArgs struct {
+	Most int64
+}
+
 // PermitsReleaseKeys are the keys of scripts/permits_release.lua.
 type PermitsReleaseKeys struct {
 	Permits  string
@@ -299,15 +329,59 @@ type PermitsReleaseKeys struct {
 
 // PermitsReleaseArgs are the arguments of scripts/permits_release.lua.
 type PermitsReleaseArgs struct {
-	ID      string
+	Ids     string
+	Count   int64
 	Publish string
 }
 
 // PermitsRenewItem is what scripts/permits_renew.lua takes for each item.
 type PermitsRenewItem struct {
 	Timeouts string
-	ID       string
+	Ids      string
+	Count    int64
 	Lease    time.Duration
+}
+
+// PermitsSetKeys are the keys of scripts/permits_set.lua.
+type PermitsSetKeys struct {
+	Permits  string
+	Timeouts string
+	Channel  string
+	Once     string
+}
+
+// PermitsSetArgs are the arguments of scripts/permits_set.lua.
+type PermitsSetArgs struct {
+	Limit   int64
+	Keep    time.Duration
+	Publish string
+}
+
+// ProclaimKeys are the keys of scripts/proclaim.lua.
+type ProclaimKeys struct {
+	Lock    string
+	Said    string
+	Channel string
+}
+
+// ProclaimArgs are the arguments of scripts/proclaim.lua.
+type ProclaimArgs struct {
+	Owner   string
+	Token   int64
+	Text    string
+	Keep    time.Duration
+	Publish string
+}
+
+// ProclaimedKeys are the keys of scripts/proclaimed.lua.
+type ProclaimedKeys struct {
+	Lock string
+	Said string
+}
+
+// ProclaimedArgs are the arguments of scripts/proclaimed.lua.
+type ProclaimedArgs struct {
+	Most int64
 }
 
 // ReadAcquireKeys are the keys of scripts/read_acquire.lua.
@@ -487,6 +561,18 @@ type SemaphoreCancelArgs struct {
 	Permits int64
 	Keep    time.Duration
 	Publish string
+}
+
+// SemaphoreDeleteKeys are the keys of scripts/semaphore_delete.lua.
+type SemaphoreDeleteKeys struct {
+	Semaphore string
+	Timeouts  string
+	Once      string
+}
+
+// SemaphoreDeleteArgs are the arguments of scripts/semaphore_delete.lua.
+type SemaphoreDeleteArgs struct {
+	Keep time.Duration
 }
 
 // SemaphoreDrainKeys are the keys of scripts/semaphore_drain.lua.

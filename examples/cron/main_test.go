@@ -26,8 +26,11 @@ func check(t *testing.T, redis, client string) {
 	if err := run(context.Background(), redis, client, 0, &out); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
-	if n := strings.Count(out.String(), " leads, its token is "); n < leaders {
-		t.Errorf("%d leaders, want at least %d\n%s", n, leaders, &out)
+	if n := strings.Count(out.String(), " starts the tick of "); n != ticks {
+		t.Errorf("%d ticks, want %d\n%s", n, ticks, &out)
+	}
+	if n := strings.Count(out.String(), " is killed"); n != replicas-1 {
+		t.Errorf("%d replicas were killed, want %d\n%s", n, replicas-1, &out)
 	}
 	t.Logf("\n%s", &out)
 }

@@ -60,6 +60,10 @@ func (s *store) queues(k backend.Kind) bool {
 	return k == backend.KindLock && s.can.Queue != nil || s.enrols(k)
 }
 
+// lingers reports whether a topic of a kind is watched for a while though nothing waits: one with a
+// queue, and one whose waiters come again.
+func (s *store) lingers(k backend.Kind) bool { return s.queues(k) || k == backend.KindProclamation }
+
 // enrols reports whether the store has a queue of the clients that wait for a topic of a kind, not that of plain locks.
 func (s *store) enrols(k backend.Kind) bool {
 	switch k {
@@ -99,7 +103,8 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 		return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Joined: x.Joined}, err
 	case c.Family == backend.KindSemaphore:
 		x, err := s.can.Semaphores.Acquire(ctx, backend.PermitRequest{
-			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Enrolment: c.enrolment(),
+			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Limit: c.Limit.N, Declare: c.Limit.Declare,
+			Enrolment: c.enrolment(),
 		})
 		return reply{AcquireReply: x.AcquireReply, Available: x.Available, QueueReply: x.QueueReply}, err
 	case c.Family == backend.KindRead:

@@ -12,6 +12,7 @@ import (
 
 // Event is what an observer is told; package mortise documents each, with the fields that it has.
 type Event struct {
+	Client            string
 	Name, Kind, Owner string
 	Lease             uint64
 	Context           context.Context
@@ -36,11 +37,13 @@ var kinds = [...]string{
 }
 
 // event is that of a call that has no lease, or none yet.
-func (c *call) event() Event { return Event{Name: c.Name, Kind: kinds[c.Family], Context: c.under} }
+func (c *call) event() Event {
+	return Event{Client: c.engine.Config.Name, Name: c.Name, Kind: kinds[c.Family], Context: c.under}
+}
 
 // tenureEvent is that of a tenure's renewals.
 func tenureEvent(t *tenure) Event {
-	return Event{Name: t.Key.Name, Kind: kinds[t.family], Owner: t.Owner}
+	return Event{Client: t.engine.Config.Name, Name: t.Key.Name, Kind: kinds[t.family], Owner: t.Owner}
 }
 
 // holdEvent is that of a lease.

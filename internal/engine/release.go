@@ -98,7 +98,7 @@ func (u *unlocking) finish(keep int, err error) error {
 	e := of(h).engine
 	switch {
 	case fail.IsGone(err):
-		err = fmt.Errorf("%w: the release is sent all the same, its outcome is not known here", err)
+		err = fmt.Errorf("%w: the release is sent all the same; its outcome is unknown", err)
 	case u.ended != nil:
 		err = fmt.Errorf("%w: %w", fail.NotHeld, u.ended)
 	}

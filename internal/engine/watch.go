@@ -9,7 +9,7 @@ import (
 	"github.com/mortise-go/mortise/internal/timerq"
 )
 
-// watchIdle is for how long a topic that has a queue is watched though nothing waits: a waiter that comes soon after
+// watchIdle is for how long a topic that lingers is watched though nothing waits: a waiter that comes soon after
 // another need not ask again once it is watched.
 const watchIdle = time.Second
 
@@ -70,7 +70,7 @@ func (s *watches) settled(t backend.Topic) bool {
 		return w != nil
 	case w == nil:
 		return true
-	case !e.store.queues(t.Kind) || e.calls.shut:
+	case !e.store.lingers(t.Kind) || e.calls.shut:
 		e.renewer.timers.Remove(&w.idle)
 		return false
 	case !w.expiring:

@@ -70,6 +70,9 @@ func (r *call) lease(votes []vote, start time.Time) *lease.Handle {
 // key is the key under which a lease's context carries it.
 type key struct{ name string }
 
+// CarriesLock marks it: see lease.Without.
+func (key) CarriesLock() {}
+
 // leaseContext carries the holds of all parts, so that each store enters again.
 type leaseContext struct {
 	context.Context

@@ -178,7 +178,7 @@ func (p *Entry) check() error {
 	case len(p.Delegations) == 0 || len(p.Delegations) > MaxDelegations:
 		return fmt.Errorf("%w: %d delegations; 1 to %d", mortise.ErrInvalid, len(p.Delegations), MaxDelegations)
 	case issued < 0 || expires > latest:
-		return fmt.Errorf("%w: a time that cannot be written", mortise.ErrInvalid)
+		return fmt.Errorf("%w: a time out of range", mortise.ErrInvalid)
 	case issued >= expires:
 		return fmt.Errorf("%w: the lease is over", ErrExpired)
 	}

@@ -52,6 +52,7 @@ type held struct {
 }
 
 const (
+	keyClient  = attribute.Key("mortise.client")
 	keyKind    = attribute.Key("mortise.kind")
 	keyName    = attribute.Key("mortise.name")
 	keyOutcome = attribute.Key("mortise.outcome")
@@ -125,8 +126,11 @@ func (r *reporter) on(s mortise.Subject, more ...attribute.KeyValue) metric.Meas
 }
 
 func (r *reporter) set(s mortise.Subject, more ...attribute.KeyValue) attribute.Set {
-	attrs := append(make([]attribute.KeyValue, 0, 3), keyKind.String(s.Kind))
+	attrs := append(make([]attribute.KeyValue, 0, 4), keyKind.String(s.Kind))
 	attrs = append(attrs, more...)
+	if s.Client != "" {
+		attrs = append(attrs, keyClient.String(s.Client))
+	}
 	if r.label != nil {
 		attrs = append(attrs, keyName.String(r.labelOf(s.Name)))
 	}
@@ -150,6 +154,9 @@ func (r *reporter) labelOf(name string) string {
 // spanOf are the attributes of a span.
 func (r *reporter) spanOf(s mortise.Subject, more ...attribute.KeyValue) trace.SpanStartEventOption {
 	attrs := append(more, keyKind.String(s.Kind))
+	if s.Client != "" {
+		attrs = append(attrs, keyClient.String(s.Client))
+	}
 	switch {
 	case r.details:
 		attrs = append(attrs, keyName.String(s.Name))

@@ -17,7 +17,8 @@
 //	mortise.renewal       s   histogram  how long the store took to renew; kind
 //	mortise.renewal.failures  counter    renewals that the store did not answer; kind
 //
-// The attribute mortise.kind is [mortise.Subject]'s Kind; mortise.outcome is one of
+// The attribute mortise.kind is [mortise.Subject]'s Kind; mortise.client, of all of them and of spans, is what
+// [mortise.WithName] calls the client, and left out without it; mortise.outcome is one of
 // "acquired", "not_acquired" (another owner held it), "cancelled" (the caller's context
 // ended), "unavailable" (the store), "closed" (this client) and "error" of a wait; "released", "lost", "expired" or
 // "closed" of a hold and of mortise.lost. "expired" is a lease that ended when [mortise.WithLease] or

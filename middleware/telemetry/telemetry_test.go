@@ -44,6 +44,38 @@ func open(t *testing.T, opts ...telemetry.Option) (*mortise.Client, *seen) {
 	return c, s
 }
 
+// Findings U10: clients that share an observer are told apart by their names.
+func TestMetricsNameTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &seen{T: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder(), store: memory.New()}
+		meters := metric.NewMeterProvider(metric.WithReader(s.reader))
+		traces := trace.NewTracerProvider(trace.WithSpanProcessor(s.spans))
+		observer := check.Value(telemetry.New(telemetry.WithMeterProvider(meters),
+			telemetry.WithTracerProvider(traces))).In(t)
+		for _, name := range []string{"orders", "tenants"} {
+			c := check.Value(mortise.New(s.store, mortise.WithObserver(observer), mortise.WithName(name))).In(t)
+			defer c.Close()
+			lease := check.Value(c.Lock(t.Context(), name)).In(t)
+			time.Sleep(15 * time.Second)
+			check.Done(t, lease.Unlock(t.Context()))
+		}
+		var want []string
+		for _, name := range []string{"orders", "tenants"} {
+			want = append(want,
+				"mortise.held{mortise.client="+name+",mortise.kind=lock} 0",
+				"mortise.hold{mortise.client="+name+",mortise.kind=lock,mortise.outcome=released} 1 15",
+				"mortise.renewal{mortise.client="+name+",mortise.kind=lock} 1 0",
+				"mortise.wait{mortise.client="+name+",mortise.kind=lock,mortise.outcome=acquired} 1 0")
+		}
+		s.expect(want...)
+		for i, span := range s.spans.Ended() {
+			name := []string{"orders", "tenants"}[i]
+			check.ErrorIf(t, !slices.Contains(span.Attributes(), attribute.String("mortise.client", name)),
+				"span %d has %v", i, span.Attributes())
+		}
+	})
+}
+
 // metrics are all values, as "name{attributes} value", histograms as "count sum".
 func (s *seen) metrics() []string {
 	s.Helper()

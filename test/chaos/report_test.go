@@ -131,7 +131,7 @@ Holders and waiters are processes, on go-redis and rueidis, four on each of thre
 Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters. They fight for plain locks
 and fair ones, half of them with fencing tokens, for read-write locks, and for %d permits of a name. Every process
 reaches the servers through a relay. All is judged outside Redis, by one clock:
-[test/chaos](../test/chaos/doc.go) says how.
+[test/chaos](../../test/chaos/doc.go) says how.
 
 | | |
 |---|---|

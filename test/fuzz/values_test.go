@@ -31,6 +31,8 @@ func FuzzValues(f *testing.F) {
 	}
 	for text := range byte(len(texts)) {
 		f.Add(byte(1), []byte{0, 0, 9, text, 10, text, 0, 143, 144, 145, 146, 135, 136, 150})       // the counts of sides
+		f.Add(byte(1), []byte{0, 9, 0, text, 151, 151, 0, 9, 13, text, 151})                        // ticks
+		f.Add(byte(2), []byte{128, 152, 0, 10, 8, 5, text, 152, 0, 10, 10, 5, text, 152})           // proclamations
 		f.Add(byte(2), []byte{0, 0, 0, text, 0, 137, 138, 139, 140, 141, 142})                      // the counts of counts
 		f.Add(byte(1), []byte{0, 7, 6, text, 1, text, 0, 0, 4, 3, text, 3, text, 0, 130, 131, 147}) // queues
 	}
@@ -147,6 +149,8 @@ var nameKeys = []func(name string) string{
 	func(n string) string { return tagged(n) + ":timeout" },
 	func(n string) string { return tagged(n) + ":uuid:1:rwlock_timeout:1" },
 	func(n string) string { return queueOf(n) + ":round" },
+	func(n string) string { return companion("tick", n) },
+	func(n string) string { return companion("proclaim", n) },
 }
 
 // shapes make a value.
@@ -388,12 +392,12 @@ var uses = []struct {
 			d.does("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) }))
 	}},
 	{"a semaphore", func(d *damage, c *mortise.Client) error {
-		p := c.Semaphore(d.name)
+		p := c.Semaphore(d.name, 0)
 		err := errors.Join(
 			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, 2)) }),
 			d.does("Available", func(ctx context.Context) error { return harness.Err(p.Available(ctx)) }))
 		got, err2 := call(d.t, "Acquire", patience, func(ctx context.Context) (*mortise.Permit, error) {
-			return p.Acquire(ctx)
+			return p.Acquire(ctx, 1)
 		})
 		if err2 == nil {
 			d.permits = append(d.permits, got)
@@ -401,7 +405,7 @@ var uses = []struct {
 		return errors.Join(err, err2)
 	}},
 	{"a semaphore's size", func(d *damage, c *mortise.Client) error {
-		p, n := c.Semaphore(d.name), int(d.tape.int())
+		p, n := c.Semaphore(d.name, 0), int(d.tape.int())
 		return errors.Join(
 			d.does("AddPermits", func(ctx context.Context) error { return p.AddPermits(ctx, n) }),
 			d.does("Release", func(ctx context.Context) error { return p.Release(ctx, "30313233343536373839616263646566") }))
@@ -470,5 +474,39 @@ var uses = []struct {
 			d.leases = append(d.leases, l)
 		}
 		return err
+	}},
+	{"a schedule", func(d *damage, c *mortise.Client) error {
+		for _, interval := range []time.Duration{10 * time.Millisecond, time.Hour} {
+			r := mortise.TickRequest{ID: fmt.Sprint(d.tape.next()), Interval: interval, CatchUp: int(d.tape.next())}
+			tick, err := call(d.t, "ClaimTick", answer, func(ctx context.Context) (mortise.Tick, error) {
+				return c.ClaimTick(ctx, d.name, r)
+			})
+			if err != nil {
+				return err
+			}
+			// A claim may find another's tick of the same ID, of another interval.
+			if tick.Next < 0 || tick.Claimed && (tick.At.After(time.Now().Add(time.Second)) || tick.Next > interval) {
+				return fmt.Errorf("a tick that cannot be: %+v", tick)
+			}
+		}
+		return nil
+	}},
+	{"what the owner says", func(d *damage, c *mortise.Client) error {
+		if len(d.leases) > 0 {
+			l := d.leases[len(d.leases)-1]
+			err := d.does("Proclaim", func(ctx context.Context) error { return l.Proclaim(ctx, "here") })
+			if err != nil && !errors.Is(err, mortise.ErrInvalid) && !errors.Is(err, mortise.ErrNotHeld) {
+				return err
+			}
+		}
+		return d.does("Proclamations", func(ctx context.Context) error {
+			for p, err := range c.Proclamations(ctx, d.name) {
+				if len(p.Text) > 256 {
+					return fmt.Errorf("a text of %d bytes", len(p.Text))
+				}
+				return err
+			}
+			return nil
+		})
 	}},
 }

@@ -41,6 +41,11 @@ var arrows = map[string]string{
 	"rueidis":                      adapter,
 	"scripts":                      "",
 
+	// leader and once are small, and users of the API; internal/fail gives their errors mortise's form.
+	"gocron": ". leader",
+	"leader": ". internal/fail",
+	"once":   ". internal/fail",
+
 	"fxmodule": ". backend backend/memory middleware/delegation middleware/httplock middleware/telemetry redisgo rueidis",
 	"mocks":    ".",
 

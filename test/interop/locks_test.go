@@ -33,6 +33,8 @@ var tests = []struct {
 	{"SemaphoreCounts", semaphoreCounts},
 	{"PermitCounts", permitCounts},
 	{"PermitsEnd", permitsEnd},
+	{"SeveralPermits", severalPermits},
+	{"AcquireAfterAddPermits", acquireAfterAddPermits},
 	{"LatchCounts", latchCounts},
 	{"PlainAmongFair", plainAmongFair},
 	{"Names", names},

@@ -67,7 +67,7 @@ func parseProfile(file, src string) (*Profile, error) {
 	var mistakes mistake.List
 	for _, name := range blocks {
 		if p.tmpl.Lookup(name) == nil {
-			mistakes.Addf(file, 0, fmt.Sprintf(`add {{define %q}}...{{end}}; docs/generation.md says what it holds`,
+			mistakes.Addf(file, 0, fmt.Sprintf(`add {{define %q}}...{{end}}; docs/reference/generation.md says what it holds`,
 				name), "the profile has no block %q", name)
 		}
 	}
@@ -79,7 +79,7 @@ func parseProfile(file, src string) (*Profile, error) {
 
 // explained is an error of package text/template, which names the profile's file and line, with the remedy.
 func explained(err error) error {
-	return fmt.Errorf("%s; docs/generation.md lists the functions, and what each block sees",
+	return fmt.Errorf("%s; docs/reference/generation.md lists the functions, and what each block sees",
 		strings.TrimPrefix(err.Error(), "template: "))
 }
 

@@ -70,7 +70,7 @@ func TestAProfileMustBeComplete(t *testing.T) {
 	}
 	write(t, file, src)
 	_, err := LoadProfile(file)
-	if want := file + `: the profile has no block "batch"; add {{define "batch"}}...{{end}}; docs/generation.md ` +
+	if want := file + `: the profile has no block "batch"; add {{define "batch"}}...{{end}}; docs/reference/generation.md ` +
 		`says what it holds`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -114,7 +114,7 @@ func TestAProfileThatAsksForWhatABlockDoesNotSeeIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const remedy = "; docs/generation.md lists the functions, and what each block sees"
+	const remedy = "; docs/reference/generation.md lists the functions, and what each block sees"
 	_, err = Render("adapter", in, p)
 	if want := `mine.tmpl:2:19: executing "call" at <.Package>: can't evaluate field Package in type commands.Call` +
 		remedy; err == nil || err.Error() != want {

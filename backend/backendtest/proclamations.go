@@ -1,0 +1,202 @@
+package backendtest
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
+)
+
+// proclamationTests are about what the owner of a lock says of itself.
+var proclamationTests = where(
+	func(e *env) bool { return e.bare().Capabilities().Proclamations != nil }, "proclamations", []test{
+		{"Port_Proclaim_TheTextIsThatOfTheOwnerThatHoldsTheLock", func(e *env) {
+			s := &proclaimer{e.bare()}
+			for _, name := range []string{"n", "n{x}", "{n}"} {
+				equal(e, "of a free lock: %+v", s.proclaimed(name), backend.Proclamation{})
+				e.errorIf(s.proclaim(name, "a:1", 7, "x"), "an owner without the lock proclaims")
+				s.take(name, "a:1", long)
+				equal(e, "before it is proclaimed: %+v", s.proclaimed(name), backend.Proclamation{})
+				e.errorIf(s.proclaim(name, "b:1", 7, "x"), "an owner without the lock proclaims")
+				e.errorIf(!s.proclaim(name, "a:1", 7, "one"), "the holder does not proclaim")
+				e.errorIf(!s.proclaim(name, "a:1", 8, "two"), "the holder does not proclaim again")
+				p := s.proclaimed(name)
+				e.errorIf(p.Remaining <= 0 || p.Remaining > long, "%v are left of the lease", p.Remaining)
+				p.Remaining = 0
+				equal(e, "the proclamation is %+v", p, backend.Proclamation{Owner: "a:1", Token: 8, Text: "two"})
+				s.release(name, "a:1", 0)
+				equal(e, "once it is released: %+v", s.proclaimed(name), backend.Proclamation{})
+				s.take(name, "b:1", long)
+				equal(e, "while another owner holds it: %+v", s.proclaimed(name), backend.Proclamation{})
+			}
+		}},
+		{"Port_Proclaim_AnEmptyTextRemovesIt", func(e *env) {
+			s := &proclaimer{e.bare()}
+			s.take("n", "a:1", long)
+			s.proclaim("n", "a:1", 1, "x")
+			e.errorIf(!s.proclaim("n", "a:1", 1, ""), "the holder does not remove it")
+			equal(e, "once it is removed: %+v", s.proclaimed("n"), backend.Proclamation{})
+			e.errorIf(!s.proclaim("n", "a:1", 1, ""), "the holder does not remove it again")
+			s.heldBy("n", "a:1", 1)
+		}},
+		{"Port_Proclaim_ItEndsWithTheLease", func(e *env) {
+			s := &proclaimer{e.bare()}
+			s.take("n", "a:1", 300*time.Millisecond)
+			s.proclaim("n", "a:1", 1, "x")
+			e.until("it is gone", func() bool { return s.proclaimed("n") == backend.Proclamation{} })
+		}},
+		{"Port_Proclaim_ChangesAreAnnounced", func(e *env) {
+			s, h := e.session()
+			other := &proclaimer{e.bare()}
+			s.Subscribe(backend.Topic{Kind: backend.KindProclamation, Name: "n"})
+			e.until("it listens", func() bool { return h.count("watching n") > 0 })
+			other.take("n", "a:1", long)
+			for i, text := range []string{"x", "x", "y", "", ""} {
+				other.proclaim("n", "a:1", 1, text)
+				want := []int{1, 1, 2, 3, 3}[i]
+				e.until(fmt.Sprintf("change %d is told", want), func() bool { return h.count("released n") >= want })
+			}
+			other.take("m", "a:1", long)
+			s.Subscribe(backend.Topic{Kind: backend.KindProclamation, Name: "m"})
+			e.until("it listens", func() bool { return h.count("watching m") > 0 })
+			other.proclaim("m", "a:1", 1, "last")
+			e.until("the last is told", func() bool { return h.count("released m") == 1 })
+			equal(e, "%d changes were told", h.count("released n"), 3)
+		}},
+		{"Port_Proclaim_DataOfAnotherKindIsNamedAndLeftAlone", func(e *env) {
+			s := e.bare()
+			s.take("n", "a:1", long)
+			e.store.Occupy("mortise:1:proclaim:{n}")
+			p := s.Capabilities().Proclamations
+			_, err := p.Proclaimed(background, "n")
+			e.is("Proclaimed", err, backend.ErrWrongKind)
+			_, err = p.Proclaim(background, backend.ProclaimRequest{Name: "n", Owner: "a:1", Text: "x", Keep: long})
+			e.is("Proclaim", err, backend.ErrWrongKind)
+			e.store.Occupy("o")
+			_, err = p.Proclaim(background, backend.ProclaimRequest{Name: "o", Owner: "a:1", Text: "x", Keep: long})
+			e.is("Proclaim", err, backend.ErrWrongKind)
+		}},
+		{"Rule02_AProclamationIsFollowedThroughOwnersThatReleaseAndThatDie", func(e *env) {
+			a, b, follower := e.client(), e.client(), e.client()
+			seen := follow(e, follower, "n")
+			seen.next("")
+			first := e.lock(value(a.Locker(mortise.Fenced())).in(e), background, "n")
+			token, _ := first.Token()
+			e.done("Proclaim", first.Proclaim(background, "a"))
+			equal(e, "the proclamation is %+v", seen.next("a"), mortise.Proclamation{Text: "a", Client: a.ID(), Token: token})
+			e.unlock(first)
+			dying := e.brief(b, "n", 2*time.Second)
+			e.done("Proclaim", dying.Proclaim(background, "b"))
+			equal(e, "the proclamation is %+v", seen.next("b"), mortise.Proclamation{Text: "b", Client: b.ID()})
+			ends := time.Now()
+			seen.next("")
+			atMost(e, "the end of a lease of 2s was seen after %v", time.Since(ends), 10*time.Second)
+			e.is("Proclaim after its lease", dying.Proclaim(background, "b"), mortise.ErrNotHeld)
+		}},
+		{"Rule08_AFollowerThatWaitsSendsNothing", func(e *env) {
+			c := e.client()
+			lease := e.lock(c, background, "n", mortise.WithLease(long))
+			e.done("Proclaim", lease.Proclaim(background, "x"))
+			follower, f := e.tapped()
+			seen := follow(e, follower, "n")
+			seen.next("x")
+			e.until("it listens", func() bool { return f.Watching() == 1 })
+			e.until("it has looked since", func() bool { return f.Count(OpProclaimed) >= 3 })
+			before := f.Count()
+			e.always(time.Second, "silent", func() bool { return f.Count() == before })
+			e.done("Proclaim", lease.Proclaim(background, "y"))
+			seen.next("y")
+			e.always(200*time.Millisecond, "cheap", func() bool { return f.Count()-before <= 2 })
+		}},
+		{"Rule12_AFollowerSurvivesALostConnectionAndAStoreThatIsDown", func(e *env) {
+			c := e.client()
+			lease := e.lock(c, background, "n", mortise.WithLease(long))
+			e.done("Proclaim", lease.Proclaim(background, "x"))
+			follower, f := e.tapped()
+			seen := follow(e, follower, "n")
+			seen.next("x")
+			e.until("it listens", func() bool { return f.Watching() == 1 })
+			e.store.Cut()
+			e.eventually("Proclaim", func() error { return lease.Proclaim(background, "y") })
+			seen.next("y")
+		}},
+		{"Rule13_ProclaimRefusesNonsense", func(e *env) {
+			c := e.client()
+			lease := e.lock(c, background, "n")
+			e.is("a control character", lease.Proclaim(background, "a\nb"), mortise.ErrInvalid)
+			e.is("too long", lease.Proclaim(background, string(slices.Repeat([]byte("x"), backend.MaxProclamation+1))),
+				mortise.ErrInvalid)
+			e.unlock(lease)
+			e.is("after Unlock", lease.Proclaim(background, "x"), mortise.ErrNotHeld)
+			e.is("after Unlock", lease.Proclaim(background, "x"), mortise.ErrReleased)
+			for p, err := range c.Proclamations(background, "}") {
+				e.is("a bad name", err, mortise.ErrInvalidName)
+				equal(e, "with an error: %+v", p, mortise.Proclamation{})
+			}
+			all, err := mortise.LockAll(background, []mortise.Part{{Locker: c, Name: "a"}, {Locker: c, Name: "b"}})
+			e.must("LockAll", err)
+			e.is("of several", all.Proclaim(background, "x"), mortise.ErrInvalid)
+			e.unlock(all)
+		}},
+	})
+
+// proclaimer is a session, and what it proclaims.
+type proclaimer struct{ *raw }
+
+func (s *proclaimer) proclaim(name, owner string, token int64, text string) bool {
+	s.e.Helper()
+	return call(s.e, s.Capabilities().Proclamations.Proclaim,
+		backend.ProclaimRequest{Name: name, Owner: owner, Token: token, Text: text, Keep: long})
+}
+
+func (s *proclaimer) proclaimed(name string) backend.Proclamation {
+	s.e.Helper()
+	return call(s.e, s.Capabilities().Proclamations.Proclaimed, name)
+}
+
+// followed is what a loop over proclamations has seen.
+type followed struct {
+	e     *env
+	mu    sync.Mutex
+	all   []mortise.Proclamation
+	taken int
+}
+
+// follow follows the proclamations of a lock until the test ends. Errors are left out.
+func follow(e *env, c *mortise.Client, name string) *followed {
+	f := &followed{e: e}
+	ctx, over := context.WithCancel(background)
+	done := async(func() error {
+		for p, err := range c.Proclamations(ctx, name) {
+			f.mu.Lock()
+			if err == nil {
+				f.all = append(f.all, p)
+			}
+			f.mu.Unlock()
+		}
+		return nil
+	})
+	e.Cleanup(func() { over(); <-done })
+	return f
+}
+
+// next awaits a proclamation of a text, and leaves out those before it.
+func (f *followed) next(text string) (p mortise.Proclamation) {
+	f.e.Helper()
+	f.e.until(fmt.Sprintf("%q is proclaimed", text), func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		i := slices.IndexFunc(f.all[f.taken:], func(p mortise.Proclamation) bool { return p.Text == text })
+		if i < 0 {
+			return false
+		}
+		p = f.all[f.taken+i]
+		f.taken += i + 1
+		return true
+	})
+	return p
+}

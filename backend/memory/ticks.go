@@ -1,0 +1,65 @@
+package memory
+
+import (
+	"context"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// ticks has the operation of schedules.
+type ticks struct{ *client }
+
+// tick is the last tick of a schedule that was claimed, in ms since the epoch, and by which claim; none if the store
+// does not know whether it was.
+type tick struct {
+	last  int64
+	claim string
+}
+
+func tickName(name string) string { return "mortise:1:tick:{" + name + "}" }
+
+// ClaimTick implements [backend.TickStore].
+func (x ticks) ClaimTick(ctx context.Context, q backend.TickRequest) (backend.TickReply, error) {
+	return locked(ctx, x.client, func(s *Store) (backend.TickReply, error) {
+		r := s.find(tickName(q.Name))
+		if r != nil && r.tick == nil {
+			return backend.TickReply{}, wrongKind(r)
+		}
+		now, interval, offset := time.Now().UnixMilli(), q.Interval.Milliseconds(), q.Offset.Milliseconds()
+		newest := now - (now-offset)%interval
+		last := tick{last: newest}
+		if r != nil {
+			last = *r.tick
+		}
+		first := newest - missed(q, time.Duration(now-newest)*time.Millisecond)*interval
+		until := func(next int64) time.Duration { return time.Duration(max(next-now, 0)) * time.Millisecond }
+		if last.claim == q.ID && last.last >= first {
+			return backend.TickReply{Granted: true, Tick: time.UnixMilli(last.last), Next: until(last.last + interval)}, nil
+		}
+		due := max(first, last.last-(last.last-offset)%interval+interval)
+		if r != nil && due > newest {
+			return backend.TickReply{Next: until(due)}, nil
+		}
+		if r != nil {
+			s.remove(r)
+			last = tick{due, q.ID}
+		}
+		s.put(&record{name: tickName(q.Name), foreign: true, tick: &last}, q.Keep())
+		if r == nil {
+			return backend.TickReply{Next: until(due)}, nil
+		}
+		return backend.TickReply{Granted: true, Tick: time.UnixMilli(due), Next: until(due + interval)}, nil
+	})
+}
+
+// missed is how many ticks before the newest one may be claimed, which is late by age; -1 where that one may not.
+func missed(q backend.TickRequest, age time.Duration) int64 {
+	switch {
+	case q.Late == 0:
+		return int64(q.Missed)
+	case q.Late < age:
+		return -1
+	}
+	return min(int64(q.Missed), int64((q.Late-age)/q.Interval))
+}

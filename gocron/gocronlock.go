@@ -1,0 +1,175 @@
+// Package gocronlock runs the jobs of [gocron] in one process of a fleet: it implements gocron's
+// Locker and Elector. The package is a module of its own, so that only its users get gocron.
+//
+//	elector := gocronlock.Elect(ctx, client, "scheduler")
+//	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
+//
+// # Which of the two
+//
+// With [Elect] one process runs all jobs, until it stops or dies. That is right for jobs at any
+// times: take it unless the jobs are too many for one process.
+//
+// With [Locker] the processes share the jobs: each process wants to run each job at its own time,
+// and the lock of the job refuses those that come while it is held. gocron does not compare times
+// between processes, so a process that comes after the job is done runs it again: see [Splay]. Jobs
+// at fixed times (gocron.CronJob, gocron.DailyJob) come at almost the same time in all processes.
+// Jobs at intervals (gocron.DurationJob) come at any time, since each process counts from its own
+// start: give them gocron.WithStartAt, or take Elect.
+//
+// A job at a fixed interval that is to start exactly once in the fleet, by one clock, needs
+// neither: see package once.
+//
+// [gocron]: https://pkg.go.dev/github.com/go-co-op/gocron/v2
+package gocronlock
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/go-co-op/gocron/v2"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/leader"
+)
+
+var (
+	_ gocron.Locker  = (*locker)(nil)
+	_ gocron.Elector = (*Elector)(nil)
+)
+
+// Option changes a [Locker].
+type Option func(*locker)
+
+// DefaultSplay is the splay of a Locker without [Splay].
+const DefaultSplay = 500 * time.Millisecond
+
+// Splay keeps a job locked for d from when it was locked, though the job is done before: a process
+// whose clock is behind by less than d is refused then. d is to be longer than the clocks differ
+// by, and shorter than the shortest interval between two runs of one job. Zero, or less, unlocks a
+// job when it is done.
+func Splay(d time.Duration) Option { return func(k *locker) { k.splay = d } }
+
+// Locker locks each run of a job for gocron.WithDistributedLocker and
+// gocron.WithDistributedJobLocker. The lock's name is the prefix and the job's name, which is the
+// name of the job's function unless gocron.WithName gives another: take a prefix that no other
+// program on the store has.
+//
+// The lock is held while the job runs, and for the splay: see [Splay]. It is renewed meanwhile.
+// gocron has no way to tell a job that its lock was lost, so a job that is cut off from the store
+// goes on while another process runs it. A job that must notice takes a lock itself, with its
+// context.
+//
+// A process that dies leaves the job locked until the lease is over: the client's watchdog timeout.
+// So does one that ends within the splay without closing its client; mortise.Client.Close waits for
+// the splay.
+//
+// Where a job is refused, gocron's AfterLockError gets mortise.ErrNotAcquired if another process
+// runs the job, or another error of TryLock. Cost: a TryLock for each job and process, and an
+// Unlock for each run.
+func Locker(l mortise.Locker, prefix string, opts ...Option) gocron.Locker {
+	k := &locker{locks: l, prefix: prefix, splay: DefaultSplay}
+	for _, o := range opts {
+		if o != nil {
+			o(k)
+		}
+	}
+	return k
+}
+
+type locker struct {
+	locks  mortise.Locker
+	prefix string
+	splay  time.Duration
+}
+
+// Lock implements [gocron.Locker].
+func (k *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
+	if k.locks == nil {
+		return nil, fmt.Errorf("gocronlock: %w: the Locker is nil; pass a *mortise.Client", mortise.ErrInvalid)
+	}
+	until := time.Now().Add(k.splay)
+	lease, err := k.locks.TryLock(context.WithoutCancel(ctx), k.prefix+job)
+	if err != nil {
+		return nil, err
+	}
+	return held{lease, until}, nil
+}
+
+// held is the lock of a job that runs.
+type held struct {
+	lease *mortise.Lease
+	until time.Time // its splay's end
+}
+
+// Unlock implements [gocron.Lock]. gocron calls it with a context that ends with the scheduler, and
+// drops its error.
+func (h held) Unlock(context.Context) error {
+	rest := time.Until(h.until)
+	if rest <= 0 {
+		return h.lease.Unlock(context.Background())
+	}
+	go func() {
+		t := time.NewTimer(rest)
+		defer t.Stop()
+		select {
+		case <-t.C:
+		case <-h.lease.Context().Done(): // lost, or the client is closed
+		}
+		_ = h.lease.Unlock(context.Background()) // the client repeats what fails
+	}()
+	return nil
+}
+
+// ErrNotLeader is returned by [Elector.IsLeader] where another process leads, or none.
+var ErrNotLeader = errors.New("gocronlock: this process does not lead")
+
+// Elector is a candidate for leadership, for gocron.WithDistributedElector.
+type Elector struct {
+	term atomic.Pointer[leader.Term] // nil unless it leads
+	done chan struct{}
+	err  error // of leader.Run, once done is closed
+}
+
+// Elect campaigns for leadership under a name until ctx ends, as [leader.Run] does; then it
+// resigns. End ctx after the scheduler's Shutdown, which waits for jobs that run. Each job asks
+// whether its process leads when it is due; one that runs goes on when leadership is lost. Cost:
+// that of leader.Run; a job asks without a command.
+func Elect(ctx context.Context, c leader.Client, name string, opts ...leader.Option) *Elector {
+	e := &Elector{done: make(chan struct{})}
+	go func() {
+		defer close(e.done)
+		e.err = leader.Run(ctx, c, name, func(ctx context.Context, term leader.Term) error {
+			e.term.Store(&term)
+			defer e.term.Store(nil)
+			<-ctx.Done()
+			return ctx.Err()
+		}, opts...)
+	}()
+	return e
+}
+
+// IsLeader implements [gocron.Elector]. It is nil while the process leads, by the clock and not
+// only by what it has heard. Otherwise the error wraps [ErrNotLeader], and the error of leader.Run
+// if that has returned.
+func (e *Elector) IsLeader(context.Context) error {
+	select {
+	case <-e.done:
+		return fmt.Errorf("%w, and campaigns no more: %w", ErrNotLeader, e.err)
+	default:
+	}
+	term := e.term.Load()
+	if term == nil {
+		return ErrNotLeader
+	}
+	if err := term.Err(); err != nil {
+		return fmt.Errorf("%w any more: %w", ErrNotLeader, err)
+	}
+	return nil
+}
+
+// Done is closed once the candidate has resigned: after the end of ctx, or where leader.Run
+// returned an error, which IsLeader then tells.
+func (e *Elector) Done() <-chan struct{} { return e.done }

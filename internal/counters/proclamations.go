@@ -1,0 +1,133 @@
+package counters
+
+import (
+	"context"
+	"errors"
+	"iter"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/retry"
+)
+
+// Proclamations are what the owners of one lock say of themselves, one after the other.
+type Proclamations struct {
+	counted[backend.ProclamationStore]
+}
+
+// NewProclamations are the proclamations of a lock.
+func NewProclamations(e *engine.Engine, name string) Proclamations {
+	return Proclamations{count(e, backend.Topic{Kind: backend.KindProclamation, Name: name}, "proclamations",
+		func(can *backend.Capabilities) backend.ProclamationStore { return can.Proclamations })}
+}
+
+// All gives the proclamation that there is now, and then each that differs from the one before,
+// until ctx ends. An error is given in its place; after fail.Unavailable it tries again.
+func (p *Proclamations) All(ctx context.Context) iter.Seq2[backend.Proclamation, error] {
+	return func(yield func(backend.Proclamation, error) bool) {
+		var last *backend.Proclamation // nil if unknown
+		for failures := 0; ; {
+			now, err := p.after(ctx, last)
+			switch {
+			case ctx.Err() != nil:
+				return
+			case err != nil:
+				failures++
+				if !yield(backend.Proclamation{}, err) || !errors.Is(err, fail.Unavailable) {
+					return
+				}
+				last = nil
+				pause(ctx, retry.After(failures, 50*time.Millisecond, time.Second))
+			case last == nil || !same(now, *last):
+				if failures = 0; !yield(now, nil) {
+					return
+				}
+				last = &now
+			}
+		}
+	}
+}
+
+// after reads the proclamation, once it may be another than the last.
+func (p *Proclamations) after(ctx context.Context, last *backend.Proclamation) (now backend.Proclamation, err error) {
+	if last != nil {
+		seen, err := p.await(ctx, *last)
+		if seen != nil || err != nil {
+			return value(seen), err
+		}
+	}
+	return ask(ctx, &p.counted, "proclamations", backend.ProclamationStore.Proclaimed, p.Topic.Name)
+}
+
+func value(p *backend.Proclamation) (v backend.Proclamation) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
+}
+
+// same reports whether two are of one owner and say one thing.
+func same(a, b backend.Proclamation) bool {
+	a.Remaining = b.Remaining
+	return a == b
+}
+
+// await waits until the proclamation may be another than the last. It returns what it has read; nil
+// if another loop of this client has read it.
+func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (seen *backend.Proclamation, err error) {
+	w, cancel, err := p.Waiting(ctx, engine.Request{Name: p.Topic.Name, Family: p.Topic.Kind})
+	if err != nil {
+		return nil, err
+	}
+	defer cancel()
+	w.Quiet()
+	s, err := p.session()
+	if err != nil {
+		return nil, p.fail("proclamations", err)
+	}
+	_, err = w.For(0, func() (a engine.Answer, err error) {
+		now, a, err := p.look(w.Context(), s, last)
+		if a.Got {
+			seen = now
+		}
+		return a, err
+	})
+	return seen, err
+}
+
+// look reads the proclamation for all that wait by now.
+func (p *Proclamations) look(
+	wait context.Context, s backend.ProclamationStore, last backend.Proclamation,
+) (now *backend.Proclamation, a engine.Answer, err error) {
+	p.Hold()
+	defer p.End()
+	came := p.Joined()
+	now = new(backend.Proclamation)
+	err = p.Await(wait, func() (err error) {
+		*now, err = s.Proclaimed(p.Base(), p.Topic.Name)
+		return err
+	}, nil)
+	switch {
+	case fail.IsGone(err):
+		return nil, a, err
+	case err != nil:
+		return nil, engine.Answer{Failure: err}, nil
+	case same(*now, last) && now.Owner == "":
+		return now, engine.Answer{Left: -1}, nil
+	case same(*now, last):
+		return now, engine.Answer{Left: now.Remaining}, nil
+	}
+	p.Serve(came)
+	return now, engine.Answer{Got: true, More: true}, nil // a call that came later asks
+}

@@ -1,0 +1,45 @@
+package counters
+
+import (
+	"context"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/fail"
+)
+
+// The bounds of a schedule.
+const (
+	MinInterval = 10 * time.Millisecond
+	MaxInterval = 366 * 24 * time.Hour
+	MaxCatchUp  = 1000
+)
+
+// ClaimTick claims a tick.
+func ClaimTick(ctx context.Context, e *engine.Engine, r backend.TickRequest) (backend.TickReply, error) {
+	n := count(e, backend.Topic{Name: r.Name}, "schedules",
+		func(can *backend.Capabilities) backend.TickStore { return can.Ticks })
+	if err := checkTick(&r); err != nil {
+		return backend.TickReply{}, n.fail("claimtick", err)
+	}
+	return ask(ctx, &n, "claimtick", backend.TickStore.ClaimTick, r)
+}
+
+func checkTick(r *backend.TickRequest) error {
+	switch {
+	case r.Interval < MinInterval || r.Interval > MaxInterval:
+		return fail.Invalidf("an interval of %v; it is between %v and %v", r.Interval, MinInterval, MaxInterval)
+	case r.Interval%time.Millisecond != 0 || r.Offset%time.Millisecond != 0 || r.Late%time.Millisecond != 0:
+		return fail.Invalidf("an interval of %v, an offset of %v, at most %v late; all are whole milliseconds",
+			r.Interval, r.Offset, r.Late)
+	case r.Offset < 0 || r.Offset >= r.Interval:
+		return fail.Invalidf("an offset of %v; it is 0 or more, and less than the interval, %v", r.Offset, r.Interval)
+	case r.Missed < 0 || r.Missed > MaxCatchUp || time.Duration(r.Missed) > MaxInterval/r.Interval:
+		return fail.Invalidf("to catch up on %d ticks, %v apart; between 0 and %d, and at most %v back",
+			r.Missed, r.Interval, MaxCatchUp, MaxInterval)
+	case r.Late < 0:
+		return fail.Invalidf("at most %v late; it is positive, or 0 for no bound", r.Late)
+	}
+	return engine.CheckID("TickRequest.ID", r.ID)
+}

@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
+)
+
+// proclaimed is how long the store keeps what an owner says of itself.
+const proclaimed = time.Hour
+
+// Proclaim has the store keep a text of the hold's owner; an empty one is removed.
+func Proclaim(ctx context.Context, h *lease.Hold, text string) error {
+	if err := proclaim(ctx, h, text); err != nil {
+		return fail.New("proclaim", h.Name(), err)
+	}
+	return nil
+}
+
+func proclaim(ctx context.Context, h *lease.Hold, text string) error {
+	t := of(h)
+	e := t.engine
+	can := e.store.can.Proclamations
+	if err := e.Can(can != nil, "proclamations"); err != nil {
+		return err
+	}
+	if topicOf(t.family, "").Kind != backend.KindLock || t.family == backend.KindDelegated {
+		return fail.Invalidf("Proclaim is for plain, fenced and fair locks that this client took itself")
+	}
+	if text != "" {
+		if err := CheckID("Proclaim", text); err != nil {
+			return err
+		}
+	}
+	if err := h.Err(); err != nil {
+		return fmt.Errorf("%w: %w", fail.NotHeld, err)
+	}
+	token, _ := h.Token()
+	r := backend.ProclaimRequest{Name: t.Key.Name, Owner: t.Owner, Token: token, Text: text, Keep: proclaimed}
+	e.Hold()
+	defer e.End()
+	held := new(bool)
+	err := e.SendOff(ctx, func() error {
+		return e.retry.Do(func() (err error) {
+			*held, err = can.Proclaim(e.base, r)
+			return err
+		})
+	}, nil)
+	switch {
+	case err != nil:
+		return e.Explain(err)
+	case !*held:
+		return fmt.Errorf("%w: the store has no record of this owner; the lease ends when its renewal finds that",
+			fail.NotHeld)
+	}
+	return nil
+}

@@ -1,0 +1,307 @@
+// Package leader elects one process of a fleet, which leads until it stops, dies or is cut off:
+//
+//	err := leader.Run(ctx, client, "scheduler", func(ctx context.Context, term leader.Term) error {
+//		return schedule(ctx, term.Token) // ctx ends the moment leadership is lost
+//	})
+//
+// The leader is the process that holds the lock of that name. So what the lock promises holds for
+// leadership, too, and what it does not promise does not: see docs/explanation/guarantees.md. In particular a
+// leader whose process stands still may lead on for a moment in its own eyes. [Term.Token] rises
+// with each term; a store that refuses a token smaller than one that it has seen is written to by
+// the newest leader alone.
+//
+// Any process can follow which process leads: see [Observe].
+package leader
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/fail"
+)
+
+// StepDown is what a leader's function returns to give leadership up and campaign again, behind the
+// candidates that wait. It is no failure, as fs.SkipDir is none.
+//
+//lint:ignore ST1012 see above
+var StepDown = errors.New("step down and campaign again")
+
+// Client is what Run needs: [*mortise.Client], or a mock that returns a [mortise.Locker].
+type Client interface {
+	Locker(opts ...mortise.LockerOption) (mortise.Locker, error)
+}
+
+// Term is one time of leading.
+type Term struct {
+	// Identity is what the leader is called: [Identity].
+	Identity string
+	// Token is the term's number, the fencing token of the lock: a later term has a larger one.
+	// Send it along with each write, and let the store that is written to refuse a token smaller
+	// than one that it has seen.
+	Token int64
+	lease *mortise.Lease
+}
+
+// Err is nil while the process leads, and then says why it does not: [mortise.Lease.Err]. It
+// compares the clocks itself, so it is right even when a pause of the process kept the context from
+// ending in time. It costs no command.
+func (t Term) Err() error { return t.lease.Err() }
+
+// Option changes a candidacy.
+type Option func(*candidate)
+
+type candidate struct {
+	name, identity string
+	onError        func(error)
+	locker         mortise.Locker
+	fn             func(context.Context, Term) error
+}
+
+// Identity is what the candidate is called while it leads, in [Leader] and [Term]: an address that
+// followers can reach it at, say. It is 1 to 256 bytes of UTF-8 without control characters. By
+// default it is the host's name and the process id, "host/pid".
+func Identity(text string) Option { return func(c *candidate) { c.identity = text } }
+
+// OnError has f called with each error after which Run goes on: the store is unavailable, or
+// leadership was lost ([mortise.ErrLost], with the error that fn returned then). f is called by one
+// goroutine at a time. By default these errors are dropped.
+func OnError(f func(err error)) Option {
+	return func(c *candidate) {
+		if f != nil {
+			c.onError = f
+		}
+	}
+}
+
+const (
+	// again is how often a leader repeats what it is called: the store may have lost it. It is kept
+	// for an hour.
+	again = time.Minute
+	// resigning bounds how long a resignation waits for the store; it is sent all the same.
+	resigning = 5 * time.Second
+	// The pause after a store that failed doubles from soonest to latest.
+	soonest, latest = 50 * time.Millisecond, 5 * time.Second
+)
+
+// Run campaigns for leadership under a name, calls fn while it leads, and resigns when fn has
+// returned. It waits for leadership as Lock waits for its lock: without asking, and next after the
+// leader's release or the end of its lease.
+//
+// fn's ctx is a child of Run's that ends the moment leadership is lost; fn returns then. The next
+// leader is elected without waiting for it. What follows, fn's result says:
+//
+//   - Leadership was lost meanwhile, whatever fn returned: Run tells [OnError], and campaigns again.
+//   - [StepDown], or an error that wraps it: Run resigns, and campaigns again behind the candidates that wait.
+//   - nil: the work is done. Run resigns and returns nil. Another candidate leads next: a fleet whose processes
+//     all return nil does the work once in each.
+//   - Any other error: Run resigns and returns that error.
+//
+// When ctx ends, Run waits until fn has returned, resigns, and returns an error that wraps ctx's
+// own, beside fn's if fn returned another. If fn panics, Run resigns first.
+//
+// Run goes on while the store is unavailable ([OnError]). It returns [mortise.ErrClosed] after a
+// Shutdown of the client; end ctx before Shutdown, which otherwise waits for the leader.
+// [mortise.ErrInvalid], [mortise.ErrInvalidName] and
+// [mortise.ErrWrongKind] are returned at once.
+//
+// The lock is a fenced one with the client's watchdog timeout: the next process leads within that
+// time after the death of the leader. Run within fn, under its ctx and the same name, is
+// [mortise.ErrInvalid].
+//
+// Cost: a Lock and an Unlock for each term, two commands to tell followers and one each minute, and
+// the renewals of the lease. A candidate that waits costs what a waiter costs.
+func Run(ctx context.Context, c Client, name string, fn func(ctx context.Context, term Term) error,
+	opts ...Option) error {
+	x := candidate{name: name, identity: defaultIdentity(), onError: func(error) {}, fn: fn}
+	for _, o := range opts {
+		if o != nil {
+			o(&x)
+		}
+	}
+	if ctx == nil || c == nil || fn == nil {
+		return fail.New("lead", name, fail.Invalidf("the context, the Client and the function must not be nil"))
+	}
+	if !valid(x.identity) {
+		return fail.New("lead", name, fail.Invalidf("Identity(%q): 1 to 256 bytes of UTF-8 without control characters",
+			fail.Shorten(x.identity)))
+	}
+	var err error
+	if x.locker, err = c.Locker(mortise.Fenced(), mortise.NonReentrant()); err != nil {
+		return err
+	}
+	for failures := 0; ; {
+		done, err := x.campaign(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return x.ended(ctx, err)
+		case done:
+			return err
+		case errors.Is(err, mortise.ErrUnavailable):
+			x.onError(err)
+			sleep(ctx, backoff(failures))
+			failures++
+			continue
+		case err != nil:
+			x.onError(err)
+		}
+		failures = 0
+	}
+}
+
+// defaultIdentity names the process.
+func defaultIdentity() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%.200s/%d", host, os.Getpid())
+}
+
+func valid(identity string) bool {
+	return identity != "" && len(identity) <= 256 && utf8.ValidString(identity) &&
+		!strings.ContainsFunc(identity, unicode.IsControl)
+}
+
+// campaign waits for leadership and leads. Done reports whether Run is to return err; otherwise it
+// campaigns again, and err says why, nil after StepDown.
+func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
+	lease, err := x.locker.Lock(ctx, x.name)
+	if err != nil {
+		return !errors.Is(err, mortise.ErrUnavailable), err
+	}
+	defer x.resign(ctx, lease)
+	if err := lease.Proclaim(ctx, x.identity); err != nil {
+		again := errors.Is(err, mortise.ErrUnavailable) || errors.Is(err, mortise.ErrNotHeld)
+		return !again, err
+	}
+	err = x.lead(lease)
+	lost := lease.Err()
+	switch {
+	case errors.Is(lost, mortise.ErrLost):
+		if err != nil && !errors.Is(err, context.Canceled) {
+			lost = fmt.Errorf("%w; the leader's function returned: %w", lost, err)
+		}
+		return false, lost
+	case errors.Is(lost, mortise.ErrClosed):
+		return true, lost
+	case errors.Is(err, StepDown):
+		return false, nil
+	}
+	return true, err
+}
+
+// lead calls fn, and meanwhile repeats to the store what the leader is called.
+func (x *candidate) lead(lease *mortise.Lease) error {
+	token, _ := lease.Token()
+	ctx, stop := context.WithCancel(lease.Context())
+	told := make(chan struct{})
+	go func() {
+		defer close(told)
+		for sleep(ctx, again) {
+			if err := lease.Proclaim(ctx, x.identity); errors.Is(err, mortise.ErrUnavailable) {
+				x.onError(err)
+			}
+		}
+	}()
+	defer func() { stop(); <-told }()
+	return x.fn(lease.Context(), Term{x.identity, token, lease})
+}
+
+// resign gives leadership up. A release that fails is repeated by the client; the lease ends at the
+// latest.
+func (x *candidate) resign(ctx context.Context, lease *mortise.Lease) {
+	if lease.Err() != nil {
+		_ = lease.Unlock(context.WithoutCancel(ctx))
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resigning)
+	defer cancel()
+	_ = lease.Proclaim(ctx, "") // otherwise followers learn of it from the next leader
+	if err := lease.Unlock(ctx); errors.Is(err, mortise.ErrUnavailable) {
+		x.onError(err)
+	}
+}
+
+// ended is what Run returns when ctx has ended: err is what fn or the campaign came to.
+func (x *candidate) ended(ctx context.Context, err error) error {
+	gone := fail.Gone(ctx)
+	if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, StepDown) {
+		return fail.New("lead", x.name, gone)
+	}
+	return fail.New("lead", x.name, fmt.Errorf("%w; %w", gone, err))
+}
+
+// backoff is the pause after a store that failed for the n-th time in a row, from zero.
+func backoff(n int) time.Duration {
+	d := min(soonest<<min(n, 10), latest)
+	return d/2 + rand.N(d/2+1)
+}
+
+// sleep reports whether ctx did not end meanwhile.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return ctx.Err() == nil
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// Follower is what Observe needs: [*mortise.Client], or a mock.
+type Follower interface {
+	Proclamations(ctx context.Context, name string) iter.Seq2[mortise.Proclamation, error]
+}
+
+// Leader is the process that leads. It is zero where none does. Leaders are comparable.
+type Leader struct {
+	// Identity is what the leader is called: [Identity].
+	Identity string
+	// Term is the number of its term, [Term.Token]: what comes from a leader with a smaller one is
+	// out of date.
+	Term int64
+}
+
+// Observe gives the leader as it is now, the zero Leader if there is none, and then each change,
+// until ctx ends or the loop does:
+//
+//	for l, err := range leader.Observe(ctx, client, "scheduler") {
+//		switch {
+//		case err != nil: // the store is unavailable: the leader is not known
+//		case l == leader.Leader{}: // none leads
+//		default: // l.Identity leads
+//		}
+//	}
+//
+// A resignation and an election are told as they happen, the death of a leader when its lease is
+// over. What Observe says may be outdated when it arrives. Errors and cost are those of
+// [mortise.Client.Proclamations]: after one that wraps [mortise.ErrUnavailable] the loop goes on,
+// others end it.
+func Observe(ctx context.Context, c Follower, name string) iter.Seq2[Leader, error] {
+	return func(yield func(Leader, error) bool) {
+		for p, err := range c.Proclamations(ctx, name) {
+			if !yield(Leader{p.Text, p.Token}, err) {
+				return
+			}
+		}
+	}
+}
+
+// Current is the leader as it is now, the zero Leader if there is none. Its errors are those of
+// Observe, and ctx's own. It costs one command.
+func Current(ctx context.Context, c Follower, name string) (Leader, error) {
+	for l, err := range Observe(ctx, c, name) {
+		return l, err
+	}
+	return Leader{}, fail.New("current", name, fail.Gone(ctx))
+}

@@ -1,0 +1,416 @@
+package leader_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/leader"
+)
+
+const watchdog = 10 * time.Second
+
+// fleet is processes that campaign for one leadership, in a synctest bubble.
+type fleet struct {
+	t     *testing.T
+	store *memory.Store
+	mu    sync.Mutex
+	errs  []error
+	terms []leader.Term
+	leads int
+}
+
+func newFleet(t *testing.T) *fleet { return &fleet{t: t, store: memory.New()} }
+
+func (f *fleet) client() *mortise.Client {
+	c := check.Value(mortise.New(f.store, mortise.WithWatchdogTimeout(watchdog))).In(f.t)
+	f.t.Cleanup(func() { c.Shutdown(ended()) })
+	return c
+}
+
+// run has a process campaign until Run returns. Two that lead at once fail the test.
+func (f *fleet) run(ctx context.Context, c leader.Client, identity string,
+	fn func(context.Context, leader.Term) error) <-chan error {
+	done := make(chan error, 1)
+	go func() {
+		done <- leader.Run(ctx, c, "n", func(ctx context.Context, term leader.Term) error {
+			f.mu.Lock()
+			f.terms = append(f.terms, term)
+			if f.leads++; f.leads > 1 {
+				f.t.Error("two lead at once")
+			}
+			f.mu.Unlock()
+			defer func() {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				f.leads--
+			}()
+			return fn(ctx, term)
+		}, leader.Identity(identity), leader.OnError(func(err error) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.errs = append(f.errs, err)
+		}))
+	}()
+	return done
+}
+
+// led is which processes have led, in order.
+func (f *fleet) led() (all []string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i, term := range f.terms {
+		if all = append(all, term.Identity); i > 0 && term.Token <= f.terms[i-1].Token {
+			f.t.Errorf("term %d follows term %d", term.Token, f.terms[i-1].Token)
+		}
+	}
+	return all
+}
+
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func untilDone(ctx context.Context, _ leader.Term) error { <-ctx.Done(); return ctx.Err() }
+
+func TestWhatFollowsTheResultOfTheFunction(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		ctx, stop := context.WithCancel(t.Context())
+		failed := errors.New("disk full")
+		results := []error{fmt.Errorf("tired: %w", leader.StepDown), nil}
+		a := f.run(ctx, f.client(), "a", func(context.Context, leader.Term) error {
+			time.Sleep(time.Second)
+			defer func() { results = results[1:] }()
+			return results[0]
+		})
+		synctest.Wait()
+		b := f.run(ctx, f.client(), "b", func(context.Context, leader.Term) error {
+			time.Sleep(time.Second)
+			return failed
+		})
+		synctest.Wait()
+		c := f.run(ctx, f.client(), "c", untilDone)
+		if err := <-b; !errors.Is(err, failed) {
+			t.Errorf("b returned %v", err)
+		}
+		time.Sleep(time.Minute)
+		if got := f.led(); !slices.Equal(got, []string{"a", "b", "c"}) {
+			t.Errorf("%v led, want a, b after a stepped down, then c before a", got)
+		}
+		select {
+		case err := <-a:
+			t.Errorf("a stepped down and does not campaign any more: %v", err)
+		default:
+		}
+		stop()
+		if err := <-c; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), `lead "n"`) {
+			t.Errorf("c returned %v", err)
+		}
+		<-a
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		done := f.run(t.Context(), f.client(), "a", func(context.Context, leader.Term) error { return nil })
+		if err := <-done; err != nil {
+			t.Errorf("a function that returned nil ended Run with %v", err)
+		}
+		if len(f.errs) > 0 {
+			t.Errorf("told %v", f.errs)
+		}
+	})
+}
+
+func TestALeaderThatLostTheLockCampaignsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		ctx, stop := context.WithCancel(t.Context())
+		wrote := errors.New("write: operation was canceled")
+		done := f.run(ctx, f.client(), "a", func(ctx context.Context, term leader.Term) error {
+			<-ctx.Done()
+			if lost := term.Err(); !errors.Is(lost, mortise.ErrLost) && !errors.Is(context.Cause(ctx), context.Canceled) {
+				t.Errorf("the context has ended by %v, and the term by %v", context.Cause(ctx), lost)
+			}
+			return wrote
+		})
+		time.Sleep(time.Second)
+		f.store.Delete("n")
+		time.Sleep(watchdog)
+		if got := f.led(); !slices.Equal(got, []string{"a", "a"}) {
+			t.Errorf("%v led, want two terms of a", got)
+		}
+		if len(f.errs) != 1 || !errors.Is(f.errs[0], mortise.ErrLost) || !errors.Is(f.errs[0], wrote) {
+			t.Errorf("told %v, want the loss with the function's error", f.errs)
+		}
+		stop()
+		if err := <-done; !errors.Is(err, context.Canceled) || !errors.Is(err, wrote) {
+			t.Errorf("returned %v", err)
+		}
+	})
+}
+
+// A leader cut off from the store loses leadership with its lease, and the next one leads within a
+// second then.
+func TestALeaderThatIsCutOffStopsBeforeTheNextOneLeads(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		f.run(ctx, f.client(), "a", func(ctx context.Context, _ leader.Term) error {
+			f.store.SetDown(errors.New("gone"))
+			<-ctx.Done()
+			return nil
+		})
+		synctest.Wait()
+		f.run(ctx, f.client(), "b", untilDone)
+		time.Sleep(watchdog + time.Second)
+		f.store.SetDown(nil)
+		time.Sleep(watchdog)
+		got := f.led()
+		if len(got) != 2 {
+			t.Errorf("%v led, want a, and one of both", got)
+		}
+	})
+}
+
+func TestRunGoesOnWhileTheStoreIsUnavailable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		ctx, stop := context.WithCancel(t.Context())
+		f.store.SetDown(errors.New("gone"))
+		done := f.run(ctx, f.client(), "a", untilDone)
+		time.Sleep(time.Minute)
+		f.store.SetDown(nil)
+		time.Sleep(6 * time.Second)
+		if got := f.led(); !slices.Equal(got, []string{"a"}) {
+			t.Errorf("%v led", got)
+		}
+		if n := len(f.errs); n < 10 || n > 40 || !errors.Is(f.errs[0], mortise.ErrUnavailable) {
+			t.Errorf("%d errors in a minute: %v", n, f.errs)
+		}
+		stop()
+		<-done
+	})
+}
+
+func TestTheEndOfRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		ctx, stop := context.WithCancelCause(t.Context())
+		over := false
+		done := f.run(ctx, f.client(), "a", func(ctx context.Context, _ leader.Term) error {
+			<-ctx.Done()
+			time.Sleep(time.Minute)
+			over = true
+			return ctx.Err()
+		})
+		synctest.Wait()
+		next := f.run(t.Context(), f.client(), "b", func(context.Context, leader.Term) error { return nil })
+		cause := errors.New("deployed")
+		stop(cause)
+		if err := <-done; !over || !errors.Is(err, context.Canceled) || !errors.Is(err, cause) {
+			t.Errorf("returned %v before the function: %v", err, !over)
+		}
+		if err := <-next; err != nil { // resigned: it does not wait for the end of the lease
+			t.Error(err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		c := f.client()
+		done := f.run(t.Context(), c, "a", untilDone)
+		time.Sleep(time.Second)
+		c.Shutdown(ended())
+		if err := <-done; !errors.Is(err, mortise.ErrClosed) {
+			t.Errorf("after Shutdown: %v", err)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		func() {
+			defer func() { recover() }()
+			leader.Run(t.Context(), f.client(), "n", func(context.Context, leader.Term) error { panic("mine") })
+		}()
+		if l := check.Value(leader.Current(t.Context(), f.client(), "n")).In(t); l != (leader.Leader{}) {
+			t.Errorf("after a panic %v leads", l)
+		}
+		lease, err := f.client().TryLock(t.Context(), "n")
+		if err != nil {
+			t.Error(err)
+		}
+		lease.Unlock(t.Context())
+	})
+}
+
+func TestWhatWillNotPassIsReturned(t *testing.T) {
+	client := check.Value(mortise.New(memory.New())).In(t)
+	defer client.Close()
+	ctx, name := t.Context(), func(s string) []leader.Option { return []leader.Option{leader.Identity(s)} }
+	for what, c := range map[string]struct {
+		client leader.Client
+		name   string
+		fn     func(context.Context, leader.Term) error
+		opts   []leader.Option
+		want   error
+	}{
+		"a nil function":      {client, "n", nil, nil, mortise.ErrInvalid},
+		"a nil client":        {nil, "n", untilDone, nil, mortise.ErrInvalid},
+		"a zero Client":       {new(mortise.Client), "n", untilDone, nil, mortise.ErrInvalid},
+		"a bad name":          {client, "}", untilDone, nil, mortise.ErrInvalidName},
+		"no identity":         {client, "n", untilDone, name(""), mortise.ErrInvalid},
+		"a long identity":     {client, "n", untilDone, name(strings.Repeat("x", 257)), mortise.ErrInvalid},
+		"a control character": {client, "n", untilDone, name("a\nb"), mortise.ErrInvalid},
+		"Run within Run": {client, "n", func(ctx context.Context, _ leader.Term) error {
+			return leader.Run(ctx, client, "n", untilDone)
+		}, []leader.Option{nil, leader.OnError(nil)}, mortise.ErrInvalid},
+	} {
+		if err := leader.Run(ctx, c.client, c.name, c.fn, c.opts...); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", what, err, c.want)
+		}
+	}
+}
+
+// follower is a process that follows which process leads.
+type follower struct {
+	t    *testing.T
+	mu   sync.Mutex
+	seen []string
+	last leader.Leader
+}
+
+func (w *follower) follow(ctx context.Context, c leader.Follower) {
+	for l, err := range leader.Observe(ctx, c, "n") {
+		w.mu.Lock()
+		if err == nil {
+			w.seen = append(w.seen, l.Identity)
+			if l.Term > 0 && l.Term < w.last.Term {
+				w.t.Errorf("%v follows %v", l, w.last)
+			}
+			w.last = l
+		}
+		w.mu.Unlock()
+	}
+}
+
+// sees fails the test unless these were seen since it was called last.
+func (w *follower) sees(what string, want ...string) {
+	w.t.Helper()
+	synctest.Wait()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !slices.Equal(w.seen, want) {
+		w.t.Errorf("%s: seen %q, want %q", what, w.seen, want)
+	}
+	w.seen = nil
+}
+
+func TestFollowersSeeEachLeader(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, w := newFleet(t), &follower{t: t}
+		ctx, stop := context.WithCancel(t.Context())
+		var following sync.WaitGroup
+		following.Go(func() { w.follow(ctx, f.client()) })
+		w.sees("before an election", "")
+		first, resign := context.WithCancel(ctx)
+		a := f.run(first, f.client(), "a", untilDone)
+		w.sees("elected", "a")
+		time.Sleep(time.Hour)
+		w.sees("an hour later")
+		f.store.Delete("mortise:1:proclaim:{n}")
+		time.Sleep(2 * time.Minute)
+		w.sees("two minutes after its key was deleted", "", "a")
+		resign()
+		<-a
+		w.sees("resigned", "")
+		dying := f.client()
+		go leader.Run(ctx, dying, "n", untilDone, leader.Identity("b"))
+		w.sees("the next", "b")
+		dying.Shutdown(ended()) // leaves the lock to run out, as a process that died
+		synctest.Wait()
+		time.Sleep(watchdog + 10*time.Millisecond)
+		w.sees("died", "")
+		f.store.SetDown(errors.New("gone"))
+		time.Sleep(time.Minute)
+		f.store.SetDown(nil)
+		time.Sleep(2 * time.Second)
+		c := f.run(ctx, f.client(), "c", untilDone)
+		synctest.Wait()
+		if w.last.Identity != "c" {
+			t.Errorf("after an outage %v is seen", w.last)
+		}
+		stop()
+		<-c
+		following.Wait()
+	})
+}
+
+func TestFollowingStopsWithTheLoopAndAtWhatWillNotPass(t *testing.T) {
+	client := check.Value(mortise.New(memory.New())).In(t)
+	n := 0
+	for _, err := range leader.Observe(t.Context(), client, "}") {
+		if n++; !errors.Is(err, mortise.ErrInvalidName) {
+			t.Error(err)
+		}
+	}
+	for range leader.Observe(t.Context(), client, "n") {
+		n++
+		break
+	}
+	for range leader.Observe(ended(), client, "n") {
+		n++
+	}
+	if n != 2 {
+		t.Errorf("%d rounds", n)
+	}
+	if _, err := leader.Current(ended(), client, "n"); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	client.Close()
+	if _, err := leader.Current(t.Context(), client, "n"); !errors.Is(err, mortise.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// single is a Client for tests of code that leads: it makes the process the leader at once.
+type single struct{ lose context.CancelCauseFunc }
+
+func (s *single) Locker(...mortise.LockerOption) (mortise.Locker, error) { return s, nil }
+
+func (s *single) Lock(ctx context.Context, name string, _ ...mortise.Option) (*mortise.Lease, error) {
+	ctx, s.lose = context.WithCancelCause(ctx)
+	return mortise.NewLease(ctx, name, nil, mortise.LeaseToken(7)), nil
+}
+
+func (s *single) TryLock(ctx context.Context, name string, opts ...mortise.Option) (*mortise.Lease, error) {
+	return s.Lock(ctx, name, opts...)
+}
+
+func TestAMockIsEnough(t *testing.T) {
+	var s single
+	terms := 0
+	err := leader.Run(t.Context(), &s, "n", func(ctx context.Context, term leader.Term) error {
+		if terms++; terms == 2 {
+			return nil
+		}
+		if term.Token != 7 {
+			t.Errorf("term %d", term.Token)
+		}
+		s.lose(mortise.ErrLost)
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if err != nil || terms != 2 {
+		t.Errorf("%d terms, %v", terms, err)
+	}
+}

@@ -1,0 +1,320 @@
+package once_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/once"
+)
+
+// fleet is processes that run one schedule. It runs in a synctest bubble, whose clock begins with
+// the year 2000.
+type fleet struct {
+	t     *testing.T
+	store *memory.Store
+	mu    sync.Mutex
+	runs  []run
+	errs  []error
+}
+
+// run is one call of a process's function.
+type run struct {
+	process     int
+	at, started time.Time
+}
+
+func newFleet(t *testing.T) *fleet { return &fleet{t: t, store: memory.New()} }
+
+// every runs a process until ctx ends; each of its runs takes so long.
+func (f *fleet) every(ctx context.Context, process int, interval, takes time.Duration, opts ...once.Option) (
+	result <-chan error) {
+	client := check.Value(mortise.New(f.store)).In(f.t)
+	done := make(chan error, 1)
+	opts = append(opts, once.OnError(func(err error) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.errs = append(f.errs, err)
+	}))
+	go func() {
+		defer client.Close()
+		done <- once.Every(ctx, client, "n", interval, func(_ context.Context, at time.Time) {
+			f.mu.Lock()
+			f.runs = append(f.runs, run{process, at, time.Now()})
+			f.mu.Unlock()
+			time.Sleep(takes)
+		}, opts...)
+	}()
+	return done
+}
+
+// ticks are the seconds since the fleet began of the ticks that were started, in the order of their
+// starts.
+func (f *fleet) ticks(begin time.Time) (all []float64) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, r := range f.runs {
+		all = append(all, r.at.Sub(begin).Seconds())
+	}
+	return all
+}
+
+func TestEachTickIsStartedOnceInTheFleet(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, begin := newFleet(t), time.Now()
+		ctx, stop := context.WithCancel(t.Context())
+		var done []<-chan error
+		for p := range 3 {
+			done = append(done, f.every(ctx, p, time.Second, 10*time.Millisecond))
+		}
+		time.Sleep(100*time.Second + time.Second/2)
+		stop()
+		for _, d := range done {
+			if err := <-d; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), `every "n"`) {
+				t.Error(err)
+			}
+		}
+		var want []float64
+		for i := range 100 { // the first tick is the one after the fleet began
+			want = append(want, float64(i+1))
+		}
+		if got := f.ticks(begin); !slices.Equal(got, want) {
+			t.Errorf("ticks %v were started, want each of the first 100 seconds once", got)
+		}
+		for _, r := range f.runs {
+			if late := r.started.Sub(r.at); late < 0 || late > 10*time.Millisecond {
+				t.Errorf("the tick at %v was started %v late", r.at, late)
+			}
+		}
+	})
+}
+
+func TestTheOffsetMovesTheTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		ctx, stop := context.WithCancel(t.Context())
+		done := f.every(ctx, 1, 24*time.Hour, 0, once.Offset(3*time.Hour))
+		time.Sleep(50 * time.Hour)
+		stop()
+		<-done
+		if len(f.runs) != 2 || f.runs[0].at.UTC().Format("15:04:05.000") != "03:00:00.000" {
+			t.Errorf("%v, want two runs at 03:00", f.runs)
+		}
+	})
+}
+
+func TestARunThatTakesLongerThanTheInterval(t *testing.T) {
+	const takes = 2500 * time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		f, begin := newFleet(t), time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), 8*time.Second)
+		defer stop()
+		<-f.every(ctx, 1, time.Second, takes)
+		// The newest tick is started when the run before it is over, and those between them are dropped.
+		if got := f.ticks(begin); !slices.Equal(got, []float64{1, 3, 6}) {
+			t.Errorf("a process alone started %v, want 1, 3 and 6", got)
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		f, begin := newFleet(t), time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), 8100*time.Millisecond)
+		defer stop()
+		var done []<-chan error
+		for p := range 3 {
+			done = append(done, f.every(ctx, p, time.Second, takes))
+		}
+		for _, d := range done {
+			<-d
+		}
+		if got := f.ticks(begin); !slices.Equal(got, []float64{1, 2, 3, 4, 5, 6, 7, 8}) {
+			t.Errorf("three processes started %v, want each tick: one runs while the others are busy", got)
+		}
+		free := make(map[int]time.Time)
+		for _, r := range f.runs {
+			if r.started.Before(free[r.process]) {
+				t.Errorf("runs overlap in process %d: %v", r.process, f.runs)
+			}
+			free[r.process] = r.started.Add(takes)
+		}
+	})
+}
+
+func TestTicksOfAnOutage(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		opts []once.Option
+		want []float64
+	}{
+		{"the newest is started, those before are dropped", nil, []float64{1, 2, 8, 9, 10}},
+		{"three are made up", []once.Option{once.CatchUp(3)}, []float64{1, 2, 5, 6, 7, 8, 9, 10}},
+		{"all are made up", []once.Option{once.CatchUp(100)}, []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
+		{"late ones are dropped", []once.Option{once.MaxLate(100 * time.Millisecond)}, []float64{1, 2, 9, 10}},
+		{"those are made up that are not too late", []once.Option{once.CatchUp(100), once.MaxLate(3 * time.Second)},
+			[]float64{1, 2, 6, 7, 8, 9, 10}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f, begin := newFleet(t), time.Now()
+				ctx, stop := context.WithTimeout(t.Context(), 10500*time.Millisecond)
+				defer stop()
+				done := f.every(ctx, 1, time.Second, 0, c.opts...)
+				time.Sleep(2500 * time.Millisecond)
+				f.store.SetDown(errors.New("gone"))
+				time.Sleep(5700 * time.Millisecond)
+				f.store.SetDown(nil)
+				<-done
+				if got := f.ticks(begin); !slices.Equal(got, c.want) {
+					t.Errorf("%v were started, want %v", got, c.want)
+				}
+				if len(f.errs) == 0 || !errors.Is(f.errs[0], mortise.ErrUnavailable) || len(f.errs) > 20 {
+					t.Errorf("%d errors were told: %v", len(f.errs), f.errs)
+				}
+			})
+		})
+	}
+}
+
+func TestAProcessThatBeginsLaterTakesPart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, begin := newFleet(t), time.Now()
+		first, stop := context.WithTimeout(t.Context(), 2500*time.Millisecond)
+		defer stop()
+		<-f.every(first, 1, time.Second, 0)
+		time.Sleep(3 * time.Second)
+		second, stop := context.WithTimeout(t.Context(), 2*time.Second)
+		defer stop()
+		<-f.every(second, 2, time.Second, 0)
+		if got := f.ticks(begin); !slices.Equal(got, []float64{1, 2, 5, 6, 7}) {
+			t.Errorf("%v were started, want 1, 2, and from 5 on, whose time was not over", got)
+		}
+	})
+}
+
+func TestAChangedIntervalStartsLaterTicksOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, begin := newFleet(t), time.Now()
+		ctx, stop := context.WithTimeout(t.Context(), 12500*time.Millisecond)
+		defer stop()
+		quick := f.every(ctx, 1, 2*time.Second, 0)
+		slow := f.every(ctx, 2, 3*time.Second, 0)
+		<-quick
+		<-slow
+		if got := f.ticks(begin); !slices.Equal(got, []float64{2, 3, 4, 6, 8, 9, 10, 12}) {
+			t.Errorf("%v were started, want the ticks of both, each once", got)
+		}
+	})
+}
+
+// claims is a Claimer that answers by a function.
+type claims func(r mortise.TickRequest) (mortise.Tick, error)
+
+func (c claims) ClaimTick(_ context.Context, _ string, r mortise.TickRequest) (mortise.Tick, error) {
+	return c(r)
+}
+
+// A claim whose outcome is unknown is repeated as it is, and one that was answered never is.
+func TestAClaimIsRepeatedWithItsID(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithCancel(t.Context())
+		var ids []string
+		at := time.UnixMilli(5000)
+		started := 0
+		err := once.Every(ctx, claims(func(r mortise.TickRequest) (mortise.Tick, error) {
+			switch ids = append(ids, r.ID); len(ids) {
+			case 1, 2:
+				return mortise.Tick{}, mortise.ErrUnavailable
+			case 3:
+				return mortise.Tick{Claimed: true, At: at, Next: time.Second}, nil
+			case 4:
+				return mortise.Tick{Next: time.Second}, nil
+			}
+			stop()
+			return mortise.Tick{}, mortise.ErrUnavailable
+		}), "n", time.Second, func(_ context.Context, a time.Time) {
+			if started++; !a.Equal(at) {
+				t.Errorf("the tick's time is %v", a)
+			}
+		})
+		if !errors.Is(err, context.Canceled) || started != 1 {
+			t.Errorf("%v; started %d times", err, started)
+		}
+		if ids[0] != ids[1] || ids[1] != ids[2] || ids[2] == ids[3] || ids[3] == ids[4] {
+			t.Errorf("the claims' IDs were %q", ids)
+		}
+	})
+}
+
+func TestAStoreWhoseClockWasSetBackIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute+time.Second)
+		defer stop()
+		var told []error
+		asked := 0
+		once.Every(ctx, claims(func(mortise.TickRequest) (mortise.Tick, error) {
+			asked++
+			return mortise.Tick{Next: time.Hour}, nil
+		}), "n", time.Second, func(context.Context, time.Time) { t.Error("started") },
+			once.OnError(func(err error) { told = append(told, err) }))
+		if asked != 3 || len(told) != 3 || !strings.Contains(told[0].Error(), "59m59s ahead of the store's clock") {
+			t.Errorf("asked %d times in two minutes, told %v", asked, told)
+		}
+	})
+}
+
+func TestWhatWillNotPassIsReturned(t *testing.T) {
+	client := check.Value(mortise.New(memory.New())).In(t)
+	fn := func(context.Context, time.Time) {}
+	ctx := t.Context()
+	var none context.Context
+	for what, c := range map[string]struct {
+		err  error
+		want error
+	}{
+		"a nil function":   {once.Every(ctx, client, "n", time.Second, nil), mortise.ErrInvalid},
+		"a nil client":     {once.Every(ctx, nil, "n", time.Second, fn), mortise.ErrInvalid},
+		"a nil context":    {once.Every(none, client, "n", time.Second, fn), mortise.ErrInvalid},
+		"a bad name":       {once.Every(ctx, client, "", time.Second, fn), mortise.ErrInvalidName},
+		"no interval":      {once.Every(ctx, client, "n", 0, fn), mortise.ErrInvalid},
+		"a zero MaxLate":   {once.Every(ctx, client, "n", time.Second, fn, once.MaxLate(0)), mortise.ErrInvalid},
+		"a long Offset":    {once.Every(ctx, client, "n", time.Second, fn, once.Offset(time.Second)), mortise.ErrInvalid},
+		"a CatchUp of -1":  {once.Every(ctx, client, "n", time.Second, fn, once.CatchUp(-1)), mortise.ErrInvalid},
+		"a zero Client":    {once.Every(ctx, new(mortise.Client), "n", time.Second, fn), mortise.ErrInvalid},
+		"a nil option, ok": {once.Every(ended(), client, "n", time.Second, fn, nil, once.OnError(nil)), context.Canceled},
+	} {
+		if !errors.Is(c.err, c.want) {
+			t.Errorf("%s: %v, want %v", what, c.err, c.want)
+		}
+	}
+	client.Close()
+	if err := once.Every(ctx, client, "n", time.Second, fn); !errors.Is(err, mortise.ErrClosed) {
+		t.Errorf("of a closed client: %v", err)
+	}
+}
+
+func ended() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	return ctx
+}
+
+func TestAPanicIsTheCallers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := check.Value(mortise.New(memory.New())).In(t)
+		defer client.Close()
+		defer func() {
+			if got := fmt.Sprint(recover()); got != "mine" {
+				t.Errorf("recovered %q", got)
+			}
+		}()
+		once.Every(t.Context(), client, "n", time.Second, func(context.Context, time.Time) { panic("mine") })
+	})
+}

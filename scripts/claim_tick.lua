@@ -1,0 +1,40 @@
+--! script claim_tick
+--! key 1 tick     string
+--! arg 1 id       string
+--! arg 2 interval ms
+--! arg 3 offset   ms
+--! arg 4 missed   int
+--! arg 5 late     ms
+--! arg 6 keep     ms
+--! reply ints     granted (1 or 0), the tick's time in ms if so, ms until the next can be claimed
+--
+-- Claims the oldest tick that is due and comes after the last one, which the record has with the claim that it was
+-- granted to: at most missed before the newest, and at most late behind its time unless late is 0. Where there is no
+-- record, the newest may have been claimed: it is taken for claimed, by no claim.
+--! include server_time
+local interval, late, missed = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[4])
+local newest = now - (now - ARGV[3]) % interval
+if late > 0 then
+  missed = math.min(missed, math.floor((late - (now - newest)) / interval))
+end
+local first = newest - missed * interval
+local value, time, id = redis.call('get', KEYS[1]), nil, nil
+if value then
+  time, id = string.match(value, '^(%d+):(.*)$')
+  if not time or #time > 15 then
+    return redis.error_reply('WRONGKIND the key holds no tick')
+  end
+end
+local last = tonumber(time or newest)
+if id == ARGV[1] and last >= first then
+  return {1, last, math.max(last + interval - now, 0)}
+end
+local due = math.max(first, last - (last - ARGV[3]) % interval + interval)
+local granted = 0
+if not value then
+  redis.call('set', KEYS[1], string.format('%.0f', last) .. ':', 'px', ARGV[6])
+elseif due <= newest then
+  redis.call('set', KEYS[1], string.format('%.0f', due) .. ':' .. ARGV[1], 'px', ARGV[6])
+  granted, last, due = 1, due, due + interval
+end
+return {granted, last, math.max(due - now, 0)}

@@ -1,0 +1,27 @@
+--! script proclaim
+--! key 1 lock    hash
+--! key 2 said    hash
+--! key 3 channel channel
+--! arg 1 owner   string
+--! arg 2 token   int
+--! arg 3 text    string
+--! arg 4 keep    ms
+--! arg 5 publish string
+--! reply int     1 kept, or removed; 0 the owner does not hold the lock
+--
+-- Keeps the text of the lock's owner, and tells those who follow of a change. An empty text removes what was kept.
+if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+  return 0
+end
+local said = redis.call('hmget', KEYS[2], 'owner', 'text', 'token')
+local same = said[1] == ARGV[1] and said[2] == ARGV[3] and said[3] == ARGV[2]
+if ARGV[3] == '' then
+  same = redis.call('hdel', KEYS[2], 'owner', 'text', 'token') == 0
+else
+  redis.call('hset', KEYS[2], 'owner', ARGV[1], 'text', ARGV[3], 'token', ARGV[2])
+  redis.call('pexpire', KEYS[2], ARGV[4])
+end
+if not same then
+  redis.call(ARGV[5], KEYS[3], '1')
+end
+return 1
