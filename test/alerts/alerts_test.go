@@ -30,7 +30,7 @@ func onRedis(t *testing.T) (*site, *redistest.Server, *mortise.Client) {
 	t.Helper()
 	s := newSite(t)
 	server := redistest.Start(t)
-	c := s.client(server.Addr(), "")
+	c := s.client(server.Addr(), "orders")
 	s.baseline(c)
 	return s, server, c
 }
@@ -79,27 +79,27 @@ func TestMortiseRenewalsFailing(t *testing.T) {
 }
 
 func TestMortiseRenewalsSlow(t *testing.T) {
-	s, server, c := onRedis(t)
-	s.pace *= 3 // renewals are seldom, and must not be so seldom in the rules' time
-	lease := check.Value(c.Lock(background, "orders:42")).In(t)
-	s.keep(2)
-	// The server stands still for a while, again and again: less than a lease, more than a renewal may take.
-	stop := make(chan struct{})
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			server.Pause()
-			time.Sleep(1500 * time.Millisecond) // how long it stands still
-			server.Resume()
-			select {
-			case <-stop:
-				return
-			case <-time.After(300 * time.Millisecond):
+	s := newSite(t)
+	var slow atomic.Bool // each reply takes longer than a renewal may take, and less than a lease
+	server := redistest.Start(t)
+	relay := redistest.NewRelay(t, server.Addr(), func(l *redistest.Line) (up, down func()) {
+		return nil, func() {
+			for chunk := range l.Chunks(l.Server) {
+				if slow.Load() && !l.Sleep(time.Until(chunk.Came.Add(1200*time.Millisecond))) {
+					return
+				}
+				if _, err := l.Client.Write(chunk.Data); err != nil {
+					return
+				}
 			}
 		}
-	}()
-	t.Cleanup(func() { close(stop); <-done })
+	})
+	c := s.client(relay.Addr(), "orders")
+	s.baseline(c)
+	s.pace *= 3 // renewals are seldom, and must not be so seldom in the rules' time
+	lease := check.Value(c.Lock(background, "orders:42")).In(t)
+	s.until("mortise_renewal_seconds_count") // the first renewal may take two replies: the script is not loaded
+	slow.Store(true)
 	s.fires("MortiseRenewalsSlow")
 	check.NoError(t, lease.Err())
 }

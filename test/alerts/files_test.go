@@ -100,7 +100,7 @@ func exprs(t *testing.T) (all []string) {
 func TestDashboard(t *testing.T) {
 	s := newSite(t)
 	server := redistest.Start(t)
-	c := s.client(server.Addr(), "")
+	c := s.client(server.Addr(), "orders")
 	ring := check.Value(delegation.NewRing(delegation.NewKey("k1",
 		[]byte("thirty-two bytes and some more, of a test")))).In(t)
 	watched := delegation.WithObserver(check.Value(telemetry.Delegations(telemetry.WithMeterProvider(s.metrics))).In(t))

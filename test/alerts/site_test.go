@@ -35,7 +35,7 @@ const (
 type site struct {
 	*testing.T
 	registry *prometheus.Registry
-	metrics  *metric.MeterProvider // of the client that opened last
+	metrics  *metric.MeterProvider // of all clients; nil before the first
 	values   map[string][]string   // by series, one for each sample; "_" where there is none
 	pace     time.Duration
 	samples  int
@@ -50,16 +50,14 @@ func newSite(t *testing.T) *site {
 // client opens a client on a server, which reports to Prometheus.
 func (s *site) client(addr, name string, opts ...mortise.ClientOption) *mortise.Client {
 	s.Helper()
-	labels := prometheus.Labels{}
-	if name != "" {
-		labels["mortise_client"] = name
+	if s.metrics == nil {
+		e := check.Value(exporter.New(exporter.WithRegisterer(s.registry))).In(s)
+		s.metrics = metric.NewMeterProvider(metric.WithReader(e))
 	}
-	e := check.Value(exporter.New(exporter.WithRegisterer(prometheus.WrapRegistererWith(labels, s.registry)))).In(s)
-	s.metrics = metric.NewMeterProvider(metric.WithReader(e))
 	observer := check.Value(telemetry.New(telemetry.WithMeterProvider(s.metrics))).In(s)
 	rdb := redis.NewClient(&redis.Options{Addr: addr})
 	c := check.Value(mortise.New(redisgo.New(rdb), append(opts, mortise.WithObserver(observer),
-		mortise.WithWatchdogTimeout(watchdog))...)).In(s)
+		mortise.WithName(name), mortise.WithWatchdogTimeout(watchdog))...)).In(s)
 	s.Cleanup(func() {
 		ended, cancel := context.WithCancel(context.Background())
 		cancel()
@@ -119,6 +117,20 @@ func (s *site) keep(n int) {
 		s.scrape()
 		time.Sleep(s.pace) // the distance of samples, not a wait for something
 	}
+}
+
+// until takes samples until a metric is there.
+func (s *site) until(metric string) {
+	s.Helper()
+	for begun := time.Now(); time.Since(begun) < patience; {
+		s.keep(1)
+		for name := range s.values {
+			if strings.HasPrefix(name, metric+"{") {
+				return
+			}
+		}
+	}
+	s.Fatalf("no %s within %v", metric, patience)
 }
 
 // baseline takes samples of a healthy service: it takes and releases a lock.
