@@ -64,6 +64,8 @@ func TestMetricsNameTheClient(t *testing.T) {
 			want = append(want,
 				"mortise.held{mortise.client="+name+",mortise.kind=lock} 0",
 				"mortise.hold{mortise.client="+name+",mortise.kind=lock,mortise.outcome=released} 1 15",
+				"mortise.lost{mortise.client="+name+",mortise.kind=lock,mortise.outcome=lost} 0",
+				"mortise.renewal.failures{mortise.client="+name+",mortise.kind=lock} 0",
 				"mortise.renewal{mortise.client="+name+",mortise.kind=lock} 1 0",
 				"mortise.wait{mortise.client="+name+",mortise.kind=lock,mortise.outcome=acquired} 1 0")
 		}
