@@ -63,7 +63,9 @@ var sharings = []sharing{
 	{name: "write", take: func(ctx context.Context, c *mortise.Client, _ int) (func() error, error) {
 		return leased(c.RW().Write.Lock(ctx, "n"))
 	}},
-	{name: "read and write", sides: 2, take: func(ctx context.Context, c *mortise.Client, number int) (func() error, error) {
+	{name: "read and write", sides: 2, take: func(
+		ctx context.Context, c *mortise.Client, number int,
+	) (func() error, error) {
 		if number%2 == 0 {
 			return leased(c.RW().Read.Lock(ctx, "n"))
 		}
