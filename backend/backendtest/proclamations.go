@@ -153,7 +153,7 @@ var proclamationTests = where(
 			}
 			f.Hook(nil)
 			// Of 40 questions; the client's connections have some of their own.
-		e.noMoreGoroutines("the questions come to their end", before, before+12)
+			e.noMoreGoroutines("the questions come to their end", before, before+12)
 		}},
 		{"Rule12_AFollowerSurvivesALostConnectionAndAStoreThatIsDown", func(e *env) {
 			c := e.client()
