@@ -175,7 +175,10 @@ func valid(identity string) bool {
 // campaigns again, and err says why, nil after StepDown.
 func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	lease, err := x.locker.Lock(ctx, x.name)
-	if err != nil {
+	switch {
+	case errors.Is(err, mortise.ErrNotAcquired): // the Locker bounds its waits
+		return false, nil
+	case err != nil:
 		return !errors.Is(err, mortise.ErrUnavailable), err
 	}
 	defer x.resign(ctx, lease)

@@ -383,11 +383,18 @@ func TestFollowingStopsWithTheLoopAndAtWhatWillNotPass(t *testing.T) {
 }
 
 // single is a Client for tests of code that leads: it makes the process the leader at once.
-type single struct{ lose context.CancelCauseFunc }
+type single struct {
+	lose    context.CancelCauseFunc
+	refused int
+}
 
 func (s *single) Locker(...mortise.LockerOption) (mortise.Locker, error) { return s, nil }
 
 func (s *single) Lock(ctx context.Context, name string, _ ...mortise.Option) (*mortise.Lease, error) {
+	if s.refused > 0 { // its wait was over
+		s.refused--
+		return nil, &mortise.Error{Op: "lock", Name: name, Err: mortise.ErrNotAcquired}
+	}
 	ctx, s.lose = context.WithCancelCause(ctx)
 	return mortise.NewLease(ctx, name, nil, mortise.LeaseToken(7)), nil
 }
@@ -397,7 +404,7 @@ func (s *single) TryLock(ctx context.Context, name string, opts ...mortise.Optio
 }
 
 func TestAMockIsEnough(t *testing.T) {
-	var s single
+	s := single{refused: 2}
 	terms := 0
 	err := leader.Run(t.Context(), &s, "n", func(ctx context.Context, term leader.Term) error {
 		if terms++; terms == 2 {
