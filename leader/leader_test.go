@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/leader"
@@ -419,5 +420,31 @@ func TestAMockIsEnough(t *testing.T) {
 	})
 	if err != nil || terms != 2 {
 		t.Errorf("%d terms, %v", terms, err)
+	}
+}
+
+// plain is a backend without capabilities.
+type plain struct{ backend.Backend }
+
+type plainStore struct{ backend.Store }
+
+func (plainStore) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
+func (p plain) Open(h backend.Handler) (backend.Store, error) {
+	s, err := p.Backend.Open(h)
+	return plainStore{s}, err
+}
+
+func TestABackendThatKeepsNoTextsHasLeadersThatAreNotSeen(t *testing.T) {
+	client := check.Value(mortise.New(plain{memory.New()})).In(t)
+	defer client.Close()
+	err := leader.Run(t.Context(), client, "n", func(ctx context.Context, term leader.Term) error {
+		if _, err := leader.Current(ctx, client, "n"); !errors.Is(err, mortise.ErrInvalid) {
+			t.Errorf("Current: %v", err)
+		}
+		return term.Err()
+	})
+	if err != nil {
+		t.Error(err)
 	}
 }
