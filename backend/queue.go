@@ -81,6 +81,9 @@ type QueueHandler interface {
 	// First tells that an entry is the first in the queue of t: the session is to ask when it hears of a release,
 	// which has served no entry, and after a time.
 	First(t Topic, entry uint64, after time.Duration)
+	// Freed tells that t was released, as Released does, while no entry was in its queue: one that is there now came
+	// later, and its session need not ask.
+	Freed(t Topic)
 }
 
 // EnrolmentStore has queues of the clients that wait for semaphores and read-write locks: requests for these heed

@@ -24,9 +24,9 @@ local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
 local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
-if free and redis.call('exists', KEYS[2]) == 1 then
+if free and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
   local served = false
-  --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] asker=ARGV[5] heard=heard freed=false served=served
+  --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] mark=ARGV[5] asker=ARGV[5] heard=heard freed=false served=served
   free = not served
   left = served and redis.call('pttl', KEYS[1])
 end

@@ -8,13 +8,14 @@
 --
 -- Acquires and releases several locks that have nothing to do with each other. What goes wrong for one
 -- lock, acquire or release tells; it spoils no other. An error of the script means that nothing was done. A
--- lock that has a queue is asked for and released by itself.
+-- lock that has a queue, or is listened for, is asked for and released by itself.
 local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do
   local lock = KEYS[2 * i - 1]
   --! include queue_of lock=lock
   asked[#asked + 1] = queue
+  asked[#asked + 1] = queue .. ':window'
   if ARGV[2 * i + 1] ~= '0' then
     asked[#asked + 1] = lock
     free = free and not named[lock]
@@ -27,14 +28,13 @@ for i = 1, #KEYS / 2 do
   local answer, queued = -2, false
   if not free then
     --! include queue_of lock=lock
-    queued = redis.call('exists', queue) == 1
+    queued = redis.call('exists', queue, queue .. ':window') > 0
   end
   if queued then
     answer = -2
   elseif lease == '0' then
-    -- Told first: where that is not allowed, nothing is released.
-    local heard = redis.pcall(ARGV[1], channel, '0')
-    if type(heard) == 'number' then
+    -- Told first: where that is not allowed, nothing is released. A client that heard it may be foreign.
+    if redis.pcall(ARGV[1], channel, '+0') == 0 then
       local held = redis.pcall('hdel', lock, owner)
       answer = type(held) == 'number' and held or -2
     end

@@ -19,7 +19,7 @@ if reserved then
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
-  --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] asker='' heard=false freed=reserved served=served
+  --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] mark='n' asker='' heard=false freed=reserved served=served
   if reserved and not served then
     redis.call(ARGV[2], KEYS[2], '0')
   end

@@ -69,7 +69,7 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local there = redis.pcall('exists', KEYS[1], queue)
+local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
 free = there == 0
 if not free and redis.call('exists', KEYS[1]) == 0 then
 local served = false
@@ -118,10 +118,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if false and first ~= 'n' then
+if false and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -137,16 +137,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, channel, '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, channel .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -222,7 +226,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "c68ac7ef9d40dc6c1624b29b8e4123d4733572b8"
+const AcquireSHA = "6fdc02dce57c455a6e137122d97b56d8cbac0ca9"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -243,7 +247,7 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-local there = redis.pcall('exists', lock, queue)
+local there = redis.pcall('exists', lock, queue, queue .. ':window')
 free[i] = there == 0
 if not free[i] and redis.call('exists', lock) == 0 then
 local served = false
@@ -292,10 +296,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if false and first ~= 'n' then
+if false and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -311,16 +315,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, channel, '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, channel .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -427,7 +435,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "2fb0ecdd0bf889cfac5a9b385172f13b107b9428"
+const AcquireAllSHA = "65b0edc99b81f57d5e3b5c36f08d66f77bfe89dc"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -443,7 +451,7 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local there = redis.pcall('exists', KEYS[1], queue)
+local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
 free = there == 0
 if not free and redis.call('exists', KEYS[1]) == 0 then
 local served = false
@@ -492,10 +500,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if false and first ~= 'n' then
+if false and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -511,16 +519,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, channel, '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, channel .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -603,7 +615,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "a0784f46c59d4a551959cf2d3ffd5324547cba32"
+const AcquireFencedSHA = "d609a180d611fbe6f784ae5e998f4283f3bdbef6"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -641,7 +653,7 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local there = redis.pcall('exists', KEYS[1], queue)
+local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
 free = there == 0
 if not free and redis.call('exists', KEYS[1]) == 0 then
 local served = false
@@ -690,10 +702,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if false and first ~= 'n' then
+if false and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -709,16 +721,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, channel, '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, channel .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -792,7 +808,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "62d2c6b9730b8016bab08560fb536340c569f82c"
+const AgedAcquireSHA = "5e7be14f711f2cd9b0c67b730324594455ec9bd9"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1039,13 +1055,16 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
+local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local told = not queued and redis.call(ARGV[3], KEYS[3], '+0')
+if redis.call('exists', KEYS[1]) == 0 and (queued or told > 0) then
+local mark = ARGV[3] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
-local first, kept, now = two[1] or 'n', {}, 0
+local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
@@ -1081,10 +1100,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if true and first ~= 'n' then
+if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -1100,16 +1119,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, KEYS[3], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, KEYS[3] .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -1164,7 +1187,7 @@ two = redis.call('zrange', queue, 0, 1)
 first = two[1]
 end
 end
-if not served then
+if queued and not served then
 redis.call(ARGV[3], KEYS[3], '0')
 end
 if not served then
@@ -1179,7 +1202,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "e2da78eee4e06e92ac0125b65e0ec5bc2b9de4a9"
+const DelegateReleaseSHA = "95e5482ef8c2edce936cf6dfca8991e583d299bb"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1243,14 +1266,14 @@ local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
 local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
-if free and redis.call('exists', KEYS[2]) == 1 then
+if free and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
 local served = false
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', KEYS[2], 0, 1)
-local first, kept, now = two[1] or 'n', {}, 0
+local first, kept, now = two[1] or ARGV[5], {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[2] .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
@@ -1286,10 +1309,10 @@ window, pause = 0, 0
 end
 if window > now and not heard then
 served = true
-if false and first ~= 'n' then
+if false and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if heard then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -1305,16 +1328,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', KEYS[2] .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
 end
-if first ~= ARGV[5] then
+if two[1] and first ~= ARGV[5] then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -1463,7 +1490,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "1d3f149c10241f283087a4785c08640abfc5f881"
+const EnrolSHA = "cccd8775aa342f9899e4f55806eeefd463b5bee8"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1847,13 +1874,16 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
+local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
+if redis.call('exists', KEYS[1]) == 0 and (queued or told > 0) then
+local mark = ARGV[5] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
-local first, kept, now = two[1] or 'n', {}, 0
+local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
@@ -1889,10 +1919,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if true and first ~= 'n' then
+if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -1908,16 +1938,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -1972,14 +2006,14 @@ two = redis.call('zrange', queue, 0, 1)
 first = two[1]
 end
 end
-if not served then
+if queued and not served then
 redis.call(ARGV[5], KEYS[4], '0')
 end
 end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "43f7b3bd43ce8994a2c7a87137f8e28c7aa24a81"
+const FairLeaveSHA = "347f9beec03a745e89d99e53a7bfaf5e77648734"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2068,13 +2102,16 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
+local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
+if redis.call('exists', KEYS[1]) == 0 and (queued or told > 0) then
+local mark = ARGV[5] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
-local first, kept, now = two[1] or 'n', {}, 0
+local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
@@ -2110,10 +2147,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if true and first ~= 'n' then
+if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -2129,16 +2166,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -2193,14 +2234,14 @@ two = redis.call('zrange', queue, 0, 1)
 first = two[1]
 end
 end
-if not served then
+if queued and not served then
 redis.call(ARGV[5], KEYS[4], '0')
 end
 end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "8acdea8da958eaa3aa6261f7342bf19e60bf57fb"
+const FairReleaseSHA = "baa397068d17ba4a1b21e609bc2e0ad0cde3b479"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2227,13 +2268,16 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
+local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local told = not queued and redis.call(ARGV[1], KEYS[2], '+0')
+if redis.call('exists', KEYS[1]) == 0 and (queued or told > 0) then
+local mark = ARGV[1] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
-local first, kept, now = two[1] or 'n', {}, 0
+local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
@@ -2269,10 +2313,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if true and first ~= 'n' then
+if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -2288,16 +2332,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, KEYS[2], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -2352,7 +2400,7 @@ two = redis.call('zrange', queue, 0, 1)
 first = two[1]
 end
 end
-if not served then
+if queued and not served then
 redis.call(ARGV[1], KEYS[2], '0')
 end
 if not served then
@@ -2364,7 +2412,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "5ece9561863dee40bee7b059584b593897b96d45"
+const ForceReleaseSHA = "45e9843a4b834f42d9027676262f6d1be50f58c0"
 
 // InspectSource is inspect.lua.
 //
@@ -2386,7 +2434,7 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 //
 // Acquires and releases several locks that have nothing to do with each other. What goes wrong for one
 // lock, acquire or release tells; it spoils no other. An error of the script means that nothing was done. A
-// lock that has a queue is asked for and released by itself.
+// lock that has a queue, or is listened for, is asked for and released by itself.
 const JointSource = `local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do
@@ -2396,6 +2444,7 @@ if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
 asked[#asked + 1] = queue
+asked[#asked + 1] = queue .. ':window'
 if ARGV[2 * i + 1] ~= '0' then
 asked[#asked + 1] = lock
 free = free and not named[lock]
@@ -2411,13 +2460,12 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-queued = redis.call('exists', queue) == 1
+queued = redis.call('exists', queue, queue .. ':window') > 0
 end
 if queued then
 answer = -2
 elseif lease == '0' then
-local heard = redis.pcall(ARGV[1], channel, '0')
-if type(heard) == 'number' then
+if redis.pcall(ARGV[1], channel, '+0') == 0 then
 local held = redis.pcall('hdel', lock, owner)
 answer = type(held) == 'number' and held or -2
 end
@@ -2444,7 +2492,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "49afd4746abe4c313e40df7a16ff342a3e78a3ec"
+const JointSHA = "45e37fc71caeddd3a7baef861c4372fcddcee62e"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -2595,10 +2643,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if reserved and first ~= 'n' then
+if reserved and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -2614,16 +2662,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, KEYS[2], '000')
+else
+redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -2692,7 +2744,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "0d40bea538df90f9704cf6508ea063199b79f1c1"
+const LeaveQueueSHA = "44913aba7d49b3513692ad3b03717a9b6e09da51"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -3578,13 +3630,16 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-if redis.call('exists', KEYS[1]) == 0 and redis.pcall('exists', queue) == 1 then
+local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local told = not queued and redis.call(ARGV[3], KEYS[2], '+0')
+if redis.call('exists', KEYS[1]) == 0 and (queued or told > 0) then
+local mark = ARGV[3] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
-local first, kept, now = two[1] or 'n', {}, 0
+local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
@@ -3620,10 +3675,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if true and first ~= 'n' then
+if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -3639,16 +3694,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, KEYS[2], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -3703,7 +3762,7 @@ two = redis.call('zrange', queue, 0, 1)
 first = two[1]
 end
 end
-if not served then
+if queued and not served then
 redis.call(ARGV[3], KEYS[2], '0')
 end
 return 1
@@ -3716,7 +3775,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "7c530d6fe4111f83f676ed4ddda8248fc4279788"
+const ReleaseSHA = "7ca35c5d15f5dfe4b9b6f0b3c111451cc798b8d0"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -3748,13 +3807,16 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-if redis.call('exists', lock) == 0 and redis.pcall('exists', queue) == 1 then
+local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local told = not queued and redis.call(ARGV[1], channel, '+0')
+if redis.call('exists', lock) == 0 and (queued or told > 0) then
+local mark = ARGV[1] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', queue, 0, 1)
-local first, kept, now = two[1] or 'n', {}, 0
+local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
@@ -3790,10 +3852,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if true and first ~= 'n' then
+if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -3809,16 +3871,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, channel, '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, channel .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -3873,7 +3939,7 @@ two = redis.call('zrange', queue, 0, 1)
 first = two[1]
 end
 end
-if not served then
+if queued and not served then
 redis.call(ARGV[1], channel, '0')
 end
 end
@@ -3881,7 +3947,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "451aed3d75173190f50383a70425989c8d37ced3"
+const ReleaseAllSHA = "40f6605b62cfd512b3ba1234bf97f3216e83a372"
 
 // RenewSource is renew.lua.
 //
@@ -4791,7 +4857,7 @@ return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local two = redis.pcall('zrange', KEYS[3], 0, 1)
-local first, kept, now = two[1] or 'n', {}, 0
+local first, kept, now = two[1] or ARGV[7], {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[3] .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
@@ -4827,10 +4893,10 @@ window, pause = 0, 0
 end
 if window > now and not false then
 served = true
-if true and first ~= 'n' then
+if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
 if false then
 length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
 elseif window > 0 then
@@ -4846,16 +4912,20 @@ due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
 due, window, served = due - 1, now + length, true
+if two[1] then
 redis.pcall(say, KEYS[2], '000')
+else
+redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
+end
 if fair then
 redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
 end
-if first ~= '' then
+if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
 end
 elseif tenures > 0 then
-owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-tenures, releases = 0, 0
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
 end
 redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
 'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
@@ -4936,7 +5006,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "c7a20b8e4115fb7d490b509f06c43671ede5ede9"
+const ServeSHA = "11138a9a4e008d44e2ef7178c34bc2a2d1094396"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -45,7 +45,7 @@ if others then
     out = 2
   end
   if redis.call('exists', KEYS[1]) == 0 then
-    --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] asker='' heard=false freed=true served=served
+    --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] mark=ARGV[7] asker='' heard=false freed=true served=served
   end
   if not served then
     redis.call(string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')

@@ -216,6 +216,9 @@ func (w watchCounter) First(t backend.Topic, entry uint64, after time.Duration) 
 	w.Handler.(backend.QueueHandler).First(t, entry, after)
 }
 
+// Freed implements [backend.QueueHandler].
+func (w watchCounter) Freed(t backend.Topic) { w.Handler.(backend.QueueHandler).Freed(t) }
+
 // numbered is how many beginnings, ends and confirmations there were.
 func (f *Faults) numbered() int {
 	f.mu.Lock()

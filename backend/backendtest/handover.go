@@ -21,6 +21,8 @@ func (h *turnEars) Reserved(t backend.Topic, entry uint64) {
 
 func (h *turnEars) First(t backend.Topic, _ uint64, _ time.Duration) { h.add("first " + said(t)) }
 
+func (h *turnEars) Freed(t backend.Topic) { h.Released(t) }
+
 // told reports whether the session was told that it may have the lock.
 func (h *turnEars) told() bool { return h.count("released n")+h.count("reserved n") > 0 }
 

@@ -21,6 +21,8 @@ func (j *turns) First(t backend.Topic, entry uint64, after time.Duration) {
 	j.add(fmt.Sprintf("first %s %d %v", t.Name, entry, after))
 }
 
+func (j *turns) Freed(t backend.Topic) { j.add("freed " + t.Name) }
+
 // waiter is a session that waits for the lock n.
 type waiter struct {
 	backend.Store

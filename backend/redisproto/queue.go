@@ -35,6 +35,9 @@ func newTag() string { return strconv.FormatUint(rand.Uint64(), 36) }
 // read-write lock, wakes the version before, too: it takes that for a release.
 const ignoredPayload = "00"
 
+// freedPayload tells of a release that found no entry in the queue. Java parses it as 0.
+const freedPayload = "+0"
+
 // entry is what an entry of the session is called: how the session is told, its tag, and the number.
 func (s queue) entry(number uint64) string { return s.entryOf(backend.KindLock, number) }
 
@@ -189,9 +192,12 @@ func (s queue) Leave(ctx context.Context, name string, entry uint64) error {
 
 // message hands on what was published on the channel of a topic.
 func (s *core) message(t backend.Topic, payload string) {
+	h, is := s.handler.(backend.QueueHandler)
 	switch {
 	case isBeside(t):
 		queue{s}.turn(t, payload)
+	case payload == freedPayload && is:
+		h.Freed(t)
 	case heeds(t.Kind, payload):
 		s.handler.Released(t)
 	}

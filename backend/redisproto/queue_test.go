@@ -19,6 +19,8 @@ import (
 func queueOf(name string) string { return "mortise:1:next:{" + name + "}2" }
 func roundOf(name string) string { return queueOf(name) + ":round" }
 
+func windowOf(name string) string { return queueOf(name) + ":window" }
+
 // waiter is a session that waits for one name, under one owner.
 type waiter struct {
 	anykind.Store
@@ -122,7 +124,7 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 			next := listen(t, srv, "redisson_lock__channel:{"+name+"}")
 			r, err := holder.Release(t.Context(), anykind.ReleaseRequest{Name: name, Owner: "h"})
 			check.ErrorIf(t, err != nil || !r.Held, "%s: the release: %+v, %v", what, r, err)
-			check.ErrorIf(t, next() != "redisson_lock__channel:{"+name+"} 0", "%s: the release is not told to all", what)
+			check.ErrorIf(t, next() != "redisson_lock__channel:{"+name+"} +0", "%s: the release is not told to all", what)
 		}
 		acquire(t, holder, "a", "h", time.Minute)
 		do(t, srv, "SET", queueOf("a"), "x")
@@ -883,7 +885,7 @@ func TestWindowsThatAreMissed(t *testing.T) {
 			check.Equal(t, "a window of %d ms", rounds(t, srv, "length"), length)
 			time.Sleep(time.Duration(length+1) * time.Millisecond)
 			w.gets(t, entry)
-			w.frees(t)
+			do(t, srv, "DEL", "n") // a release would begin the next turn
 			h.takes(t)
 		}
 		paused := func(since time.Time, lasts int64) {
@@ -897,7 +899,7 @@ func TestWindowsThatAreMissed(t *testing.T) {
 				w.await(t, fmt.Sprint("reserved n ", entry), 1)
 			}
 			w.gets(t, entry)
-			w.frees(t)
+			do(t, srv, "DEL", "n") // a release would begin the next turn
 			h.takes(t)
 		}
 		window(20)
@@ -930,9 +932,72 @@ func TestWindowsThatAreMissed(t *testing.T) {
 			check.ErrorIf(t, !r.Granted, "%s: after Redisson's tenure: %+v", what, r)
 			check.Equal(t, what+": the next window has %d ms", rounds(t, srv, "length"), 150)
 			check.Equal(t, what+": %d windows were missed", rounds(t, srv, "misses"), 0)
-			w.frees(t)
+			do(t, srv, "DEL", "n") // a release would begin the next turn
 			h.takes(t)
 		}
+	})
+}
+
+// A client that locks a name again and again, and has no other of mortise beside it, leaves turns to foreign clients.
+func TestAWindowNeedsNoQueue(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		h.frees(t) // w's client listens, and nothing else
+		h.takes(t)
+		foreign := listen(t, srv, "redisson_lock__channel:{n}")
+		h.frees(t)
+		check.Equal(t, "it is told %q", foreign(), "redisson_lock__channel:{n} +0")
+		w.await(t, "released n", 2)
+		check.Equal(t, "the window has %d ms", rounds(t, srv, "length"), 20)
+		eventually(t, "the window's end", func() bool { return do(t, srv, "EXISTS", windowOf("n")).(int64) == 0 })
+		h.takes(t)
+
+		do(t, srv, "HSET", roundOf("n"), "length", "200", "misses", "0")
+		then := time.Now()
+		h.frees(t) // a window of 200 ms
+		r := tries(t, h.Store, "n", "h:2", fenced)
+		e := w.enrol(t, 1)
+		if time.Since(then) < 190*time.Millisecond {
+			check.ErrorIf(t, r.Granted || r.Remaining <= 0, "in a window: %+v", r)
+			check.ErrorIf(t, e.Granted || !e.Enrolled || !e.First, "in a window: %+v", e)
+		}
+		do(t, srv, "HSET", "n", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+		do(t, srv, "DEL", "n")
+		e = w.enrol(t, 1, true)
+		check.ErrorIf(t, !e.Granted || !e.Foreign, "after Redisson's tenure: %+v", e)
+		w.frees(t)
+		eventually(t, "the window's end", func() bool { return do(t, srv, "EXISTS", windowOf("n")).(int64) == 0 })
+		h.takes(t)
+	})
+}
+
+// In a turn of the entries each is served once at least, though those that were served do not come again. What is left
+// of the windows of a turn in which no foreign client waits any more is not kept for the next one.
+func TestATurnOfTheEntriesServesEach(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		var foreign func() string
+		for range 4 {
+			foreign = listen(t, srv, "redisson_lock__channel:{n}")
+		}
+		all := make([]*waiter, 4)
+		for i := range all {
+			all[i] = waits(t, b, "n", fmt.Sprint("w", i, ":1"))
+			all[i].fenced = fenced
+			all[i].enters(t, 1)
+		}
+		do(t, srv, "HSET", roundOf("n"), "tenures", "1", "due", "0", "window", "1")
+		h.frees(t)
+		for i, w := range all {
+			w.await(t, "reserved n 1", 1)
+			w.gets(t, 1)
+			check.Equal(t, "windows that are due: %d", rounds(t, srv, "due"), 0)
+			if i < len(all)-1 {
+				w.frees(t)
+			}
+		}
+		all[3].frees(t)
+		check.Equal(t, "it is told %q", foreign(), "redisson_lock__channel:{n} +0")
 	})
 }
 
@@ -978,7 +1043,7 @@ func TestATurnHasAsManyTenuresAsTheForeignOne(t *testing.T) {
 			do(t, srv, "DEL", roundOf("n"))
 			w.owner = "w:1"
 			w.gets(t, 7)
-			w.frees(t)
+			do(t, srv, "DEL", "n") // a release would begin the next turn
 			h.takes(t)
 		}
 	})

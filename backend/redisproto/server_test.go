@@ -118,6 +118,7 @@ func (e *ears) hear(what string) {
 func (e *ears) Watching(t backend.Topic) { e.hear("watching " + t.Name) }
 func (e *ears) Released(t backend.Topic) { e.hear("released " + t.Name) }
 func (e *ears) Changed(t backend.Topic)  { e.hear("changed " + t.Name) }
+func (e *ears) Freed(t backend.Topic)    { e.hear("released " + t.Name) }
 func (e *ears) Reserved(t backend.Topic, entry uint64) {
 	e.hear(fmt.Sprint("reserved ", t.Name, " ", entry))
 }

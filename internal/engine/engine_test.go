@@ -227,3 +227,40 @@ func TestAChangeIsRepeatedForLessTimeThanTheStoreRemembersIt(t *testing.T) {
 		t.Errorf("it is repeated for %v and remembered for %v", stubbornly, backend.Remembered)
 	}
 }
+
+// A release of Redisson's has the client of the first entry ask, and say so. One that found no entry in the queue does
+// not: the entry came later, or is lost. Then its client asks a little later.
+func TestAReleaseThatFoundNoEntryIsNotRedissons(t *testing.T) {
+	for how, want := range map[string]struct{ asks, heard bool }{"Released": {true, true}, "Freed": {false, false}} {
+		e := open(t, memory.New())
+		h := (*handler)(e)
+		topic := backend.Topic{Name: "n"}
+		e.lock()
+		n := e.names.of(topic)
+		e.names.expect(n)
+		w := new(waiter)
+		w.Waiter = w
+		n.Join(&w.Ticket)
+		n.Asks()
+		n.Heard(n.Events())
+		now := e.Now().Mono
+		n.Refused(clock.Never, clock.Never-1)
+		n.enrolled, n.foremost = true, true
+		e.unlock()
+		if how == "Freed" {
+			h.Freed(topic)
+		} else {
+			h.Released(topic)
+		}
+		e.lock()
+		asks, _ := n.Next(now)
+		if (asks != nil) != want.asks || n.heard != want.heard {
+			t.Errorf("%s: it asks: %v, and says that it heard: %v; want %+v", how, asks != nil, n.heard, want)
+		}
+		if later, _ := n.Next(now + int64(4*silence+time.Second)); later == nil {
+			t.Errorf("%s: it does not ask a little later", how)
+		}
+		e.unlock()
+		shut(e)
+	}
+}

@@ -71,7 +71,25 @@ func (h *handler) Released(t backend.Topic) {
 		n.Notify()
 		return
 	}
-	if at := e.Now().Mono + int64(2*silence+rand.N(2*silence)); !n.RechecksBefore(at) {
+	h.recheckSoon(n)
+}
+
+// Freed tells that t was released, and no entry was in its queue then: one of this client came later, or is lost.
+func (h *handler) Freed(t backend.Topic) {
+	e := (*Engine)(h)
+	e.lock()
+	defer e.unlock()
+	e.names.fair.barged(t)
+	if n := e.names.records[t]; n.first() != nil && n.enrolled {
+		h.recheckSoon(n)
+		return
+	}
+	h.heard(t, nil)
+}
+
+// recheckSoon has n's first waiter ask if the client of the first entry stays silent.
+func (h *handler) recheckSoon(n *name) {
+	if at := (*Engine)(h).Now().Mono + int64(2*silence+rand.N(2*silence)); !n.RechecksBefore(at) {
 		n.Recheck(at)
 	}
 }

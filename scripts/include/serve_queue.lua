@@ -1,4 +1,4 @@
---! fragment serve_queue lock queue channel asker heard freed served
+--! fragment serve_queue lock queue channel mark asker heard freed served
 --
 -- Has the queue of a lock served whose record is absent; freed tells that it was released just now. The record is reserved
 -- for the first client in the queue that can be reached, which is told, as is the one behind it: that it is the first
@@ -6,14 +6,14 @@
 -- removed: the lock is free.
 --
 -- Clients of Redisson do not enrol, nor do waiters for a fair lock: they are foreign here, and have turns (see take_turns),
--- in which no entry is served. served is true then, too.
+-- in which no entry is served. served is true then, too. Where there is no entry, mark is how counts are asked for.
 --
 -- An ask that finds the record absent has found that a reservation ran out. At the third in a row that was not claimed
 -- the queue is removed and all clients are told: those that live enrol again, and the lock is free. Where PUBLISH does
 -- not count all subscribers the last entry is told of each reservation, too: those behind the first may all be dead.
 --! include teller channel=channel
 local two = redis.pcall('zrange', queue, 0, 1) -- nothing where the key holds other data
-local first, kept, now = two[1] or 'n', {}, 0
+local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}

@@ -4,7 +4,7 @@
 -- as they are, eight at the most: the record stays absent for some time, in which no entry is served. A window that none
 -- of them uses makes the next one longer, and after three there is none for a while. Then it is the turn of the
 -- entries, each of which is served as often as a foreign client was, as far as that was seen: once at least, and eight
--- times at the most.
+-- times at the most. Where there is no entry, a key that ends with the window keeps it.
 if now == 0 then
   --! include clock now=now
 end
@@ -17,10 +17,10 @@ if window > now + 200 or pause > now + 4000 then -- written by another
 end
 if window > now and not heard then
   served = true
-  if freed and first ~= 'n' then -- it may have come while the record was held, and have been told of nothing
+  if freed and two[1] then -- it may have come while the record was held, and have been told of nothing
     tell(first, 'n' .. math.ceil(window - now) .. ':')
   end
-elseif tenures > 0 or foreign > 0 then
+elseif window > 0 or tenures > 0 or foreign > 0 then
   if heard then
     length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
   elseif window > 0 then
@@ -36,17 +36,21 @@ elseif tenures > 0 or foreign > 0 then
   end
   if due > 0 and foreign > 0 then
     due, window, served = due - 1, now + length, true
-    -- 0 to Redisson, and a release to mortise of before, which wake; mortise does not.
-    redis.pcall(say, channel, '000')
+    if two[1] then
+      -- 0 to Redisson, and a release to mortise of before, which wake; mortise does not.
+      redis.pcall(say, channel, '000')
+    else
+      redis.pcall('set', queue .. ':window', '', 'px', length)
+    end
     if fair then
       redis.pcall(say, channel .. ':' .. fair, '0')
     end
-    if first ~= asker then
+    if two[1] and first ~= asker then
       tell(first, 'n' .. length .. ':')
     end
   elseif tenures > 0 then
-    owed = math.min(tenures / math.max(foreign, 1), 8) * entries
-    tenures, releases = 0, 0
+    owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+    due, tenures, releases = 0, 0, 0
   end
   redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
     'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)

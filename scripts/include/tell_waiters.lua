@@ -1,10 +1,14 @@
 --! fragment tell_waiters lock channel publish served
 --
--- After a release: has the queue served if the record is absent, or else tells all waiters.
+-- After a release: has the queue served if the record is absent, or else tells all waiters. Foreign
+-- clients that heard it have a turn.
 --! include queue_of lock=lock
-if redis.call('exists', lock) == 0 and redis.pcall('exists', queue) == 1 then
-  --! include serve_queue lock=lock queue=queue channel=channel asker='' heard=false freed=true served=served
+local queued = #redis.pcall('zrange', queue, 0, 0) > 0 -- another may have written other data there
+local told = not queued and redis.call(publish, channel, '+0') -- 0 to Redisson
+if redis.call('exists', lock) == 0 and (queued or told > 0) then
+  local mark = publish == 'spublish' and 's' or 'c'
+  --! include serve_queue lock=lock queue=queue channel=channel mark=mark asker='' heard=false freed=true served=served
 end
-if not served then
+if queued and not served then
   redis.call(publish, channel, '0')
 end

@@ -92,7 +92,10 @@ func TestRule15_ManyNamesCostAHundredCommandsASecond(t *testing.T) {
 
 // The clients of a server whose subscriptions are all cut at once do not all ask at once when they listen again.
 func TestRule12_ClientsThatReconnectAtOnceAskWithJitter(t *testing.T) {
-	const clients = 200
+	clients := int64(200)
+	if *timed {
+		clients = 1000
+	}
 	each(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		foreign(t, srv, "n", time.Hour)

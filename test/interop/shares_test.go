@@ -160,24 +160,30 @@ func TestShares(t *testing.T) {
 		}
 		x := contest{"plain", 8, lockers(t, a, s, "plain", 8, 1), 10 * time.Millisecond, lasts}
 		row(a.name+"/eight clients of one goroutine", near, x, 0.08, 0.25, false)
+		x = contest{"plain", 8, lockers(t, a, s, "plain", 1, 1), 10 * time.Millisecond, lasts}
+		row(a.name+"/one goroutine", near, x, 0.35, 0.65, false)
+		x = contest{"plain", 1, lockers(t, a, s, "plain", 1, 1), 10 * time.Millisecond, lasts}
+		row(a.name+"/one goroutine and one thread", near, x, 0.35, 0.65, false)
 		x = contest{"plain", 8, lockers(t, a, s, "plain", 1, 8), 10 * time.Millisecond, lasts}
 		row(a.name+"/Java 30 ms away", far, x, 0.2, 1, false)
-		t.Run(a.name+"/a client that listens and takes nothing", func(t *testing.T) {
-			x.threads = 0
-			var ratios []float64
-			for range *sharesRuns {
-				without := x.run(t, near).golang
-				rdb := s.clients().Universal()
-				listens := rdb.Subscribe(t.Context(), "redisson_lock__channel:{shares-"+strconv.Itoa(len(t.Name()))+"}")
-				harness.Must(listens.Receive(t.Context()))(t)
-				with := x.run(t, near).golang
-				listens.Close()
-				rdb.Close()
-				ratios = append(ratios, float64(with)/float64(without))
-				t.Logf("Go has %d, and %d without it", with, without)
-			}
-			asBusy(t, median(ratios) < 0.8, "Go has %.2f of what it has without", median(ratios))
-		})
+		for _, goroutines := range []int{1, 8} {
+			t.Run(fmt.Sprint(a.name, "/a client that listens and takes nothing/", goroutines), func(t *testing.T) {
+				x.threads, x.locks = 0, lockers(t, a, s, "plain", 1, goroutines)
+				var ratios []float64
+				for range *sharesRuns {
+					without := x.run(t, near).golang
+					rdb := s.clients().Universal()
+					listens := rdb.Subscribe(t.Context(), "redisson_lock__channel:{shares-"+strconv.Itoa(len(t.Name()))+"}")
+					harness.Must(listens.Receive(t.Context()))(t)
+					with := x.run(t, near).golang
+					listens.Close()
+					rdb.Close()
+					ratios = append(ratios, float64(with)/float64(without))
+					t.Logf("Go has %d, and %d without it", with, without)
+				}
+				asBusy(t, median(ratios) < 0.8, "Go has %.2f of what it has without", median(ratios))
+			})
+		}
 	}
 }
 

@@ -60,6 +60,9 @@
 #ifndef CAP
 #define CAP 2        /* entries that one script drops at most */
 #endif
+#ifndef LAPSES
+#define LAPSES 3     /* asks in a row that find a reservation which ran out: then the queue is removed */
+#endif
 #ifndef STALLS
 #define STALLS 0     /* how often a recheck may be what sets the waiters going */
 #endif
@@ -90,6 +93,7 @@ byte queue[Q];       /* entries, first come first */
 byte places;
 byte passed[N * N];  /* how often d was served while c stood in the queue */
 bool javaWaits;
+byte lapsed;         /* asks in a row that found the record absent */
 bool served;         /* a script's own: the record is not for the asker */
 
 /* The wire. */
@@ -248,6 +252,25 @@ inline tick(x) {
 	i = 0
 }
 
+/* The queue is removed, and all clients are told. */
+inline forget() {
+	do
+	:: places > 0 -> places--; queue[places] = 0
+	:: else -> break
+	od;
+	i = 0;
+	do
+	:: i < N * N -> passed[i] = 0; i++
+	:: else -> break
+	od;
+	i = 0;
+	do
+	:: i < N -> tell(i, JAVA); i++
+	:: else -> break
+	od;
+	i = 0
+}
+
 /* include/serve_queue.lua: the record is absent. */
 inline serve(a, h, f) {
 	served = false;
@@ -272,6 +295,16 @@ inline serve(a, h, f) {
 		fi
 #endif
 	:: !window ->
+		if
+		:: f -> lapsed = 0
+		:: !f && places > 0 && queue[0] != a ->
+			lapsed++;
+			if
+			:: lapsed >= LAPSES -> lapsed = 0; forget()
+			:: else
+			fi
+		:: else
+		fi;
 		j = 0;
 		do
 		:: !served && places > 0 ->
@@ -284,7 +317,11 @@ inline serve(a, h, f) {
 #ifndef NOT_TOLD
 				tell(client_of(k), k);
 #endif
-				tellNext()
+				tellNext();
+				if
+				:: !COUNTED && places > 1 -> tell(client_of(queue[places - 1]), JAVA)
+				:: else
+				fi
 			fi
 		:: else -> break
 		od;
@@ -301,7 +338,7 @@ inline freed() {
 }
 
 inline granted(x, o, e) {
-	rec = o; resFor = 0;
+	rec = o; resFor = 0; lapsed = 0;
 	if
 	:: e != 0 -> pull(e)
 	:: else
