@@ -6,9 +6,10 @@ SHELL := /usr/bin/env bash
 
 # Modules of their own: what they need never reaches those who use mortise.
 nested := $(sort $(dir $(shell find backend/valkey gocron test examples -name go.mod -not -path '*/testdata/*')))
-# Those that `make test` runs: not the one that needs Java, nor those that `make lint` and `make examples` run.
+# Those that `make test` runs: not those that need Java, Chromium or Prometheus, nor those that `make lint` and
+# `make examples` run.
 # They run in three lanes, side by side: the root, test/faults with those named here, and the others.
-tested := $(filter-out test/interop/ test/house/ examples/% backend/valkey/,$(nested))
+tested := $(filter-out test/interop/ test/browser/ test/alerts/ test/house/ examples/% backend/valkey/,$(nested))
 beside := test/app/ test/bench/ test/property/
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
@@ -82,7 +83,7 @@ interop: deps ## locks shared with the real Redisson (installs a JDK and Maven o
 .PHONY: bench
 bench: deps ## ours and others side by side, a quarter of an hour, written to docs; keep the machine quiet meanwhile
 	test/bench/peers
-	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h -docs ../../docs .
+	cd test/bench && go test -run '^$$' -bench Table -benchtime 1x -timeout 2h -docs ../../docs/reference .
 
 .PHONY: shares
 shares: deps ## what Java's threads get of a lock that goroutines wait for too, and how long they wait: 5 runs a row
@@ -113,12 +114,40 @@ chaos: deps ## every fault once in every deployment, while processes fight for l
 	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos $(CHAOS) .
 
 .PHONY: chaos-long
-chaos-long: deps ## the same until it was a thousand faults and a million operations; its report goes to docs/chaos.md
-	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos -chaos.faults=1000 -chaos.operations=1000000 -chaos.report=$(CURDIR)/docs $(CHAOS) .
+chaos-long: deps ## the same until it was a thousand faults and a million operations; its report goes to docs/explanation/chaos.md
+	cd test/chaos && go test -count=1 -v -timeout 0 -run 'TestChaos$$' -chaos -chaos.faults=1000 -chaos.operations=1000000 -chaos.report=$(CURDIR)/docs/explanation $(CHAOS) .
 
 .PHONY: chaos-selftest
 chaos-selftest: deps ## locks that are broken in fifteen ways, each of which the same harness must catch
 	cd test/chaos && go test -count=1 -v -timeout 15m -run 'Selftest' -chaos .
+
+# Where the playground is built: its page is copied there if that is not the page's own directory.
+PLAYGROUND ?= docs/playground
+
+.PHONY: playground-build
+playground-build:
+	@mkdir -p '$(PLAYGROUND)'
+	GOOS=js GOARCH=wasm go build -trimpath -ldflags '-s -w' -o '$(PLAYGROUND)/mortise.wasm' ./internal/cmd/playground
+	@cp "$$(go env GOROOT)/lib/wasm/wasm_exec.js" '$(PLAYGROUND)'
+	@[ docs/playground -ef '$(PLAYGROUND)' ] || cp docs/playground/*.html docs/playground/*.css \
+		docs/playground/page.js docs/playground/stories.js docs/playground/worker.js '$(PLAYGROUND)'
+
+.PHONY: playground
+playground: playground-build ## the playground, services that share a lock in a page, on http://127.0.0.1:8017
+	go run ./internal/cmd/playground
+
+# What `make browser` takes: the directory for pictures of each step, such as PICTURES=pictures
+PICTURES ?=
+
+.PHONY: browser
+browser: ## the playground in a real Chromium (installs it on Debian); PICTURES=pictures takes pictures
+	@.ci/install-deps chromium
+	cd test/browser && go test -count=1 -timeout 10m -parallel 4 $(if $(PICTURES),-pictures '$(abspath $(PICTURES))') .
+
+.PHONY: alerts
+alerts: ## each alert of docs/alerts fires where the thing it is about breaks, and not before (installs Prometheus on Debian)
+	@.ci/install-deps promtool
+	cd test/alerts && go test -count=1 -timeout 10m ./...
 
 .PHONY: fuzz
 fuzz: deps ## each fuzz target for FUZZTIME, 60 s by default, one after the other
@@ -146,6 +175,11 @@ examples: deps ## run every example, in memory; those with a go.mod of their own
 	for d in examples/*/; do go run -C "$$d" .; done
 	@rc=0; $(call each,$(filter examples/%,$(nested)),go test -count=1 ./...)
 
+.PHONY: docs
+docs: playground-build ## build the site from docs/ into bin/site, and check its links; `.ci/docs serve` shows it while you write
+	.ci/docs
+	go test -count=1 -run 'Links|Pages|Reference|Readme|NamedTests' ./examples
+
 .PHONY: generate
 generate: ## write all generated code anew: scripts, adapters, mocks
 	go generate ./...
@@ -155,8 +189,15 @@ lint: tools ## gofmt, go vet and staticcheck, nested modules too; test/house: li
 	@files=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs ls -d 2>/dev/null | xargs gofmt -l); \
 	if [ -n "$$files" ]; then echo "gofmt -w these:"; echo "$$files"; exit 1; fi
 	@rc=0; (go vet ./... && bin/staticcheck ./...) || rc=1; \
+	GOOS=js GOARCH=wasm go vet ./internal/cmd/playground || rc=1; \
 	$(call each,$(nested),go vet ./... && $(CURDIR)/bin/staticcheck ./...)
 	cd test/house && go test -count=1 ./...
+
+# What make api compares with: make api API=<revision>; by default the last tag
+API ?=
+.PHONY: api
+api: tools ## the exported API against revision API, by default the last tag: compatible and incompatible changes
+	.ci/api $(API)
 
 .PHONY: vuln
 vuln: tools ## look for known vulnerabilities in what is called
@@ -166,6 +207,7 @@ vuln: tools ## look for known vulnerabilities in what is called
 	cd gocron && ../.ci/vuln ./...
 	cd examples/shop && ../../.ci/vuln ./...
 	cd examples/fencedstore && ../../.ci/vuln ./...
+	cd examples/orders && ../../.ci/vuln ./...
 
 .PHONY: deps
 deps:

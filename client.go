@@ -12,21 +12,21 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// Client takes locks in one store. It implements [Locker] with the reentrant lock.
-// It is safe for concurrent use; a process needs one per store. What runs in the
-// background does not grow with the locks held or waited for.
+// Client takes locks in a store. It implements [Locker] with the reentrant lock. A client is safe
+// for concurrent use; a process needs one client for each store. Background work does not grow with
+// locks held or waited for.
 type Client struct{ engine *engine.Engine }
 
-// DefaultWatchdogTimeout is the lease of locks without [WithLease], unless
-// [WithWatchdogTimeout] says otherwise. It is Redisson's.
+// DefaultWatchdogTimeout is the lease of locks without [WithLease], unless [WithWatchdogTimeout]
+// sets another. Redisson's default is the same.
 const DefaultWatchdogTimeout = 30 * time.Second
 
 // ClientOption changes a client.
 type ClientOption func(*engine.Config) error
 
-// WithID sets the client's id, by which others see which client holds a lock. It must be
-// unique among all clients of the store, at all times: two that share one would release each
-// other's locks. It is 1 to 256 bytes of UTF-8 without control characters. By default it is
+// WithID sets the client's id: the name of the client in the store's records. The id must be unique
+// among all clients of the store, at all times: clients with one id would release each other's
+// locks. An id has 1 to 256 bytes of UTF-8 without control characters. The default is
 // "host/pid/random".
 func WithID(id string) ClientOption {
 	return func(c *engine.Config) error {
@@ -38,9 +38,9 @@ func WithID(id string) ClientOption {
 	}
 }
 
-// WithWatchdogTimeout sets the lease of locks that are taken without [WithLease].
-// They are renewed every third of it while the holder lives, and free themselves
-// after it when the holder died. At least one second.
+// WithWatchdogTimeout sets the lease of locks without [WithLease]. The watchdog renews them every
+// third of d while the holder lives; after a crash they free themselves within d. d is at least a
+// second.
 func WithWatchdogTimeout(d time.Duration) ClientOption {
 	return func(c *engine.Config) error {
 		if d < time.Second || d > MaxLease {
@@ -51,28 +51,115 @@ func WithWatchdogTimeout(d time.Duration) ClientOption {
 	}
 }
 
-// WithObserver sets what is called on the client's events. See [Observer] for when, and by which
-// goroutine.
+// WithObserver sets functions for the client's events. [Observer] says when, and by which
+// goroutine, they are called.
 func WithObserver(o Observer) ClientOption {
 	return func(c *engine.Config) error { c.Observer = o.inner(); return nil }
 }
 
-// WithLogger sets where the client says what an operator should know: leases lost,
-// renewals that fail, waits on its own holder that look like a deadlock. Without it
-// the client is silent.
+// WithLogger sets the client's log: leases lost, renewals that fail, long holds, waits on the
+// client's own holder that look like a deadlock. Without a logger the client is silent.
+// docs/reference/log-lines.md lists the lines.
 //
 // The logger is called by a goroutine of its own, from the queue that [Observer] describes, so a
-// handler that is slow or blocks delays no lease. What concerns many leases is said once a
-// second, with their number. A record's time is that of the line, not of what it is about.
+// slow or blocked handler delays no lease. A line about many leases is logged once a second, with
+// their number. A record's time is the time of the line, not of the event.
 func WithLogger(l *slog.Logger) ClientOption {
 	return func(c *engine.Config) error { c.Log = l; return nil }
 }
 
-// New makes a client on a backend: redisgo.New(...), rueidis.New(...) or
-// memory.New(). It does no I/O, so a store that is away shows in the first call;
-// [Client.Ping] asks. Errors wrap [ErrInvalid].
+// WithName names the client in events, metrics and log lines: [Subject.Client], the attribute
+// mortise.client of package telemetry, "client" in the log. The name tells apart the clients of a
+// process; the processes of a fleet share the name. A name has 1 to 256 bytes of UTF-8 without
+// control characters; otherwise New returns [ErrInvalid].
+func WithName(name string) ClientOption {
+	return func(c *engine.Config) error {
+		if err := engine.CheckID("WithName", name); err != nil {
+			return err
+		}
+		c.Name = name
+		return nil
+	}
+}
+
+// WithPrefix begins each name of the client with a prefix in the store, for example "orders:":
+// names of locks of all kinds, of [Client.LockAll] and [Quorum], of semaphores and latches, and
+// names given to Inspect and ForceUnlock. The program leaves the prefix out; errors, events, log
+// lines, [Lease.Name], [LockInfo] and delegations have the full name, as in the store. Clients with
+// different prefixes share no lock.
+//
+// Redisson adds no prefix: a lock shared with Java has the full name there, or a NameMapper with
+// the same prefix. Leave the option out if Java chooses the names.
+//
+// Prefix and name together follow the rules of [Locker] for names. A prefix in braces puts all
+// names of the client on one slot of a cluster. A prefix that is empty, longer than 256 bytes, or
+// has braces without a hash tag, is [ErrInvalid].
+func WithPrefix(prefix string) ClientOption {
+	return func(c *engine.Config) error {
+		if err := engine.CheckID("WithPrefix", prefix); err != nil {
+			return err
+		}
+		if err := engine.CheckName(prefix); err != nil {
+			return fail.Invalidf("WithPrefix(%q): %v", prefix, err)
+		}
+		c.Prefix = prefix
+		return nil
+	}
+}
+
+// WithDefaultWait is [WithWait] for all waiting calls of the client without the option: Lock,
+// Acquire, Wait and LockAll. d is positive; otherwise New returns [ErrInvalid].
+func WithDefaultWait(d time.Duration) ClientOption {
+	return func(c *engine.Config) error {
+		if d <= 0 {
+			return fail.Invalidf("WithDefaultWait(%v): a wait is positive; leave it out to wait for as long as the context", d)
+		}
+		c.Wait = d
+		return nil
+	}
+}
+
+// WithDefaultMaxHold is [WithMaxHold] for all leases of the client, of locks and semaphores,
+// without [WithLease] or WithMaxHold: a lock whose Unlock was forgotten is free after d, though its
+// process lives. d is between [MinLease] and [MaxLease]; otherwise New returns [ErrInvalid].
+//
+// Cost: such leases are not handed on within the process, so each Lock and each Unlock is a
+// command.
+func WithDefaultMaxHold(d time.Duration) ClientOption {
+	return func(c *engine.Config) error {
+		if d < MinLease || d > MaxLease {
+			return fail.Invalidf("WithDefaultMaxHold(%v): between %v and %v", d, MinLease, MaxLease)
+		}
+		c.MaxHold = clock.CeilMilli(d)
+		return nil
+	}
+}
+
+// DefaultHoldWarning is how long a hold lasts before the log says so, unless [WithHoldWarning] says
+// otherwise.
+const DefaultHoldWarning = 10 * time.Minute
+
+// WithHoldWarning logs once that a lock, or a permit, has been held for longer than d, and the
+// place of its Lock in the program: its Unlock may have been forgotten. The default is
+// [DefaultHoldWarning]; zero switches the warning off, and for a negative d New returns
+// [ErrInvalid]. Without [WithLogger] there is no warning.
+//
+// Cost: with a logger, Lock notes its caller's program counter: no command and no allocation.
+func WithHoldWarning(d time.Duration) ClientOption {
+	return func(c *engine.Config) error {
+		if d < 0 {
+			return fail.Invalidf("WithHoldWarning(%v): 0 switches it off", d)
+		}
+		c.HoldWarning = d
+		return nil
+	}
+}
+
+// New makes a client on a backend: redisgo.New(...), rueidis.New(...) or memory.New(). New does no
+// I/O, so an unavailable store is an error of the first call, or of [Client.Ping]. Errors wrap
+// [ErrInvalid].
 func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
-	cfg := engine.Config{Watchdog: DefaultWatchdogTimeout, RejoinDelay: -1}
+	cfg := engine.Config{Watchdog: DefaultWatchdogTimeout, RejoinDelay: -1, HoldWarning: DefaultHoldWarning}
 	var err error
 	for _, o := range opts {
 		if o != nil && err == nil {
@@ -92,7 +179,7 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 	return c, nil
 }
 
-// inner is the client's engine; nil for a nil client, which it refuses.
+// inner is the client's engine; nil for a nil client.
 func (c *Client) inner() *engine.Engine {
 	if c == nil {
 		return nil
@@ -100,10 +187,10 @@ func (c *Client) inner() *engine.Engine {
 	return c.engine
 }
 
-// usable refuses a client that New did not make.
+// usable refuses a nil or zero client.
 func (c *Client) usable() error { return c.inner().Usable() }
 
-// public is a lease as users have it.
+// public is a lease in its public form.
 func public(h *lease.Handle, err error) (*Lease, error) { return (*Lease)(h), err }
 
 // ID is the client's id, the part before the last colon of an owner.
@@ -114,13 +201,12 @@ func (c *Client) ID() string {
 	return c.engine.Config.ID
 }
 
-// Ping asks the store for a sign of life and makes it ready (loads scripts). An
-// error wraps [ErrUnavailable].
+// Ping checks the connection to the store and loads scripts. An error wraps [ErrUnavailable].
 func (c *Client) Ping(ctx context.Context) error { return c.inner().Ping(ctx) }
 
 // Lock implements [Locker] with the reentrant lock.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	r, err := with(engine.Request{Name: name}, opts)
+	r, err := c.with(engine.Request{Name: name}, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -133,11 +219,18 @@ func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 }
 
 func (c *Client) acquire(ctx context.Context, r engine.Request, opts []Option) (*Lease, error) {
-	r, err := with(r, opts)
+	r, err := c.with(r, opts)
 	if err != nil {
 		return nil, err
 	}
 	return public(c.inner().Acquire(ctx, ctx, r))
+}
+
+// with is a request with the client's prefix, with options, and with the client's defaults.
+func (c *Client) with(r engine.Request, opts []Option) (engine.Request, error) {
+	r.Name = engine.FullName(c.inner(), r.Name)
+	r, err := with(r, opts)
+	return engine.WithDefaults(c.inner(), r), err
 }
 
 // Close is [Client.Shutdown] with five seconds to go.
@@ -147,14 +240,13 @@ func (c *Client) Close() error {
 	return c.Shutdown(ctx)
 }
 
-// Shutdown refuses new locks, wakes waiters ([ErrClosed]), and waits for
-// the Unlocks of leases that are held, which are renewed meanwhile, until ctx ends.
-// Leases that remain then end with [ErrClosed] and their locks are left to run out: a
-// lock is never released under running work. An error, which wraps ctx's, tells how
-// many.
+// Shutdown refuses new locks, wakes waiters ([ErrClosed]), and waits for the Unlocks of held
+// leases, still renewed meanwhile, until ctx ends. Remaining leases then end with [ErrClosed] and
+// their locks are left to run out: a lock is never released under running work. The error, which
+// wraps ctx's, has their number.
 //
-// Afterwards no goroutine and no connection of the client is left, and every
-// operation answers ErrClosed. Backends that were given a ready-made Redis client
-// leave it open. A second call waits for the first and returns the same; when its own
-// ctx ends earlier, so does the waiting of the first.
+// Afterwards no goroutine and no connection of the client is left, and every operation returns
+// ErrClosed. Backends on a ready-made Redis client leave the client open. A second call waits for
+// the first and returns the same; if the second call's ctx ends earlier, so does the waiting of the
+// first.
 func (c *Client) Shutdown(ctx context.Context) error { return c.inner().Shutdown(ctx) }

@@ -115,7 +115,7 @@ func TestCountsRefuseContextsThatAreNilOrOver(t *testing.T) {
 			t.Errorf("%s with a nil context: %v", what, err)
 		}
 	}
-	if _, err := c.Semaphore("n").Acquire(nil); !errors.Is(err, ErrInvalid) {
+	if _, err := c.Semaphore("n", 0).Acquire(nil, 1); !errors.Is(err, ErrInvalid) {
 		t.Errorf("Acquire with a nil context: %v", err)
 	}
 	if err := c.CountingSemaphore("n").Release(nil, 1); err != nil {

@@ -11,18 +11,18 @@ import (
 var (
 	// ErrNotAcquired: another owner holds the lock, and the wait, if any, ran out.
 	ErrNotAcquired = fail.NotAcquired
-	// ErrNotHeld: Unlock of a lock that its lease does not hold: lost, released
-	// before, or taken away. Nothing was released.
+	// ErrNotHeld: Unlock of a lock that its lease does not hold: lost, already unlocked, or taken
+	// away. Nothing was released.
 	ErrNotHeld = fail.NotHeld
-	// ErrLost: the lease ended without Unlock: it could not be renewed
-	// in time, ran out, or its record was removed.
+	// ErrLost: the lease ended without Unlock: it was not renewed in time, ran out, or its record was
+	// removed.
 	ErrLost = fail.Lost
 	// ErrReleased: the lease was ended by Unlock.
 	ErrReleased = fail.Released
 	// ErrClosed: the client was shut down.
 	ErrClosed = fail.Closed
-	// ErrUnavailable: the store failed, as against the lock: unreachable, refusing
-	// the credentials, read-only, loading. The text says which, and what to do.
+	// ErrUnavailable: the store failed, as against the lock: unreachable, refusing the credentials,
+	// read-only, loading. The text has the reason, and the remedy.
 	ErrUnavailable = fail.Unavailable
 	// ErrWrongKind: the name is in use for another kind of lock or for other data.
 	ErrWrongKind = fail.WrongKind
@@ -30,28 +30,26 @@ var (
 	ErrInvalidName = fail.InvalidName
 	// ErrInvalid: an argument or option makes no sense here.
 	ErrInvalid = fail.Invalid
-	// ErrNotReplicated: fewer replicas than [WithReplicas] asks for had the lock in time, and it was given
-	// back. An error that is this one is [ErrUnavailable] too, never [ErrNotAcquired].
+	// ErrNotReplicated: fewer replicas than [WithReplicas] asks for had the lock in time, and the lock
+	// was released. The error is [ErrUnavailable], too, never [ErrNotAcquired].
 	ErrNotReplicated = fail.NotReplicated
-	// ErrDelegationEnded is wrapped by the error of a Lock or TryLock under a delegation
-	// ([Client.WithDelegations]) whose hold has ended: it was unlocked or lost, or its time was over. Nothing
-	// was locked. To compete for the lock like any other call, lock it with a context without the delegation.
+	// ErrDelegationEnded: a Lock or TryLock under a delegation ([Client.WithDelegations]) whose hold
+	// was unlocked or lost, or ran out. Nothing was locked. To compete for the lock like any other
+	// call, use a context without the delegation.
 	ErrDelegationEnded = fail.DelegationEnded
 )
 
-// Error is the error of every operation on a lock. It wraps one of the sentinels,
-// and the cause below it.
+// Error is the error of every operation on a lock. It wraps a sentinel, and the cause.
 type Error struct {
-	// Op is the operation: lock, trylock, lockall, unlock, lease, inspect, forceunlock, ping, proclaim, proclamations,
-	// claimtick; lead and current of package leader, every of package once; of
+	// Op is the operation: lock, trylock, lockall, trylockall, unlock, lease, inspect, forceunlock, ping, proclaim,
+	// proclamations, claimtick; lead and current of package leader, every of package once; of
 	// latches and semaphores set, count, countdown, wait, delete, setpermits, acquire,
 	// tryacquire, release, available, addpermits, drain.
 	Op string
 	// Name is the lock's name.
 	Name string
-	// Remaining is, with ErrNotAcquired, what is left of the holder's lease as
-	// last heard; negative if it has no end, zero if unknown. A hint for
-	// Retry-After: a watchdog may renew it.
+	// Remaining is, with ErrNotAcquired, the rest of the holder's lease as last known; negative
+	// without an end, zero if unknown. A hint for Retry-After: a watchdog may renew the lease.
 	Remaining time.Duration
 	// Err is or wraps the sentinel and the cause.
 	Err error
@@ -65,7 +63,7 @@ func (e *Error) Error() string { return (*fail.Error)(e).Error() }
 // Unwrap gives Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// As finds the form that the packages below mortise use.
+// As finds the form of the packages below mortise.
 func (e *Error) As(target any) bool {
 	t, is := target.(**fail.Error)
 	if is {

@@ -74,8 +74,8 @@ func ExampleCountingSemaphore() {
 	// Output: 2 <nil>
 }
 
-// Permits come back by themselves when the process that held them dies, and end as
-// leases do.
+// At most three in the whole fleet. Permits come back by themselves when the process that held them dies, and
+// end as leases do.
 func ExampleSemaphore() {
 	locks, err := mortise.New(memory.New())
 	if err != nil {
@@ -84,15 +84,17 @@ func ExampleSemaphore() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	licences := locks.Semaphore("licences")
-	if _, err := licences.TrySetPermits(ctx, 1); err != nil {
-		log.Fatal(err)
-	}
-	permit, err := licences.Acquire(ctx, mortise.WithWait(5*time.Second))
+	licences := locks.Semaphore("licences", 3)
+	permit, err := licences.Acquire(ctx, 2, mortise.WithWait(5*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
-	_, err = licences.TryAcquire(ctx)
+	info, err := licences.Inspect(ctx)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Printf("%d of %d are out\n", info.Out, info.Limit)
+	_, err = licences.TryAcquire(ctx, 2)
 	fmt.Println("another:", errors.Is(err, mortise.ErrNotAcquired))
 	fmt.Println("work under the permit:", permit.Context().Err())
 	if err := permit.Release(ctx); err != nil {
@@ -100,6 +102,7 @@ func ExampleSemaphore() {
 	}
 	fmt.Println("afterwards:", errors.Is(permit.Err(), mortise.ErrReleased))
 	// Output:
+	// 2 of 3 are out
 	// another: true
 	// work under the permit: <nil>
 	// afterwards: true

@@ -25,9 +25,9 @@ func Example() {
 
 	lease, err := locks.Lock(ctx, "orders:42", mortise.WithWait(5*time.Second))
 	if errors.Is(err, mortise.ErrNotAcquired) {
-		log.Fatal("somebody else held it for 5 s: ", err)
+		log.Fatal("still held by another owner after 5 s: ", err)
 	} else if err != nil {
-		log.Fatal("the store is away: ", err)
+		log.Fatal("the store is unavailable: ", err)
 	}
 	defer lease.Unlock(ctx)
 	ship(lease.Context(), 42) // this context ends the moment the lock is lost
@@ -203,7 +203,7 @@ func ExampleClient_Locker_fenced() {
 	// old holder: refused
 }
 
-// Inspect answers "who holds it?".
+// Inspect reads the holder of a lock.
 func ExampleClient_Inspect() {
 	locks, err := mortise.New(memory.New(), mortise.WithID("billing-1/4711"))
 	if err != nil {
@@ -235,7 +235,7 @@ func ship(ctx context.Context, order int) error {
 }
 
 // A service that holds a lock calls another one, which takes the same lock. The delegations travel with the call;
-// they are to be believed only if they come from somebody who may give them, unaltered.
+// believe them only if they come unaltered from a service with the right to give them.
 func ExampleClient_WithDelegations() {
 	store := memory.New() // on Redis these are two processes
 	orders, err := mortise.New(store)
@@ -268,4 +268,55 @@ func ExampleClient_WithDelegations() {
 
 	// Output:
 	// billed, within the lock of orders
+}
+
+// Work that goes on beside the holder keeps the values of the holder's context, and waits its turn for the lock.
+func ExampleWithoutLeases() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	lease, err := locks.Lock(context.Background(), "orders:42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	done := make(chan error)
+	go func(ctx context.Context) {
+		done <- mortise.Do(ctx, locks, "orders:42", func(context.Context) error {
+			fmt.Println("the background work")
+			return nil
+		})
+	}(mortise.WithoutLeases(context.WithoutCancel(lease.Context())))
+	fmt.Println("the handler")
+	if err := lease.Unlock(context.Background()); err != nil {
+		log.Fatal(err)
+	}
+	if err := <-done; err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// the handler
+	// the background work
+}
+
+// A client with a prefix has names of its own; what is said of them has the prefix.
+func ExampleWithPrefix() {
+	store := memory.New()
+	orders, err := mortise.New(store, mortise.WithPrefix("orders:"), mortise.WithDefaultWait(5*time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer orders.Close()
+	lease, err := orders.Lock(context.Background(), "42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Unlock(context.Background())
+	fmt.Println(lease.Name())
+	_, err = orders.TryLock(context.Background(), "42")
+	fmt.Println(errors.Is(err, mortise.ErrNotAcquired))
+	// Output:
+	// orders:42
+	// true
 }

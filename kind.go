@@ -9,52 +9,56 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// LockerOption is a property of the locks that [Client.Locker] takes. All kinds of lock share one record in the
-// store, so they exclude each other on one name, and enter each other's leases again. Options are comparable
-// values.
+// LockerOption is a property of locks of a [Client.Locker]. All kinds of lock share a record in the
+// store, so they exclude each other on a name, and enter each other's leases again. Options are
+// comparable values.
 type LockerOption struct {
 	fair, fenced, nonReentrant, polling bool
 	pause                               time.Duration
 }
 
-// Fair serves waiters in FIFO order, among all processes and with Java's: they stand in a queue in the store, and a
-// release tells the first of them only. Redisson: RFairLock, with which it shares lock and queue.
+// Fair serves waiters in FIFO order, in all processes and with Java's: waiters stand in a queue in
+// the store, and a release wakes the first of them only. Redisson: RFairLock, with the same lock
+// and queue.
 //
-// Cost: while others wait, Lock and Unlock together are three commands, however many
-// wait, and a fraction of one for listening; when no call of this
-// client has waited for the name lately, one to three more. An acquisition takes the
-// store time that grows with the queue, as Redisson's does.
+// Cost: while other calls wait, Lock and Unlock together are three commands, however many wait, and
+// a fraction of a command for listening; one to three more if no call of this client has waited for
+// the name lately. Beside Redisson's waiters an acquisition takes the store time that grows with
+// the queue, as Redisson's does.
 //
-// A waiter that leaves gives its place up. Those of a process that died hold the others up
-// for a second at most, however many they are: it is noticed at the first one's turn, because no client
-// listens. One that listens and does not come, because its process was stopped, has five
-// seconds from when another asks, which is when the last holder's lease would have been over. One
-// whose connection is broken for longer than that at its turn stands at the end of the queue then.
-// A waiter of Redisson's loses its place when Redisson's own fairLockWaitTimeout runs out.
+// A waiter that leaves gives up its place. Places of a dead process delay the others by a second at
+// most, however many they are: no client listens at the first place's turn. A client that listens
+// and does not come, because its process was stopped, has five seconds from another waiter's
+// request after the end of the last holder's lease. A waiter whose connection is broken for longer
+// at its turn goes to the end of the queue. A waiter of Redisson's loses its place when Redisson's
+// own fairLockWaitTimeout runs out.
 //
-// TryLock does not jump the queue: it is refused while another call waits. The plain lock does
-// not look at the queue, neither here nor in Redisson: a Lock or TryLock of
-// another kind on the same name may come in between. Not together with [Polling].
+// TryLock does not jump the queue: it is refused while another call waits. The plain lock ignores
+// the queue, here as in Redisson: a Lock or TryLock of another kind on the same name may come in
+// between. Not together with [Polling].
 func Fair() LockerOption { return LockerOption{fair: true} }
 
-// Fenced draws a fencing token with each acquisition, [Lease.Token]. It costs
-// no further command. Redisson: RFencedLock.
+// Fenced draws a fencing token with each acquisition, [Lease.Token], without a further command.
+// Redisson: RFencedLock.
 func Fenced() LockerOption { return LockerOption{fenced: true} }
 
 // NonReentrant refuses a Lock with a context whose lease holds the name
 // already, at once and with [ErrInvalid], where the reentrant lock would enter again.
 func NonReentrant() LockerOption { return LockerOption{nonReentrant: true} }
 
-// Polling makes waiters ask again after pauses of about this time, instead of having the release announced to them.
-// It saves the subscription where a great many names are waited for briefly, and costs commands. The pause is between a
-// millisecond and a minute. With one of 20 ms or less a waiter has its turn among those that do not poll: the lock is
-// reserved for it for two pauses. With a longer one it takes the lock when it finds it free, so that it may wait for
-// long where others wait, and its pauses double up to 64 times the first. In a process still only the
-// first waiter of a name asks. Its Unlock announces the release all the same; Redisson's RedissonSpinLock does not.
+// Polling makes waiters ask again after pauses of about this time, instead of subscribing to
+// releases. Polling saves subscriptions if very many names are waited for briefly, and costs
+// commands. The pause is between a millisecond and a minute. With a pause of 20 ms or less a waiter
+// has its turn among waiters that do not poll: the lock is reserved for the waiter for two pauses.
+// With a longer pause a waiter takes a lock when it finds the lock free, and so may wait for long
+// beside other waiters; its pauses double up to 64 times the first. In a process only the first
+// waiter of a name asks. Unlock announces the release all the same; Redisson's RedissonSpinLock
+// does not.
 func Polling(pause time.Duration) LockerOption { return LockerOption{polling: true, pause: pause} }
 
-// Locker returns a [Locker] for locks with these properties, which combine; without any it is the client itself,
-// the plain reentrant lock. It shares all else with the client. An error wraps [ErrInvalid].
+// Locker returns a [Locker] for locks with these properties, which combine; without options the
+// client itself, the plain reentrant lock. The Locker shares everything else with the client. An
+// error wraps [ErrInvalid].
 func (c *Client) Locker(opts ...LockerOption) (Locker, error) {
 	var k LockerOption
 	for _, o := range opts {

@@ -9,8 +9,8 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// Lease is a lock that is held. Its methods may be called concurrently, and on a
-// nil *Lease, which is one that holds nothing.
+// Lease is a lock that is held. Its methods may be called concurrently, and on a nil *Lease, which
+// holds nothing.
 type Lease lease.Handle
 
 // held is what stands behind l; nil if nothing does.
@@ -25,12 +25,12 @@ func (l *Lease) Name() string {
 	return h.Name()
 }
 
-// Context is a child of the context that Lock was given. It ends when the lease
-// does; context.Cause then wraps [ErrReleased] after Unlock, [ErrLost] when the
-// lock was lost, [ErrClosed] when the client was shut down. Work that must not go on without the
-// lock runs under it. Passed to Lock, it enters the lock again (see [Locker]).
+// Context is a child of Lock's context. It ends with the lease; context.Cause then wraps
+// [ErrReleased] after Unlock, [ErrLost] when the lock was lost, [ErrClosed] when the client was
+// shut down. Work that must not go on without the lock runs under Context. Passed to Lock, Context
+// enters the lock again (see [Locker]).
 //
-// It also ends with its parent, which does not end the lease: see [Lease.Err].
+// Context also ends with its parent; the lease goes on then: see [Lease.Err].
 func (l *Lease) Context() context.Context {
 	h := l.held()
 	if h == nil {
@@ -39,9 +39,9 @@ func (l *Lease) Context() context.Context {
 	return h.Context()
 }
 
-// Err is nil while the lock is held, and then says why it is not: [ErrReleased],
-// [ErrLost] or [ErrClosed]. It compares the clocks itself, so it is right even when a
-// pause of the process kept Context from ending in time. It costs no command.
+// Err is nil while the lock is held, and afterwards the reason of the end: [ErrReleased], [ErrLost]
+// or [ErrClosed]. Err compares the clocks itself, so its answer is right even when a pause of the
+// process kept Context from ending in time. It costs no command.
 func (l *Lease) Err() error {
 	h := l.held()
 	if h == nil {
@@ -50,10 +50,9 @@ func (l *Lease) Err() error {
 	return h.Err()
 }
 
-// Token is the fencing token, and whether there is one: for leases taken with
-// []LockerOption{Fenced()}, and re-entries of those. Of two leases of one name the later has the
-// larger token. Send it along with each write, and let the store that is written
-// to refuse a token smaller than one it has seen.
+// Token is the fencing token, and reports whether there is a token: for leases of a [Fenced]
+// locker, and their re-entries. Of two leases of a name the later has the larger token. Send the
+// token along with each write, and let the data's store refuse a smaller token than it has seen.
 func (l *Lease) Token() (token int64, fenced bool) {
 	h := l.held()
 	if h == nil {
@@ -62,15 +61,15 @@ func (l *Lease) Token() (token int64, fenced bool) {
 	return h.Token()
 }
 
-// Proclaim has the store keep a text of the lock's owner, an address for one, for processes that do
-// not hold the lock: [Client.Proclamations] gives it to them, and tells them of changes. The text is
-// 1 to 256 bytes of UTF-8 without control characters. The next Proclaim replaces it, an empty text
-// removes it, and it is gone when the lease ends. The store keeps it for an hour: proclaim it again
-// within that time if the lease may last longer.
+// Proclaim stores a text of the lock's owner, for example an address, for processes that do not
+// hold the lock: [Client.Proclamations] returns the text, and its changes. The text has 1 to 256
+// bytes of UTF-8 without control characters. The next Proclaim replaces the text, an empty text
+// removes it, and the text is gone when the lease ends. The store keeps a text for an hour:
+// proclaim again within this time if the lease may last longer.
 //
-// Errors: [ErrNotHeld] if the lease is over, [ErrUnavailable], [ErrClosed], ctx's own; [ErrInvalid]
-// for another text, for a lease of [LockAll], [Quorum], [Client.RW] or a delegation, and with a
-// backend that keeps no texts. A lease made by [NewLease] ignores it.
+// Errors: [ErrNotHeld] if the lease has ended, [ErrUnavailable], [ErrClosed], ctx's own;
+// [ErrInvalid] for another text, for a lease of [LockAll], [Quorum], [Client.RW] or a delegation,
+// and with a backend without texts. A lease made by [NewLease] ignores Proclaim.
 //
 // Cost: one command.
 func (l *Lease) Proclaim(ctx context.Context, text string) error {
@@ -87,24 +86,24 @@ func (l *Lease) Proclaim(ctx context.Context, text string) error {
 	case *lease.StandIn:
 		return nil
 	}
-	return fail.New("proclaim", h.Name(), fail.Invalidf("a lease of several locks has no owner that could proclaim"))
+	return fail.New("proclaim", h.Name(), fail.Invalidf("a lease of several locks has no single owner"))
 }
 
-// Unlock ends the lease and releases the lock, or one hold of it. The lease's
-// context ends before the release is sent.
+// Unlock ends the lease and releases the lock, or one hold of it. The lease's context ends before
+// the release is sent.
 //
-// A ctx that is cancelled, even beforehand, bounds how long Unlock waits for the
-// store's answer; the release is sent all the same, and retried in the background
-// until it is confirmed or the lease has run out.
+// A ctx that is cancelled, even beforehand, bounds how long Unlock waits for the store's answer;
+// the release is sent all the same, and retried in the background until it is confirmed or the
+// lease has run out.
 //
-// Errors: [ErrNotHeld] if the lock was not held by this lease: together with
-// [ErrReleased] on a second Unlock, with [ErrLost] if it was lost before. Then
-// no lock was touched. [ErrUnavailable], [ErrClosed] or ctx's own error if the release
-// is not confirmed; the lock frees itself, at the latest when its lease runs out.
+// Errors: [ErrNotHeld] if this lease does not hold the lock: together with [ErrReleased] on a
+// second Unlock, with [ErrLost] if the lock was lost before. No lock was touched then.
+// [ErrUnavailable], [ErrClosed] or ctx's own error if the release is not confirmed; the lock frees
+// itself, at the latest when its lease runs out.
 //
-// Cost: one command; none where the lock is passed on to a waiter of this client, both leases are renewed ones
-// (neither [WithLease] nor [WithMaxHold]), without a token, and the store has confirmed the lease within a
-// quarter of a second.
+// Cost: one command; none if the lock is passed on to a waiter of this client, both leases are
+// renewed (neither [WithLease] nor [WithMaxHold]), without a token, and the store has confirmed the
+// lease within a quarter of a second.
 func (l *Lease) Unlock(ctx context.Context) error {
 	h := l.held()
 	if h == nil {
@@ -132,10 +131,10 @@ func LeaseToken(token int64) LeaseOption {
 	return func(s *lease.StandIn) { s.Number, s.Fenced = token, true }
 }
 
-// NewLease makes a lease that no [*Client] stands behind, for fakes, mocks and
-// other implementations of [Locker]. Its Context is a child of ctx; Unlock ends it
-// with [ErrReleased] and then calls unlock, which may be nil. To fake a loss, cancel
-// ctx with a cause that wraps [ErrLost]: Err then returns that cause.
+// NewLease makes a lease without a [*Client], for fakes, mocks and other implementations of
+// [Locker]. Its Context is a child of ctx; Unlock ends the lease with [ErrReleased] and then calls
+// unlock, which may be nil. To fake a loss, cancel ctx with a cause that wraps [ErrLost]: Err then
+// returns this cause.
 func NewLease(ctx context.Context, name string, unlock func(context.Context) error, opts ...LeaseOption) *Lease {
 	s := lease.NewStandIn(ctx, name, unlock)
 	for _, o := range opts {

@@ -38,8 +38,8 @@ func invalidClient(t *testing.T, c *Client) {
 		"Do":                 func() error { return Do(ctx, c, "x", func(context.Context) error { return nil }) },
 		"counting semaphore": func() error { return c.CountingSemaphore("x").Acquire(ctx, 1) },
 		"release":            func() error { return c.CountingSemaphore("x").Release(ctx, 1) },
-		"semaphore":          func() error { return errorOf(c.Semaphore("x").TryAcquire(ctx)) },
-		"available":          func() error { return errorOf(c.Semaphore("x").Available(ctx)) },
+		"semaphore":          func() error { return errorOf(c.Semaphore("x", 0).TryAcquire(ctx, 1)) },
+		"available":          func() error { return errorOf(c.Semaphore("x", 0).Available(ctx)) },
 		"latch":              func() error { return c.CountDownLatch("x").Wait(ctx) },
 		"count down":         func() error { return c.CountDownLatch("x").CountDown(ctx) },
 	}
@@ -64,7 +64,7 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 	c := on(t, spyOn(memory.New(), "", nil))
 	ctx := context.Background()
 	_, set := c.CountDownLatch("n").TrySet(ctx, 1)
-	_, permit := c.Semaphore("n").Acquire(ctx)
+	_, permit := c.Semaphore("n", 0).Acquire(ctx, 1)
 	for op, err := range map[string]error{
 		"set":       set,
 		"wait":      c.CountDownLatch("n").Wait(ctx),
@@ -77,12 +77,12 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
-	if err := c.Semaphore("n").Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
+	if err := c.Semaphore("n", 0).Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("release: %v", err)
 	}
 	var none *Permit
 	wants(t, none.Release(ctx), ErrNotHeld)
-	if none.ID() != "" || none.Name() != "" || none.Context().Err() == nil || none.Err() == nil {
+	if len(none.IDs()) != 0 || none.Name() != "" || none.Context().Err() == nil || none.Err() == nil {
 		t.Error("a nil permit is held")
 	}
 }

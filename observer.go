@@ -7,31 +7,31 @@ import (
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// Observer is told what a client does, for metrics and traces. Its functions may
-// be nil. They are called outside of all locks, perhaps concurrently, and must not wait for
-// the client.
+// Observer has functions for the events of a client, for metrics and traces. The functions may be
+// nil. They are called outside of all locks, perhaps concurrently, and must not wait for the
+// client.
 //
-// Waiting, Acquired, NotAcquired and Released are called by the goroutine of the call that they
-// are about, before it returns: a slow one delays that call, and a slow Waiting also the calls of the
-// client that wait behind it for the same name.
+// Waiting, Acquired, NotAcquired and Released are called by the goroutine of the call in question,
+// before the call returns: a slow function delays the call, and a slow Waiting also the calls of
+// the client behind it for the same name.
 //
-// Renewed, RenewalFailed and Lost are called one after the other by a goroutine of the client's, after the
-// contexts of leases that are over have ended; so Released may be told before Lost. Up to 1,024 of these events
-// and of log lines wait for their turn. The newest is dropped if there are more, and the log says how many were.
-// [Client.Shutdown] has all told before it returns, if its ctx leaves the time, and reports handlers that did
-// not return.
+// Renewed, RenewalFailed and Lost are called in turn by a goroutine of the client's, after the
+// contexts of ended leases have ended; so Released may come before Lost. Up to 1,024 of these
+// events and of log lines are queued. Further events are dropped, and the log has their number.
+// [Client.Shutdown] delivers all events before it returns, if its ctx leaves the time, and reports
+// handlers that did not return.
 type Observer struct {
 	// Waiting: a call began to wait: for another holder, for permits, for a latch. Acquired
 	// or NotAcquired follows.
 	Waiting func(WaitingEvent)
-	// Acquired: a lock was acquired or entered again, permits were, or a latch is open. For
-	// each lease, Lost or Released follows; both where a lost one is unlocked.
+	// Acquired: a lock was acquired or entered again, permits were, or a latch is open. For each
+	// lease, Lost or Released follows; both if a lost lease is unlocked.
 	Acquired func(AcquiredEvent)
-	// NotAcquired: such a call returned an error, other than that it was made wrongly.
+	// NotAcquired: such a call returned an error, other than a wrong argument's.
 	NotAcquired func(NotAcquiredEvent)
 	// Renewed: the watchdog renewed a lease.
 	Renewed func(RenewedEvent)
-	// RenewalFailed: the store did not answer a renewal; it is retried within the lease.
+	// RenewalFailed: the store did not answer a renewal; the renewal is retried within the lease.
 	RenewalFailed func(RenewalFailedEvent)
 	// Lost: a lease ended without Unlock.
 	Lost func(LostEvent)
@@ -48,18 +48,20 @@ type Subject struct {
 	Kind string
 	// Owner is the holder in the store; empty where there is none (yet).
 	Owner string
-	// Lease numbers the client's leases from one: the same in Acquired, Lost and Released of
-	// one. Zero where there is none: of waits, refusals, counting semaphores and latches, and of
-	// renewals, which are of all that an owner holds of the name.
+	// Lease numbers the client's leases: Acquired, Lost and Released of a lease have the same number.
+	// Zero without a lease: for waits, refusals, counting semaphores and latches, and for renewals,
+	// which are about all holds of an owner.
 	Lease uint64
-	// Context is what was passed to the call that waits or waited; of a lease, to the one
-	// that acquired it. It may have ended. Nil for renewals.
+	// Context is the context of the waiting call; for a lease, of the call that acquired it. It may
+	// have ended. Nil for renewals.
 	Context context.Context
+	// Client is the name by [WithName]; empty without the option.
+	Client string
 }
 
-// inner is o as the engine calls it.
+// inner is o for the engine.
 func (o Observer) inner() engine.Observer {
-	subject := func(e engine.Event) Subject { return Subject{e.Name, e.Kind, e.Owner, e.Lease, e.Context} }
+	subject := func(e engine.Event) Subject { return Subject{e.Name, e.Kind, e.Owner, e.Lease, e.Context, e.Client} }
 	return engine.Observer{
 		Waiting: told(o.Waiting, func(e engine.Event) WaitingEvent { return WaitingEvent{subject(e), e.Remaining} }),
 		Acquired: told(o.Acquired, func(e engine.Event) AcquiredEvent {
@@ -74,7 +76,7 @@ func (o Observer) inner() engine.Observer {
 		RenewalFailed: told(o.RenewalFailed, func(e engine.Event) RenewalFailedEvent {
 			return RenewalFailedEvent{subject(e), e.Remaining, e.Err}
 		}),
-		Lost: told(o.Lost, func(e engine.Event) LostEvent { return LostEvent{subject(e), e.Held, e.Err} }),
+		Lost: told(o.Lost, func(e engine.Event) LostEvent { return LostEvent{subject(e), e.Held, e.Asked, e.Err} }),
 		Released: told(o.Released, func(e engine.Event) ReleasedEvent {
 			return ReleasedEvent{subject(e), e.Held, e.Took, e.Holds, e.Err}
 		}),
@@ -102,7 +104,7 @@ func Observers(all ...Observer) Observer {
 	}
 }
 
-// each is one function for those that the observers have; nil if none has one.
+// each calls the observers' functions in turn; nil without any.
 func each[E any](all []Observer, of func(Observer) func(E)) func(E) {
 	var some []func(E)
 	for _, o := range all {
@@ -135,7 +137,7 @@ type AcquiredEvent struct {
 	Subject
 	// Waited is the time from the call of Lock to now.
 	Waited time.Duration
-	// Contended tells that Waiting was called before.
+	// Contended reports whether Waiting was called before.
 	Contended bool
 	// Holds is the hold count; above one it is a re-entry.
 	Holds int
@@ -148,7 +150,7 @@ type NotAcquiredEvent struct {
 	Subject
 	// Waited is the time from the call to now.
 	Waited time.Duration
-	// Contended tells that Waiting was called before.
+	// Contended reports whether Waiting was called before.
 	Contended bool
 	// Err is what the call returns.
 	Err error
@@ -157,7 +159,7 @@ type NotAcquiredEvent struct {
 // RenewedEvent: see [Observer].
 type RenewedEvent struct {
 	Subject
-	// Took is the time that the store took to answer.
+	// Took is the time of the store's answer.
 	Took time.Duration
 	// Remaining is what is now left of the lease.
 	Remaining time.Duration
@@ -176,6 +178,8 @@ type LostEvent struct {
 	Subject
 	// Held is how long the lease was held.
 	Held time.Duration
+	// Asked reports whether [WithLease] or [WithMaxHold] ended the lease: nothing failed.
+	Asked bool
 	// Err wraps ErrLost, or ErrClosed when the client was shut down.
 	Err error
 }
@@ -186,7 +190,7 @@ type ReleasedEvent struct {
 	// Held is the time from acquisition to Unlock; Took, that of the release.
 	Held time.Duration
 	Took time.Duration
-	// Holds is the hold count that is left.
+	// Holds is the remaining hold count.
 	Holds int
 	// Err is what Unlock returned.
 	Err error

@@ -53,7 +53,7 @@ func (j *journal) observer() Observer {
 		},
 		Renewed: func(e RenewedEvent) { j.add("%s %s renewed", e.Kind, e.Name) },
 		Lost: func(e LostEvent) {
-			j.add("%s %s lost: lease %d, %v", e.Kind, e.Name, e.Lease, errors.Is(e.Err, ErrLost))
+			j.add("%s %s lost: lease %d, %v, asked %v", e.Kind, e.Name, e.Lease, errors.Is(e.Err, ErrLost), e.Asked)
 		},
 		Released: func(e ReleasedEvent) { j.add("%s %s released: lease %d, %v", e.Kind, e.Name, e.Lease, e.Err) },
 	}
@@ -62,7 +62,8 @@ func (j *journal) observer() Observer {
 func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var j journal
-		c, err := New(memory.New(), WithObserver(j.observer()))
+		store := memory.New()
+		c, err := New(store, WithObserver(j.observer()))
 		must(t, err)
 		defer c.Close()
 		who := func(s string) context.Context { return context.WithValue(t.Context(), callerKey{}, s) }
@@ -93,7 +94,7 @@ func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 		expect("lock n released: lease 2, <nil>", "lock n released: lease 1, <nil>",
 			"lock n acquired: lease 3, holds 1, contended true, c")
 		time.Sleep(2 * time.Second)
-		expect("lock n lost: lease 3, true")
+		expect("lock n lost: lease 3, true, asked true")
 		if third.Unlock(t.Context()); len(j.take()) != 1 {
 			t.Error("an Unlock of a lost lease is told as well")
 		}
@@ -112,6 +113,11 @@ func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 		l.CountDown(t.Context())
 		<-open
 		expect("latch latch acquired: lease 0, holds 0, contended true, e")
+
+		need(c.Lock(who("f"), "n"))(t)
+		store.Delete("n")
+		time.Sleep(2 * time.Second)
+		expect("lock n acquired: lease 5, holds 1, contended false, f", "lock n lost: lease 5, true, asked false")
 	})
 }
 

@@ -9,64 +9,63 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// Option changes one call of Lock or TryLock. Options are comparable values, so
-// that a mock can match them: mortise.WithWait(time.Second) == mortise.WithWait(time.Second).
-// One that does not apply to a call is refused with [ErrInvalid], never ignored.
+// Option changes a call of Lock or TryLock. Options are comparable values, for mocks:
+// mortise.WithWait(time.Second) == mortise.WithWait(time.Second). An option that does not apply to
+// a call is refused with [ErrInvalid], never ignored.
 type Option interface {
 	apply(engine.Request) (engine.Request, error)
 }
 
-// MinLease is the shortest lease: less would be over, by the safety margin that
-// every lease has, about when it began.
+// MinLease is the shortest lease: a shorter lease would end, by the safety margin of each lease,
+// about when it began.
 const MinLease = engine.MinLease
 
 // MaxLease is the longest lease.
 const MaxLease = engine.MaxLease
 
-// WithLease holds the lock for d and never renews it; without this option the
-// watchdog renews the lease while the holder lives. d is rounded up to whole
-// milliseconds and must be between [MinLease] and [MaxLease].
+// WithLease holds the lock for d without renewal; without the option the watchdog renews the lease
+// while the holder lives. d is rounded up to whole milliseconds and must be between [MinLease] and
+// [MaxLease].
 //
-// On re-entry the lock is held for what remains of the outer lease or for d,
-// whichever is longer.
+// On re-entry the lock is held for the rest of the outer lease or for d, whichever is longer.
 func WithLease(d time.Duration) Option { return leaseOption(d) }
 
-// WithWait bounds how long Lock waits for the holder; when it runs out, Lock returns
-// [ErrNotAcquired]. d must be positive. Not for TryLock, which does not wait.
+// WithWait bounds how long Lock waits for the holder, and then returns [ErrNotAcquired]. d must be
+// positive. Not for TryLock, which does not wait.
 //
 // The store is asked once however short d is: a free lock is acquired though the answer takes
-// longer than d. Where there is no answer within d, or one second if d is shorter, Lock returns
-// [ErrUnavailable]. A deadline of ctx bounds that, too. A call that waits behind another of the same
-// client asks nothing meanwhile, and is [ErrNotAcquired] after d.
+// longer than d. Without an answer within d, or within a second if d is shorter, Lock returns
+// [ErrUnavailable]. A deadline of ctx bounds the first request, too. A call that waits behind
+// another call of the same client sends nothing meanwhile, and returns [ErrNotAcquired] after d.
 func WithWait(d time.Duration) Option { return waitOption(d) }
 
-// WithMaxHold ends the lease d after it was acquired, by not renewing it further:
-// a bound on what a holder that hangs, but whose process lives, can do. The lease
-// then ends with [ErrLost]. d is between [MinLease] and [MaxLease]. Not together with
-// [WithLease], which is such a bound itself.
+// WithMaxHold stops the renewal of the lease so that the lease ends d after the grant, with
+// [ErrLost]: a bound on a holder that hangs while its process lives. d is between [MinLease] and
+// [MaxLease]. Not together with [WithLease], itself such a bound.
 func WithMaxHold(d time.Duration) Option { return maxHoldOption(d) }
 
-// WithReplicas has Lock and TryLock return once n replicas of the store have the lock, so that a failover
-// to one of them does not lose it. If fewer have it after timeout, the lock is given back, and the
-// error is [ErrNotReplicated]. n is at least one; timeout, rounded up to whole milliseconds, is
-// positive and less than the lease, of which it takes its part: the lease counts from before the request was
-// sent, as ever. Redisson: checkLockSyncedSlaves.
+// WithReplicas makes Lock and TryLock return once n replicas of the store have the lock, so a
+// failover to one of them keeps the lock. If fewer have the lock after timeout, the lock is
+// released, and the error is [ErrNotReplicated]. n is at least one; timeout, rounded up to whole
+// milliseconds, is positive and less than the lease, and counts as a part of the lease: the lease
+// counts from before the request was sent, as always. Redisson: checkLockSyncedSlaves.
 //
-// It is about the acquisition, and about re-entry. Renewals are not waited for: the replicas have the lock for
-// as long as the lease was when it was acquired, or last entered again, and for longer
-// if they hear of renewals, as they do unless they are cut off. Neither are releases: one that the new master
-// has not heard of leaves the lock held there until its lease is over. docs/guarantees.md says what a failover can
-// still lose. A fencing token that was drawn for a lock that is given back stays drawn.
+// The option is about the acquisition, and about re-entry. Renewals are not waited for: the
+// replicas have the lock for the lease at its acquisition or last re-entry, and for longer if
+// renewals reach them, as they do unless they are cut off. Releases are not waited for, either: a
+// release without a trace on the new master leaves the lock held there until its lease ends.
+// docs/explanation/guarantees.md lists the remaining losses in a failover. A fencing token of a
+// released grant stays drawn.
 //
-// For all kinds of locks, in [LockAll] for each part, which then costs a request of its own. Not for
-// [Quorum], whose majority does without, semaphores and latches. [ErrInvalid] for those, and with a
-// backend that has no replicas.
+// For all kinds of locks, in [LockAll] for each part, with a request for each. Not for [Quorum],
+// whose majority does without, nor for semaphores and latches: [ErrInvalid], as with a backend
+// without replicas.
 //
-// Cost: a second command, WAIT, in the same round trip, and the time that replication takes. A
-// refusal costs as much; that of TryLock which needs no command is as quick as ever. A request occupies a connection
-// while it is on its way: on go-redis of its pool, of which half is used for that at most, on
-// rueidis and valkey-go of those for commands that block. A waiter with this option is not handed the lock inside
-// its client, but asks for it when it is released.
+// Cost: a second command, WAIT, in the same round trip, and the time of replication. A refusal
+// costs as much, except a refusal of TryLock without a command. A request occupies a connection
+// while it is under way: on go-redis of its pool, at most half of the pool; on rueidis and
+// valkey-go of the connections for commands that block. A waiter with this option is not handed the
+// lock inside its client, but asks for the lock at its release.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return replicasOption{n, timeout}
 }
@@ -114,7 +113,8 @@ func (o maxHoldOption) apply(r engine.Request) (engine.Request, error) {
 func (o replicasOption) apply(r engine.Request) (engine.Request, error) {
 	switch {
 	case o.n < 1:
-		return r, fail.Invalidf("WithReplicas(%d, %v): at least one replica; leave it out to wait for none", o.n, o.timeout)
+		return r, fail.Invalidf("WithReplicas(%d, %v): at least one replica; omit the option to wait for none",
+			o.n, o.timeout)
 	case o.timeout <= 0 || o.timeout > MaxLease:
 		return r, fail.Invalidf("WithReplicas(%d, %v): the timeout is positive and less than the lease", o.n, o.timeout)
 	}

@@ -9,36 +9,33 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// Proclamation is what the owner of a lock says of itself: see [Lease.Proclaim]. It is zero where
-// the lock is free, or its owner has said nothing. Proclamations are comparable.
+// Proclamation is the text of a lock's owner: see [Lease.Proclaim]. It is zero for a free lock, or
+// an owner without a text. Proclamations are comparable.
 type Proclamation struct {
-	// Text is what it says.
+	// Text is the owner's text.
 	Text string
 	// Client is the owner's client: [Client.ID].
 	Client string
-	// Token is the owner's fencing token; zero if it has none.
+	// Token is the owner's fencing token; zero without a token.
 	Token int64
 }
 
-// Proclamations gives the proclamation of a lock's owner as it is now, the zero Proclamation if
-// there is none, and then each one that differs from the one before, until ctx ends or the loop
-// does:
+// Proclamations yields the current proclamation of a lock's owner, the zero Proclamation without a
+// text, and then each different proclamation, until ctx ends or the loop does:
 //
 //	for p, err := range client.Proclamations(ctx, "scheduler") { ... }
 //
-// A change is told by the store as it happens. The end of the lease of an owner that died is
-// noticed when the lease is over. Changes that follow each other more quickly than the loop may be
-// left out; the latest one never is.
+// The store announces a change as it happens. The end of a dead owner's lease is noticed when the
+// lease ends. Changes in quicker succession than the loop may be left out; the latest never is.
 //
-// An error comes in place of a proclamation. After one that wraps [ErrUnavailable] the loop goes
-// on: it tries again within a second, and gives the proclamation again once the store answers.
-// Others end it: [ErrClosed], [ErrInvalidName], [ErrWrongKind];
-// [ErrInvalid] with a backend that keeps no texts.
+// An error comes in place of a proclamation. After an error that wraps [ErrUnavailable] the loop
+// goes on: it tries again within a second, and yields the proclamation again once the store
+// answers. Other errors end the loop: [ErrClosed], [ErrInvalidName], [ErrWrongKind]; [ErrInvalid]
+// with a backend without texts.
 //
-// Cost: a subscription, three commands at the beginning, two for each change, and one each time
-// that the owner's lease would be over if it were not renewed: one in two thirds of the watchdog
-// timeout, or more. Loops of one client for one name share the subscription and the latter
-// commands.
+// Cost: a subscription, three commands at the beginning, two for each change, and another each time
+// that the owner's lease would end without a renewal: in two thirds of the watchdog timeout, or
+// more. Loops of a client for the same name share the subscription and the latter commands.
 func (c *Client) Proclamations(ctx context.Context, name string) iter.Seq2[Proclamation, error] {
 	return func(yield func(Proclamation, error) bool) {
 		if ctx == nil {

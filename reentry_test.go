@@ -104,3 +104,60 @@ func TestAReentryThatWaitedHasItsFullLease(t *testing.T) {
 		})
 	}
 }
+
+// Findings U11: a context without its cancellation carries the lease, as the rest of its values; one without leases
+// competes. The work of a goroutine that outlives its request is the case.
+func TestBackgroundWorkWithAContextOfARequest(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := open(), open()
+		type user struct{}
+		request, over := context.WithCancel(context.WithValue(t.Context(), user{}, "ada"))
+		held := need(c.Lock(request, "x"))(t)
+
+		carries := context.WithoutCancel(held.Context())
+		inner := need(c.TryLock(carries, "x"))(t) // beside the handler: Locker says so
+		must(t, inner.Unlock(t.Context()))
+
+		ctx := WithoutLeases(context.WithoutCancel(held.Context()))
+		wants(t, errorOf(c.TryLock(ctx, "x")), ErrNotAcquired)
+		if ctx.Value(user{}) != "ada" || len(Delegations(ctx)) != 0 || len(Delegations(carries)) != 1 {
+			t.Errorf("user %v, %d delegations, %d without WithoutLeases", ctx.Value(user{}), len(Delegations(ctx)),
+				len(Delegations(carries)))
+		}
+		over() // the request is over, and its handler has not unlocked yet
+		background := queued(ctx, c, "x")
+		wants(t, errorOf(c.TryLock(ctx, "x")), ErrNotAcquired)
+		must(t, held.Unlock(t.Context()))
+		lease := background.lease(t)
+		wants(t, errorOf(other.TryLock(t.Context(), "x")), ErrNotAcquired)
+		must(t, thenUnlock(c.TryLock(lease.Context(), "x"))) // its own lease is entered again
+		must(t, lease.Unlock(t.Context()))
+
+		// A context whose lease has ended confers nothing, with its cancellation or without.
+		next := need(other.Lock(t.Context(), "x"))(t)
+		wants(t, errorOf(c.TryLock(carries, "x")), ErrNotAcquired)
+		must(t, next.Unlock(t.Context()))
+	})
+}
+
+func TestWithoutLeasesOfEachKind(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		ctx, c := t.Context(), open()
+		fair := need(c.Locker(Fair()))(t)
+		quorum := need(Quorum(on(t, memory.New(), WithRejoinDelay(0)), on(t, memory.New(), WithRejoinDelay(0)),
+			on(t, memory.New(), WithRejoinDelay(0))))(t)
+		for kind, l := range map[string]Locker{"plain": c, "fair": fair, "write": c.RW().Write, "quorum": quorum} {
+			held := need(l.Lock(ctx, kind))(t)
+			check(t, errorOf(l.TryLock(held.Context(), kind)))
+			if err := errorOf(l.TryLock(WithoutLeases(held.Context()), kind)); !errors.Is(err, ErrNotAcquired) {
+				t.Errorf("%s: %v, want ErrNotAcquired", kind, err)
+			}
+		}
+		all := need(c.LockAll(ctx, "a", "b"))(t)
+		wants(t, errorOf(c.TryLock(WithoutLeases(all.Context()), "a")), ErrNotAcquired)
+		delegated := need(open().WithDelegations(ctx, Delegations(all.Context())...))(t)
+		if len(Delegations(delegated)) != 2 || len(Delegations(WithoutLeases(delegated))) != 0 {
+			t.Errorf("%d and %d delegations", len(Delegations(delegated)), len(Delegations(WithoutLeases(delegated))))
+		}
+	})
+}

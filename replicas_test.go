@@ -87,7 +87,7 @@ func TestInvalidWithReplicasIsRefused(t *testing.T) {
 			"Quorum":               lock(quorum, one),
 			"a counting semaphore": c.CountingSemaphore("s").Acquire(t.Context(), 1, one),
 			"a latch":              c.CountDownLatch("l").Wait(t.Context(), one),
-			"semaphore":            errorOf(c.Semaphore("p").Acquire(t.Context(), one)),
+			"semaphore":            errorOf(c.Semaphore("p", 0).Acquire(t.Context(), 1, one)),
 		} {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", what, err)

@@ -8,55 +8,53 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// RWLocker has the two sides of read-write locks: under one name, any number of leases of Read, or one of Write.
-// [Client.RW] makes it; for a test, two fakes make one: RWLocker{Read: r, Write: w}. It is Redisson's
-// RReadWriteLock, and shares its record.
+// RWLocker has the two sides of read-write locks: under a name, any number of leases of Read, or a
+// lease of Write. [Client.RW] makes an RWLocker; in a test, two fakes do: RWLocker{Read: r, Write:
+// w}. It shares its record with Redisson's RReadWriteLock.
 //
 // # Re-entry
 //
-// With the context of a lease of write, write enters again and read does too; with
-// that of a lease of read, read does. A lease of read is independent of the one it was
-// entered under: its time is its own, and so is its Unlock. So a writer becomes a reader
-// by locking read and then unlocking write, while no other writer gets in (a downgrade);
-// the context of its lease of read then goes on, with the context that write was locked
-// with. The reverse, write with the context of a lease of read, would wait for itself:
-// it is refused at once with [ErrInvalid]. Goroutines that share a context and both lock write
-// take turns, also with those that lock read; those that lock read do not.
+// With the context of a lease of write, write enters again and read does, too; with the context of
+// a lease of read, read does. A lease of read is independent of its outer lease: its time is its
+// own, and so is its Unlock. So a writer becomes a reader by locking read and then unlocking write,
+// while no other writer gets in (a downgrade); the context of its lease of read goes on then, with
+// the context of Lock of write. The reverse, write with the context of a lease of read, would wait
+// for itself: [ErrInvalid] at once. Goroutines that share a context and both lock write take turns,
+// also with goroutines that lock read; goroutines that only lock read do not.
 //
 // # What waits for what
 //
-// A writer that waits is not starved by readers: as long as it waits, a Lock or TryLock
-// of read by any client of this package waits behind it. So lock read with the context of
-// the lease that you have, as with any Go RWMutex: with a fresh context you would wait for a
-// writer that waits for you. Readers that waited and writers that wait compete for
-// what a writer releases. In a client all wait in the order in which they came. A writer whose process died
-// while it waited keeps fresh readers out for at most the watchdog timeout. Redisson's
-// readers know nothing of waiting writers: a stream of them starves writers, here as
-// there; its writers leave no sign that they wait, so a stream of readers starves them.
+// Readers do not starve a waiting writer: while a writer waits, a Lock or TryLock of read by any
+// client of this package waits behind the writer. So lock read with the context of your lease, as
+// with any Go RWMutex: with a fresh context you would wait for a writer that waits for you. Readers
+// and writers that waited compete for a writer's release. In a client, calls are served in their
+// order. A writer whose process died while waiting keeps fresh readers out for at most the watchdog
+// timeout. Redisson's readers do not see waiting writers: a stream of them starves writers, here as
+// there; its writers leave no sign while they wait, so a stream of readers starves them.
 //
 // # Leases
 //
-// Each lease of read is renewed, and ends, by itself. The record lives as long as the
-// longest. A reader of Redisson's that renews cuts that down to its own timeout, and up to
-// Redisson 3.52 the time of every reader: so a [WithLease] of read that is longer than the watchdog timeout is
-// asserted again every third of it, and the two sides' watchdog timeouts should be alike.
+// Each lease of read is renewed, and ends, by itself. The record lives as long as the longest
+// lease. A renewal of a Redisson reader cuts the record to its own timeout, and up to Redisson 3.52
+// the time of every reader: so a [WithLease] of read longer than the watchdog timeout is asserted
+// again every third of the timeout, and the two sides' watchdog timeouts should be equal.
 //
-// Options and errors are those of [Locker]; ErrInvalid where the backend has no read-write
-// locks. A name that is in use for another kind of lock is [ErrWrongKind].
+// Options and errors are those of [Locker]; ErrInvalid with a backend without read-write locks. A
+// name of another kind of lock is [ErrWrongKind].
 //
-// Cost: one command for each Lock and Unlock that need not wait; TryLock of write is refused without
-// a command where a reader of this client is known, and either where a writer is. A
-// writer that waits for readers sends one each third of the watchdog timeout, to say
-// that it still does, and one when it leaves without the lock.
+// Cost: one command for each Lock and Unlock without a wait; no command for a refused TryLock of
+// write beside a known reader of this client, and of either side beside a known writer. A writer
+// that waits for readers sends a command each third of the watchdog timeout, to keep its place, and
+// another when it leaves without the lock.
 type RWLocker struct {
-	// Read takes leases that share a name, Write one that excludes all others.
+	// Read takes leases that share a name, Write a lease that excludes all others.
 	Read, Write Locker
 
 	client *Client
 }
 
-// RW returns the client's read-write locks. It does no I/O: a backend without read-write locks shows in the
-// methods of the two sides ([ErrInvalid]).
+// RW returns the client's read-write locks, without I/O: a backend without read-write locks is an
+// error of the methods of the two sides ([ErrInvalid]).
 func (c *Client) RW() RWLocker {
 	return RWLocker{&side{c, backend.KindRead}, &side{c, backend.KindWrite}, c}
 }
@@ -76,7 +74,7 @@ func (s *side) TryLock(ctx context.Context, name string, opts ...Option) (*Lease
 }
 
 func (s *side) acquire(ctx context.Context, r engine.Request, opts []Option) (*Lease, error) {
-	r, err := with(r, opts)
+	r, err := s.client.with(r, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -91,16 +89,19 @@ func (c *Client) hasRW() error {
 	return e.Can(e != nil && e.Capabilities().ReadWrite != nil, "read-write locks")
 }
 
-// Inspect is [Client.Inspect] for a read-write lock. It costs one command.
+// Inspect is [Client.Inspect] for a read-write lock. Cost: one command.
 func (l RWLocker) Inspect(ctx context.Context, name string) (LockInfo, error) {
+	name = engine.FullName(l.client.inner(), name)
 	if err := l.client.hasRW(); err != nil {
 		return LockInfo{Name: name}, fail.New("inspect", name, err)
 	}
 	return l.client.inspect(ctx, backend.KindWrite, name)
 }
 
-// ForceUnlock is [Client.ForceUnlock] for a read-write lock: its writer's hold, or those of all its readers.
+// ForceUnlock is [Client.ForceUnlock] for a read-write lock: its writer's hold, or the holds of all
+// its readers.
 func (l RWLocker) ForceUnlock(ctx context.Context, name string) (bool, error) {
+	name = engine.FullName(l.client.inner(), name)
 	if err := l.client.hasRW(); err != nil {
 		return false, fail.New("forceunlock", name, err)
 	}

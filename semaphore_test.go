@@ -17,12 +17,12 @@ func TestPermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
 		var renewed int
 		c := on(t, store, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
 		ctx := context.Background()
-		p := c.Semaphore("n")
+		p := c.Semaphore("n", 0)
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
-		a := need(p.Acquire(ctx))(t)
-		bounded := need(p.Acquire(ctx, WithMaxHold(time.Minute)))(t)
+		a := need(p.Acquire(ctx, 1))(t)
+		bounded := need(p.Acquire(ctx, 1, WithMaxHold(time.Minute)))(t)
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		if a.Err() != nil || renewed < 10 {
@@ -46,11 +46,11 @@ func TestWaitersGetPermitsThatExpireWithoutAMessage(t *testing.T) {
 		store := memory.New()
 		dead, c := on(t, store), on(t, store)
 		ctx := context.Background()
-		if _, err := c.Semaphore("n").TrySetPermits(ctx, 2); err != nil {
+		if _, err := c.Semaphore("n", 0).TrySetPermits(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 		for _, lease := range []time.Duration{10 * time.Second, 20 * time.Second} {
-			if _, err := dead.Semaphore("n").Acquire(ctx, WithLease(lease)); err != nil {
+			if _, err := dead.Semaphore("n", 0).Acquire(ctx, 1, WithLease(lease)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -59,7 +59,7 @@ func TestWaitersGetPermitsThatExpireWithoutAMessage(t *testing.T) {
 		got := make(chan time.Duration, 2)
 		for range 2 {
 			go func() {
-				if _, err := c.Semaphore("n").Acquire(ctx); err != nil {
+				if _, err := c.Semaphore("n", 0).Acquire(ctx, 1); err != nil {
 					t.Error(err)
 				}
 				got <- time.Since(start)
@@ -79,10 +79,10 @@ func TestPermitsEndAtOnceWhenTheStoreIsFlushed(t *testing.T) {
 		store := memory.New()
 		c := on(t, store)
 		ctx := context.Background()
-		if _, err := c.Semaphore("n").TrySetPermits(ctx, 1); err != nil {
+		if _, err := c.Semaphore("n", 0).TrySetPermits(ctx, 1); err != nil {
 			t.Fatal(err)
 		}
-		p := need(c.Semaphore("n").Acquire(ctx))(t)
+		p := need(c.Semaphore("n", 0).Acquire(ctx, 1))(t)
 		start := time.Now()
 		store.Flush()
 		<-p.Context().Done()
@@ -94,10 +94,10 @@ func TestPermitsEndAtOnceWhenTheStoreIsFlushed(t *testing.T) {
 
 func TestAPermitIsReleasedByItsIDWithANilContext(t *testing.T) {
 	c := on(t, memory.New())
-	p := c.Semaphore("x")
+	p := c.Semaphore("x", 0)
 	must(t, errorOf(p.TrySetPermits(t.Context(), 1)))
-	permit := need(p.TryAcquire(t.Context()))(t)
-	must(t, p.Release(nil, permit.ID())) //nolint:staticcheck // a nil context is the subject
+	permit := need(p.TryAcquire(t.Context(), 1))(t)
+	must(t, p.Release(nil, permit.IDs()[0])) //nolint:staticcheck // a nil context is the subject
 	must(t, c.Close())
 }
 
@@ -105,13 +105,13 @@ func TestAPermitIsReleasedByItsIDWithANilContext(t *testing.T) {
 func TestAWaiterWakesWhenAPermitOfItsClientExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		other, c := on(t, st).Semaphore("p"), on(t, st).Semaphore("p")
+		other, c := on(t, st).Semaphore("p", 0), on(t, st).Semaphore("p", 0)
 		must(t, errorOf(other.TrySetPermits(t.Context(), 1)))
-		long, err := other.Acquire(t.Context(), WithLease(time.Hour))
+		long, err := other.Acquire(t.Context(), 1, WithLease(time.Hour))
 		must(t, err)
-		go c.Acquire(t.Context(), WithLease(100*time.Millisecond)) // and never released
+		go c.Acquire(t.Context(), 1, WithLease(100*time.Millisecond)) // and never released
 		synctest.Wait()
-		second := later(func() error { return errorOf(c.Acquire(t.Context())) })
+		second := later(func() error { return errorOf(c.Acquire(t.Context(), 1)) })
 		synctest.Wait()
 		must(t, long.Release(t.Context()))
 		select {

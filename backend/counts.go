@@ -2,6 +2,8 @@ package backend
 
 import (
 	"context"
+	"iter"
+	"strings"
 	"time"
 )
 
@@ -70,6 +72,8 @@ type CountingSemaphoreStore interface {
 	CancelTake(ctx context.Context, r CountRequest) error
 	// DrainCount sets the count to zero and returns what it was.
 	DrainCount(ctx context.Context, r CountRequest) (int64, error)
+	// DeleteCount removes the count and announces nothing; it reports whether there was one.
+	DeleteCount(ctx context.Context, r CountRequest) (bool, error)
 }
 
 // TakeReply answers CountingSemaphoreStore.TakeCount.
@@ -81,30 +85,61 @@ type TakeReply struct {
 }
 
 // SemaphoreStore has permits that expire: a count of free ones, and for each that is
-// out an owner and the end of its lease by the store's clock. It is a capability:
-// [Capabilities.Semaphores]. Owners are 32 lower-case hexadecimal digits, drawn at random and never used again.
+// out an id and the end of its lease by the store's clock. It is a capability:
+// [Capabilities.Semaphores].
 //
-// The obligations are those of a lock's, except that others may be out at the same time. Acquire and Count first
-// add to the count the permits that have ended, and announce that; Release does not find them, and Renew does
+// The obligations are those of a lock's, except that others may be out at the same time. Acquire, SetLimit and Count
+// first add to the count the permits that have ended, and announce that; Release does not find them, and Renew does
 // not revive them. There is no re-entry.
+//
+// An owner is the ids of the permits that one request takes, joined by commas: [PermitIDs]. An id is an even number of
+// lower-case hexadecimal digits, at least 32, drawn at random and never used again; those of one owner have the
+// same length. There are [MaxPermits] at most.
 type SemaphoreStore interface {
-	// SetCount, Count and AddCount are as in CountingSemaphoreStore.
+	// SetCount, Count and AddCount are as in CountingSemaphoreStore. DeleteCount is too, and removes the permits
+	// that are out: their owners hold nothing.
 	SetCount(ctx context.Context, r CountRequest) (bool, error)
 	Count(ctx context.Context, t Topic) (int64, error)
 	AddCount(ctx context.Context, r CountRequest) (int64, error)
-	// Acquire takes one permit for the owner, or refuses.
+	DeleteCount(ctx context.Context, r CountRequest) (bool, error)
+	// SetLimit sets the count to r.N less the permits that are out, and announces it if it is above zero and above
+	// what it was. It returns the count.
+	SetLimit(ctx context.Context, r CountRequest) (int64, error)
+	// Acquire takes all permits of the owner, or refuses.
 	Acquire(ctx context.Context, r PermitRequest) (PermitReply, error)
-	// Release puts a permit back.
+	// Release puts those permits of the owner back that are out. Held tells that all were.
 	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
-	// Renew is that of [Store].
+	// Renew is that of [Store]. An owner is held if all its permits are out.
 	Renew(ctx context.Context, in []RenewRequest, out []RenewResult)
+	// InspectPermits reads the count and the permits that are out, of which it lists most at the most, those that
+	// end first.
+	InspectPermits(ctx context.Context, name string, most int) (PermitsRecord, error)
 }
 
-// PermitRequest asks for a permit.
+// MaxPermits bounds the permits that one request takes: the store does something for each of them.
+const MaxPermits = 128
+
+// PermitIDs are the ids of an owner's permits.
+func PermitIDs(owner string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		for more := true; more; {
+			var id string
+			if id, owner, more = strings.Cut(owner, ","); !yield(id) {
+				return
+			}
+		}
+	}
+}
+
+// PermitRequest asks for as many permits as Owner has ids.
 type PermitRequest struct {
 	Name  string
 	Owner string
 	Lease time.Duration
+	// Limit, if it is not zero, is set as by SetLimit before, where there is no count, and, with Declare, where there
+	// is one. A request that is granted again changes nothing.
+	Limit   int64
+	Declare bool
 	Enrolment
 }
 
@@ -115,4 +150,17 @@ type PermitReply struct {
 	// Available is how many permits are free after the operation, less what is reserved for others.
 	Available int64
 	QueueReply
+}
+
+// PermitsRecord is what a store says of a semaphore. Permits whose leases have ended count as free.
+type PermitsRecord struct {
+	Free int64 // negative if the limit was lowered below what is out
+	Out  int64
+	List []PermitRecord
+}
+
+// PermitRecord is a permit that is out.
+type PermitRecord struct {
+	ID        string
+	Remaining time.Duration // negative if it does not end
 }

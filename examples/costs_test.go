@@ -27,9 +27,9 @@ import (
 	"github.com/mortise-go/mortise/rueidis"
 )
 
-// TestReadmeCosts counts, at a proxy before a real Redis, what the README's table of
-// costs says, and compares.
-func TestReadmeCosts(t *testing.T) {
+// TestCosts counts, at a proxy before a real Redis, the commands in the table of
+// docs/reference/costs.md, and compares.
+func TestCosts(t *testing.T) {
 	table := costTable(t)
 	for column, client := range []string{"go-redis", "rueidis"} {
 		t.Run(client, func(t *testing.T) {
@@ -39,13 +39,13 @@ func TestReadmeCosts(t *testing.T) {
 			for _, row := range c.measure() {
 				seen++
 				if want, ok := table[row.what]; !ok {
-					t.Errorf("README.md has no row %q; it costs %d", row.what, row.commands)
+					t.Errorf("costs.md has no row %q; it costs %d", row.what, row.commands)
 				} else if !agrees(want[column], row.commands) {
-					t.Errorf("%s costs %d, README.md says %s", row.what, row.commands, want[column])
+					t.Errorf("%s costs %d, costs.md says %s", row.what, row.commands, want[column])
 				}
 			}
 			if seen != len(table) {
-				t.Errorf("README.md has %d rows, %d were measured", len(table), seen)
+				t.Errorf("costs.md has %d rows, %d were measured", len(table), seen)
 			}
 		})
 	}
@@ -60,15 +60,15 @@ func agrees(cell string, n int) bool {
 	return least <= n && n <= most
 }
 
-// costTable reads the rows below the README's mark.
+// costTable reads the rows below the page's mark.
 func costTable(t *testing.T) map[string][2]string {
-	readme, err := os.ReadFile("../README.md")
+	page, err := os.ReadFile("../docs/reference/costs.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, ok := strings.Cut(string(readme), "<!-- costs: checked by examples/costs_test.go -->\n")
+	_, rest, ok := strings.Cut(string(page), "<!-- costs: checked by examples/costs_test.go -->\n")
 	if !ok {
-		t.Fatal("README.md has no mark for the table of costs")
+		t.Fatal("costs.md has no mark for the table of costs")
 	}
 	rows := make(map[string][2]string)
 	for i, line := range strings.Split(rest, "\n") {
@@ -330,7 +330,7 @@ func (c *costs) waiting() (rows []cost) {
 		}
 	}
 	until(30, 4)
-	rows = append(rows, cost{"30 who wait, for a second", c.count(func() { time.Sleep(time.Second) })})
+	rows = append(rows, cost{"30 waiters, for a second", c.count(func() { time.Sleep(time.Second) })})
 	rows = append(rows, cost{"`Unlock` and hand-over to one of 30, in 3 other processes", c.count(func() {
 		c.unlock(lease)
 		lease = <-got

@@ -5,6 +5,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"net/url"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,7 +15,10 @@ import (
 )
 
 // Pages that name the tests which show what they say.
-var pages = []string{"../SECURITY.md", "../docs/guarantees.md", "../docs/deployments.md", "../docs/threat-model.md"}
+var pages = []string{
+	"../SECURITY.md", "../docs/explanation/guarantees.md", "../docs/explanation/threat-model.md",
+	"../docs/reference/deployments.md",
+}
 
 // testName is one in a page: a function, or a case of the conformance suite.
 var testName = regexp.MustCompile("`((?:Test[A-Z]|Fuzz[A-Z]|Rule[0-9]{2}_|Port_)\\w*)`")
@@ -82,9 +86,9 @@ func testsOf(t *testing.T, root string) map[string]bool {
 // link is a relative one, with or without the place in the page.
 var link = regexp.MustCompile(`\]\(([^)#:\s]*)(#[^)\s]*)?\)`)
 
-// TestLinksLeadSomewhere checks the links between those pages, and to files.
+// TestLinksLeadSomewhere checks the relative links of every page: the file and the heading exist.
 func TestLinksLeadSomewhere(t *testing.T) {
-	for _, page := range append(pages, "../README.md", "../CONTRIBUTING.md", "../docs/chaos.md") {
+	for _, page := range markdown(t, "..") {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)
@@ -99,7 +103,8 @@ func TestLinksLeadSomewhere(t *testing.T) {
 				t.Errorf("%s: %s leads nowhere", page, m[0])
 				continue
 			}
-			if m[2] == "" || target.IsDir() {
+			theme := strings.HasPrefix(m[2], "#only-") // of a picture of the site
+			if m[2] == "" || theme || target.IsDir() {
 				continue
 			}
 			text, err := os.ReadFile(to)
@@ -111,6 +116,51 @@ func TestLinksLeadSomewhere(t *testing.T) {
 			}
 		}
 	}
+}
+
+// external is a link out of the repository.
+var external = regexp.MustCompile(`\]\(([a-z]+:[^)\s]*)\)`)
+
+// TestExternalLinksAreWellFormed checks form only: tests need no network.
+func TestExternalLinksAreWellFormed(t *testing.T) {
+	found := 0
+	for _, page := range markdown(t, "..") {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range external.FindAllStringSubmatch(string(text), -1) {
+			found++
+			u, err := url.Parse(m[1])
+			if err != nil || u.Scheme != "https" && u.Scheme != "http" || !strings.Contains(u.Host, ".") {
+				t.Errorf("%s: %s is no address of the web", page, m[1])
+			}
+		}
+	}
+	if found < 10 {
+		t.Errorf("only %d external links found", found)
+	}
+}
+
+// markdown lists the pages below root.
+func markdown(t *testing.T, root string) (found []string) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.IsDir() && (d.Name() == "bin" || d.Name() == ".git" || d.Name() == "testdata") {
+			return filepath.SkipDir
+		}
+		if err == nil && strings.HasSuffix(path, ".md") {
+			found = append(found, path)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(found) < 20 {
+		t.Fatalf("only %d pages found below %s", len(found), root)
+	}
+	return found
 }
 
 // anchors are the places in a page that links can lead to.

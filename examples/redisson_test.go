@@ -29,9 +29,9 @@ func Example_redisson() {
 
 	lease, err := locks.Lock(ctx, "orders:42", mortise.WithWait(5*time.Second))
 	if errors.Is(err, mortise.ErrNotAcquired) {
-		log.Fatal("somebody, in Java or Go, held it for 5 s: ", err)
+		log.Fatal("held by another owner, in Java or Go, for 5 s: ", err)
 	} else if err != nil {
-		log.Fatal("Redis is away: ", err)
+		log.Fatal("Redis is unreachable: ", err)
 	}
 	defer lease.Unlock(ctx)
 	ship(lease.Context(), 42)
@@ -47,9 +47,9 @@ var (
 // Compiled, and not run: Java acquired the permit.
 func Example_redissonSemaphore() {
 	id := message.Header["permit"] // String id = semaphore.acquire(10, TimeUnit.MINUTES)
-	err := locks.Semaphore("imports").Release(ctx, id)
+	err := locks.Semaphore("imports", 0).Release(ctx, id)
 	if errors.Is(err, mortise.ErrNotHeld) {
-		log.Print("it took longer than its ten minutes, another may have begun: ", err)
+		log.Print("the permit has expired after its ten minutes; another worker may have begun: ", err)
 	} else if err != nil {
 		log.Fatal(err)
 	}

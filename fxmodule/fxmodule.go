@@ -57,7 +57,8 @@ type config struct {
 
 // Named provides and takes everything under a name, as fx's tag `name:"..."` has it: the Locker, the
 // Client, and the Redis client or options that it is made of. Observers and the logger are
-// shared by all modules. The name is not empty and has no quotes or backquotes.
+// shared by all modules; metrics, events and log lines say the name: it is the client's [mortise.WithName], unless
+// ClientOptions give another. The name is not empty and has no quotes or backquotes.
 func Named(name string) Option {
 	return func(c *config) error {
 		c.name = name
@@ -167,6 +168,9 @@ func (c *config) client(
 	life fx.Lifecycle, on source, log *slog.Logger, observers []mortise.Observer,
 ) (*mortise.Client, error) {
 	var opts []mortise.ClientOption
+	if c.name != "" {
+		opts = append(opts, mortise.WithName(c.name))
+	}
 	if log != nil {
 		opts = append(opts, mortise.WithLogger(log))
 	}

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -265,4 +266,30 @@ func TestAMemoryStoreOfTheGraphIsUsed(t *testing.T) {
 			second.Stop(down) // does not wait for the lease
 		})
 	}
+}
+
+// Findings U10: two named modules share one observer, and are told apart in what it is told.
+func TestEventsOfTwoNamedLockersNameTheModule(t *testing.T) {
+	var told sync.Map
+	observer := func() mortise.Observer {
+		return mortise.Observer{Acquired: func(e mortise.AcquiredEvent) { told.Store(e.Name, e.Client) }}
+	}
+	var in struct {
+		fx.In
+		Orders  mortise.Locker `name:"orders"`
+		Tenants mortise.Locker `name:"tenants"`
+		Other   mortise.Locker `name:"other"`
+	}
+	app := fxtest.New(t, fxmodule.Observe(observer), fxmodule.Memory(fxmodule.Named("orders")),
+		fxmodule.Memory(fxmodule.Named("tenants")),
+		fxmodule.Memory(fxmodule.Named("other"), fxmodule.ClientOptions(mortise.WithName("a name of its own"))),
+		fx.Populate(&in))
+	app.RequireStart()
+	want := map[string]string{"a": "orders", "b": "tenants", "c": "a name of its own"}
+	for name, l := range map[string]mortise.Locker{"a": in.Orders, "b": in.Tenants, "c": in.Other} {
+		check.Done(t, check.Value(l.Lock(t.Context(), name)).In(t).Unlock(t.Context()))
+		got, _ := told.Load(name)
+		check.ErrorIf(t, got != want[name], "the event of %s names the client %v, want %q", name, got, want[name])
+	}
+	app.RequireStop()
 }

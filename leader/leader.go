@@ -5,7 +5,7 @@
 //	})
 //
 // The leader is the process that holds the lock of that name. So what the lock promises holds for
-// leadership, too, and what it does not promise does not: see docs/guarantees.md. In particular a
+// leadership, too, and what it does not promise does not: see docs/explanation/guarantees.md. In particular a
 // leader whose process stands still may lead on for a moment in its own eyes. [Term.Token] rises
 // with each term; a store that refuses a token smaller than one that it has seen is written to by
 // the newest leader alone.

@@ -9,12 +9,15 @@ import (
 // Semaphore has the methods of [*mortise.Semaphore]. Code that takes permits declares an interface of its own, with
 // the methods that it calls; [MockSemaphore] satisfies that interface too. [mortise.NewPermit] makes the permit.
 type Semaphore interface {
-	Acquire(ctx context.Context, opts ...mortise.Option) (*mortise.Permit, error)
-	TryAcquire(ctx context.Context, opts ...mortise.Option) (*mortise.Permit, error)
-	Release(ctx context.Context, id string) error
+	Acquire(ctx context.Context, n int, opts ...mortise.Option) (*mortise.Permit, error)
+	TryAcquire(ctx context.Context, n int, opts ...mortise.Option) (*mortise.Permit, error)
+	Release(ctx context.Context, ids ...string) error
+	Inspect(ctx context.Context) (mortise.SemaphoreInfo, error)
 	Available(ctx context.Context) (int, error)
+	SetPermits(ctx context.Context, n int) error
 	AddPermits(ctx context.Context, delta int) error
 	TrySetPermits(ctx context.Context, n int) (bool, error)
+	Delete(ctx context.Context) (bool, error)
 }
 
 // CountingSemaphore has the methods of [*mortise.CountingSemaphore].
@@ -26,6 +29,7 @@ type CountingSemaphore interface {
 	AddPermits(ctx context.Context, delta int) error
 	TrySetPermits(ctx context.Context, n int) (bool, error)
 	Drain(ctx context.Context) (int, error)
+	Delete(ctx context.Context) (bool, error)
 }
 
 // CountDownLatch has the methods of [*mortise.CountDownLatch].

@@ -41,9 +41,9 @@ func (m *MockSemaphore) EXPECT() *MockSemaphoreMockRecorder {
 }
 
 // Acquire mocks base method.
-func (m *MockSemaphore) Acquire(ctx context.Context, opts ...mortise.Option) (*mortise.Permit, error) {
+func (m *MockSemaphore) Acquire(ctx context.Context, n int, opts ...mortise.Option) (*mortise.Permit, error) {
 	m.ctrl.T.Helper()
-	varargs := []any{ctx}
+	varargs := []any{ctx, n}
 	for _, a := range opts {
 		varargs = append(varargs, a)
 	}
@@ -54,9 +54,9 @@ func (m *MockSemaphore) Acquire(ctx context.Context, opts ...mortise.Option) (*m
 }
 
 // Acquire indicates an expected call of Acquire.
-func (mr *MockSemaphoreMockRecorder) Acquire(ctx any, opts ...any) *MockSemaphoreAcquireCall {
+func (mr *MockSemaphoreMockRecorder) Acquire(ctx, n any, opts ...any) *MockSemaphoreAcquireCall {
 	mr.mock.ctrl.T.Helper()
-	varargs := append([]any{ctx}, opts...)
+	varargs := append([]any{ctx, n}, opts...)
 	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Acquire", reflect.TypeOf((*MockSemaphore)(nil).Acquire), varargs...)
 	return &MockSemaphoreAcquireCall{Call: call}
 }
@@ -73,13 +73,13 @@ func (c *MockSemaphoreAcquireCall) Return(arg0 *mortise.Permit, arg1 error) *Moc
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockSemaphoreAcquireCall) Do(f func(context.Context, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreAcquireCall {
+func (c *MockSemaphoreAcquireCall) Do(f func(context.Context, int, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreAcquireCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockSemaphoreAcquireCall) DoAndReturn(f func(context.Context, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreAcquireCall {
+func (c *MockSemaphoreAcquireCall) DoAndReturn(f func(context.Context, int, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreAcquireCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -161,18 +161,101 @@ func (c *MockSemaphoreAvailableCall) DoAndReturn(f func(context.Context) (int, e
 	return c
 }
 
-// Release mocks base method.
-func (m *MockSemaphore) Release(ctx context.Context, id string) error {
+// Delete mocks base method.
+func (m *MockSemaphore) Delete(ctx context.Context) (bool, error) {
 	m.ctrl.T.Helper()
-	ret := m.ctrl.Call(m, "Release", ctx, id)
+	ret := m.ctrl.Call(m, "Delete", ctx)
+	ret0, _ := ret[0].(bool)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Delete indicates an expected call of Delete.
+func (mr *MockSemaphoreMockRecorder) Delete(ctx any) *MockSemaphoreDeleteCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Delete", reflect.TypeOf((*MockSemaphore)(nil).Delete), ctx)
+	return &MockSemaphoreDeleteCall{Call: call}
+}
+
+// MockSemaphoreDeleteCall wrap *gomock.Call
+type MockSemaphoreDeleteCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockSemaphoreDeleteCall) Return(arg0 bool, arg1 error) *MockSemaphoreDeleteCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockSemaphoreDeleteCall) Do(f func(context.Context) (bool, error)) *MockSemaphoreDeleteCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockSemaphoreDeleteCall) DoAndReturn(f func(context.Context) (bool, error)) *MockSemaphoreDeleteCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Inspect mocks base method.
+func (m *MockSemaphore) Inspect(ctx context.Context) (mortise.SemaphoreInfo, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Inspect", ctx)
+	ret0, _ := ret[0].(mortise.SemaphoreInfo)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Inspect indicates an expected call of Inspect.
+func (mr *MockSemaphoreMockRecorder) Inspect(ctx any) *MockSemaphoreInspectCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Inspect", reflect.TypeOf((*MockSemaphore)(nil).Inspect), ctx)
+	return &MockSemaphoreInspectCall{Call: call}
+}
+
+// MockSemaphoreInspectCall wrap *gomock.Call
+type MockSemaphoreInspectCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockSemaphoreInspectCall) Return(arg0 mortise.SemaphoreInfo, arg1 error) *MockSemaphoreInspectCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockSemaphoreInspectCall) Do(f func(context.Context) (mortise.SemaphoreInfo, error)) *MockSemaphoreInspectCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockSemaphoreInspectCall) DoAndReturn(f func(context.Context) (mortise.SemaphoreInfo, error)) *MockSemaphoreInspectCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Release mocks base method.
+func (m *MockSemaphore) Release(ctx context.Context, ids ...string) error {
+	m.ctrl.T.Helper()
+	varargs := []any{ctx}
+	for _, a := range ids {
+		varargs = append(varargs, a)
+	}
+	ret := m.ctrl.Call(m, "Release", varargs...)
 	ret0, _ := ret[0].(error)
 	return ret0
 }
 
 // Release indicates an expected call of Release.
-func (mr *MockSemaphoreMockRecorder) Release(ctx, id any) *MockSemaphoreReleaseCall {
+func (mr *MockSemaphoreMockRecorder) Release(ctx any, ids ...any) *MockSemaphoreReleaseCall {
 	mr.mock.ctrl.T.Helper()
-	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Release", reflect.TypeOf((*MockSemaphore)(nil).Release), ctx, id)
+	varargs := append([]any{ctx}, ids...)
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Release", reflect.TypeOf((*MockSemaphore)(nil).Release), varargs...)
 	return &MockSemaphoreReleaseCall{Call: call}
 }
 
@@ -188,21 +271,59 @@ func (c *MockSemaphoreReleaseCall) Return(arg0 error) *MockSemaphoreReleaseCall 
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockSemaphoreReleaseCall) Do(f func(context.Context, string) error) *MockSemaphoreReleaseCall {
+func (c *MockSemaphoreReleaseCall) Do(f func(context.Context, ...string) error) *MockSemaphoreReleaseCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockSemaphoreReleaseCall) DoAndReturn(f func(context.Context, string) error) *MockSemaphoreReleaseCall {
+func (c *MockSemaphoreReleaseCall) DoAndReturn(f func(context.Context, ...string) error) *MockSemaphoreReleaseCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// SetPermits mocks base method.
+func (m *MockSemaphore) SetPermits(ctx context.Context, n int) error {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "SetPermits", ctx, n)
+	ret0, _ := ret[0].(error)
+	return ret0
+}
+
+// SetPermits indicates an expected call of SetPermits.
+func (mr *MockSemaphoreMockRecorder) SetPermits(ctx, n any) *MockSemaphoreSetPermitsCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "SetPermits", reflect.TypeOf((*MockSemaphore)(nil).SetPermits), ctx, n)
+	return &MockSemaphoreSetPermitsCall{Call: call}
+}
+
+// MockSemaphoreSetPermitsCall wrap *gomock.Call
+type MockSemaphoreSetPermitsCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockSemaphoreSetPermitsCall) Return(arg0 error) *MockSemaphoreSetPermitsCall {
+	c.Call = c.Call.Return(arg0)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockSemaphoreSetPermitsCall) Do(f func(context.Context, int) error) *MockSemaphoreSetPermitsCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockSemaphoreSetPermitsCall) DoAndReturn(f func(context.Context, int) error) *MockSemaphoreSetPermitsCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
 
 // TryAcquire mocks base method.
-func (m *MockSemaphore) TryAcquire(ctx context.Context, opts ...mortise.Option) (*mortise.Permit, error) {
+func (m *MockSemaphore) TryAcquire(ctx context.Context, n int, opts ...mortise.Option) (*mortise.Permit, error) {
 	m.ctrl.T.Helper()
-	varargs := []any{ctx}
+	varargs := []any{ctx, n}
 	for _, a := range opts {
 		varargs = append(varargs, a)
 	}
@@ -213,9 +334,9 @@ func (m *MockSemaphore) TryAcquire(ctx context.Context, opts ...mortise.Option) 
 }
 
 // TryAcquire indicates an expected call of TryAcquire.
-func (mr *MockSemaphoreMockRecorder) TryAcquire(ctx any, opts ...any) *MockSemaphoreTryAcquireCall {
+func (mr *MockSemaphoreMockRecorder) TryAcquire(ctx, n any, opts ...any) *MockSemaphoreTryAcquireCall {
 	mr.mock.ctrl.T.Helper()
-	varargs := append([]any{ctx}, opts...)
+	varargs := append([]any{ctx, n}, opts...)
 	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "TryAcquire", reflect.TypeOf((*MockSemaphore)(nil).TryAcquire), varargs...)
 	return &MockSemaphoreTryAcquireCall{Call: call}
 }
@@ -232,13 +353,13 @@ func (c *MockSemaphoreTryAcquireCall) Return(arg0 *mortise.Permit, arg1 error) *
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockSemaphoreTryAcquireCall) Do(f func(context.Context, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreTryAcquireCall {
+func (c *MockSemaphoreTryAcquireCall) Do(f func(context.Context, int, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreTryAcquireCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockSemaphoreTryAcquireCall) DoAndReturn(f func(context.Context, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreTryAcquireCall {
+func (c *MockSemaphoreTryAcquireCall) DoAndReturn(f func(context.Context, int, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreTryAcquireCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -422,6 +543,45 @@ func (c *MockCountingSemaphoreAvailableCall) Do(f func(context.Context) (int, er
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
 func (c *MockCountingSemaphoreAvailableCall) DoAndReturn(f func(context.Context) (int, error)) *MockCountingSemaphoreAvailableCall {
+	c.Call = c.Call.DoAndReturn(f)
+	return c
+}
+
+// Delete mocks base method.
+func (m *MockCountingSemaphore) Delete(ctx context.Context) (bool, error) {
+	m.ctrl.T.Helper()
+	ret := m.ctrl.Call(m, "Delete", ctx)
+	ret0, _ := ret[0].(bool)
+	ret1, _ := ret[1].(error)
+	return ret0, ret1
+}
+
+// Delete indicates an expected call of Delete.
+func (mr *MockCountingSemaphoreMockRecorder) Delete(ctx any) *MockCountingSemaphoreDeleteCall {
+	mr.mock.ctrl.T.Helper()
+	call := mr.mock.ctrl.RecordCallWithMethodType(mr.mock, "Delete", reflect.TypeOf((*MockCountingSemaphore)(nil).Delete), ctx)
+	return &MockCountingSemaphoreDeleteCall{Call: call}
+}
+
+// MockCountingSemaphoreDeleteCall wrap *gomock.Call
+type MockCountingSemaphoreDeleteCall struct {
+	*gomock.Call
+}
+
+// Return rewrite *gomock.Call.Return
+func (c *MockCountingSemaphoreDeleteCall) Return(arg0 bool, arg1 error) *MockCountingSemaphoreDeleteCall {
+	c.Call = c.Call.Return(arg0, arg1)
+	return c
+}
+
+// Do rewrite *gomock.Call.Do
+func (c *MockCountingSemaphoreDeleteCall) Do(f func(context.Context) (bool, error)) *MockCountingSemaphoreDeleteCall {
+	c.Call = c.Call.Do(f)
+	return c
+}
+
+// DoAndReturn rewrite *gomock.Call.DoAndReturn
+func (c *MockCountingSemaphoreDeleteCall) DoAndReturn(f func(context.Context) (bool, error)) *MockCountingSemaphoreDeleteCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

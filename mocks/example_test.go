@@ -106,10 +106,10 @@ func TestCodeUnderTestSeesWhatTheMocksSay(t *testing.T) {
 	done := mocks.NewMockCountDownLatch(ctrl)
 
 	released := 0
-	permit := mortise.NewPermit(ctx, "imports", "42", func(context.Context) error { released++; return nil })
+	permit := mortise.NewPermit(ctx, "imports", func(context.Context) error { released++; return nil }, "42")
 	read.EXPECT().Lock(gomock.Any(), "catalog").Return(mortise.NewLease(ctx, "catalog", nil), nil).AnyTimes()
 	write.EXPECT().TryLock(gomock.Any(), "catalog").Return(nil, mortise.ErrNotAcquired)
-	imports.EXPECT().Acquire(gomock.Any(), mortise.WithWait(time.Second)).Return(permit, nil)
+	imports.EXPECT().Acquire(gomock.Any(), 1, mortise.WithWait(time.Second)).Return(permit, nil)
 	slots.EXPECT().TryAcquire(gomock.Any(), 2).Return(mortise.ErrUnavailable)
 	done.EXPECT().Wait(gomock.Any()).Return(context.DeadlineExceeded)
 
@@ -124,9 +124,9 @@ func TestCodeUnderTestSeesWhatTheMocksSay(t *testing.T) {
 		{"a writer that does not wait", func() error { _, err := rw.Write.TryLock(ctx, "catalog"); return err },
 			mortise.ErrNotAcquired},
 		{"a permit", func() error {
-			p, err := imports.Acquire(ctx, mortise.WithWait(time.Second))
-			if err != nil || p.ID() != "42" || p.Name() != "imports" || p.Err() != nil {
-				t.Errorf("the permit is %q of %q, %v, %v", p.ID(), p.Name(), p.Err(), err)
+			p, err := imports.Acquire(ctx, 1, mortise.WithWait(time.Second))
+			if err != nil || p.IDs()[0] != "42" || p.Name() != "imports" || p.Err() != nil {
+				t.Errorf("the permit is %q of %q, %v, %v", p.IDs()[0], p.Name(), p.Err(), err)
 			}
 			return p.Release(ctx)
 		}, nil},

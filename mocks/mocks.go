@@ -6,7 +6,7 @@
 //	locks := mocks.NewMockLocker(gomock.NewController(t))
 //	locks.EXPECT().Lock(gomock.Any(), "orders:42").Return(mortise.NewLease(ctx, "orders:42", nil), nil)
 //
-// One that is refused, and a store that is away:
+// A refusal, and an unavailable store:
 //
 //	locks.EXPECT().TryLock(gomock.Any(), "orders:42").Return(nil, mortise.ErrNotAcquired)
 //	locks.EXPECT().Lock(gomock.Any(), "orders:42").Return(nil, mortise.ErrUnavailable)

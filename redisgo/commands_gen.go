@@ -402,12 +402,21 @@ func (c *commands) SemaphoreDrain(
 		k.Semaphore, k.Once, millis(a.Keep))
 }
 
+// SemaphoreDelete sends [scripts.SemaphoreDeleteSource].
+func (c *commands) SemaphoreDelete(
+	ctx context.Context, k redisproto.SemaphoreDeleteKeys, a redisproto.SemaphoreDeleteArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.SemaphoreDeleteSource, "evalsha", scripts.SemaphoreDeleteSHA, "3",
+		k.Semaphore, k.Timeouts, k.Once, millis(a.Keep))
+}
+
 // PermitsAcquire sends [scripts.PermitsAcquireSource].
 func (c *commands) PermitsAcquire(
 	ctx context.Context, k redisproto.PermitsAcquireKeys, a redisproto.PermitsAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.PermitsAcquireSource, "evalsha", scripts.PermitsAcquireSHA, "3",
-		k.Permits, k.Timeouts, k.Channel, a.ID, millis(a.Lease), a.Publish, a.Entry, flag(a.Stays))
+		k.Permits, k.Timeouts, k.Channel, a.Ids, a.Wants, millis(a.Lease), a.Publish, a.Limit, flag(a.Declare), a.Entry,
+		flag(a.Stays), a.Least)
 }
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
@@ -415,16 +424,18 @@ func (c *commands) PermitsRelease(
 	ctx context.Context, k redisproto.PermitsReleaseKeys, a redisproto.PermitsReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.PermitsReleaseSource, "evalsha", scripts.PermitsReleaseSHA, "3",
-		k.Permits, k.Timeouts, k.Channel, a.ID, a.Publish)
+		k.Permits, k.Timeouts, k.Channel, a.Ids, a.Count, a.Publish)
 }
 
 // PermitsRenew sends [scripts.PermitsRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.BatchReply) {
 	evalBatch(ctx, c, batch[redisproto.PermitsRenewItem]{
-		sha: scripts.PermitsRenewSHA, source: scripts.PermitsRenewSource, nkeys: 1, nargs: 2,
+		sha: scripts.PermitsRenewSHA, source: scripts.PermitsRenewSource, nkeys: 1, nargs: 3,
 		key:  func(i *redisproto.PermitsRenewItem) string { return i.Timeouts },
 		keys: func(to []any, i *redisproto.PermitsRenewItem) []any { return append(to, i.Timeouts) },
-		args: func(to []any, i *redisproto.PermitsRenewItem) []any { return append(to, i.ID, millis(i.Lease)) },
+		args: func(to []any, i *redisproto.PermitsRenewItem) []any {
+			return append(to, i.Ids, i.Count, millis(i.Lease))
+		},
 	}, items, out)
 }
 
@@ -434,6 +445,22 @@ func (c *commands) PermitsCount(
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.PermitsCountSource, "evalsha", scripts.PermitsCountSHA, "3", k.Permits,
 		k.Timeouts, k.Channel, a.Publish)
+}
+
+// PermitsSet sends [scripts.PermitsSetSource].
+func (c *commands) PermitsSet(
+	ctx context.Context, k redisproto.PermitsSetKeys, a redisproto.PermitsSetArgs,
+) (int64, error) {
+	return eval(ctx, c, newIntCmd, scripts.PermitsSetSource, "evalsha", scripts.PermitsSetSHA, "4", k.Permits,
+		k.Timeouts, k.Channel, k.Once, a.Limit, millis(a.Keep), a.Publish)
+}
+
+// PermitsInspect sends [scripts.PermitsInspectSource].
+func (c *commands) PermitsInspect(
+	ctx context.Context, k redisproto.PermitsInspectKeys, a redisproto.PermitsInspectArgs,
+) ([]string, error) {
+	return eval(ctx, c, newStringsCmd, scripts.PermitsInspectSource, "evalsha", scripts.PermitsInspectSHA, "2",
+		k.Permits, k.Timeouts, a.Most)
 }
 
 // ReadAcquire sends [scripts.ReadAcquireSource].

@@ -2,7 +2,7 @@
 //
 // A script's header (the lines that start with "--!") is the truth about the
 // wire: its keys, its arguments and its reply. From it and the body mortise-gen
-// writes scripts_gen.go, and each adapter's commands_gen.go; docs/generation.md
+// writes scripts_gen.go, and each adapter's commands_gen.go; docs/reference/generation.md
 // has the grammar.
 package scripts
 

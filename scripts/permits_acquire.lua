@@ -2,58 +2,79 @@
 --! key 1 permits  string
 --! key 2 timeouts zset
 --! key 3 channel  channel
---! arg 1 id       string
---! arg 2 lease    ms
---! arg 3 publish  string
---! arg 4 entry    string
---! arg 5 stays    bool
+--! arg 1 ids      string
+--! arg 2 wants    int
+--! arg 3 lease    ms
+--! arg 4 publish  string
+--! arg 5 limit    int
+--! arg 6 declare  bool
+--! arg 7 entry    string
+--! arg 8 stays    bool
+--! arg 9 least    int
 --! reply ints     0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n, p: refused, none ends. p tells of the entry, as in semaphore_take
 --
--- Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back, if one is
--- free that is not kept for another client. The same request again, while the id is out, is granted again
--- and counts once. The zset lives as long as the count does. entry and stays: as in semaphore_take.
+-- Takes as many permits as are wanted, after permits whose leases have ended are back, if so many are free that are not
+-- kept for other clients. ids are their ids, one behind the other, all of one length. The same request again, while one
+-- of them is out, is granted again and counts once. A limit above zero is how many permits there are to be, free ones
+-- and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
+-- the count does. entry, stays and least: as in semaphore_take.
 --! include count_value
 --! include server_time
-local there = tonumber(value or '0')
+local there, wants, size = tonumber(value or '0'), tonumber(ARGV[2]), #ARGV[1] / ARGV[2]
 --! include return_ended
+local out = false
+for i = 1, wants do
+  out = redis.call('zscore', KEYS[2], string.sub(ARGV[1], (i - 1) * size + 1, i * size)) or out
+end
+local more = #ended > 0
+if ARGV[5] ~= '0' and not out and (ARGV[6] == '1' or not value) then
+  local sum = ARGV[5] - redis.call('zcard', KEYS[2])
+  if sum ~= there or not value then
+    redis.call('set', KEYS[1], string.format('%.0f', sum), 'keepttl')
+    more, there = more or sum > there, sum
+  end
+end
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
-local queued, kept, placed, served = redis.pcall('exists', queue) == 1, 0, 0, false
+local queued, kept, placed, served, soon = redis.pcall('exists', queue) == 1, 0, 0, false, false
 if queued then
-  --! include kept_permits entry=ARGV[4] kept=kept
+  --! include kept_permits entry=ARGV[7] kept=kept
 end
 local free, reply = there - kept, 0
-if not redis.call('zscore', KEYS[2], ARGV[1]) then
-  if free > 0 then
-    free = free - 1
-    there = redis.call('decr', KEYS[1])
-    redis.call('zadd', KEYS[2], string.format('%.0f', now + ARGV[2]), ARGV[1])
-    local ttl = redis.call('pttl', KEYS[1])
-    if ttl > 0 then
-      redis.call('pexpire', KEYS[2], ttl)
-    end
-    if queued and ARGV[4] ~= '' then
-      placed = ARGV[5] == '1' and 1 or 0
-      local was
-      --! include leave_wake_queue entry=ARGV[4] placed=placed was=was
-    end
-  else
-    local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
-    reply = -1
-    if first[2] and tonumber(first[2]) < 922337203685477 then
-      reply = math.max(tonumber(first[2]) - now, 1)
-    end
-    if kept > 0 then
-      reply = reply < 0 and 1000 or math.min(reply, 1000)
-    end
-    if ARGV[4] ~= '' then
-      --! include join_queue entry=ARGV[4] wish='1' reserve=false placed=placed
-    end
+if not out and free >= wants then
+  free = free - wants
+  there = redis.call('incrby', KEYS[1], -wants)
+  local ends = string.format('%.0f', now + ARGV[3])
+  for i = 1, wants do
+    redis.call('zadd', KEYS[2], ends, string.sub(ARGV[1], (i - 1) * size + 1, i * size))
+  end
+  local ttl = redis.call('pttl', KEYS[1])
+  if ttl > 0 then
+    redis.call('pexpire', KEYS[2], ttl)
+  end
+  if queued and ARGV[7] ~= '' then
+    placed = ARGV[8] == '1' and 1 or 0
+    local was
+    --! include leave_wake_queue entry=ARGV[7] placed=placed was=was
+  end
+elseif not out then
+  local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
+  reply = -1
+  if first[2] and tonumber(first[2]) < 922337203685477 then
+    reply = math.max(tonumber(first[2]) - now, 1)
+  end
+  if kept > 0 then
+    reply = reply < 0 and 1000 or math.min(reply, 1000)
+  end
+  if ARGV[7] ~= '' then
+    soon = tonumber(ARGV[9]) <= free
+    --! include join_queue entry=ARGV[7] wish=ARGV[9] reserve=soon placed=placed
   end
 end
 if queued and free > 0 then
-  --! include tell_takers free=free asker=ARGV[4] served=served
+  local rest = soon and free - ARGV[9] or free
+  --! include tell_takers free=rest asker=ARGV[7] served=served
 end
-if #ended > 0 and there > 0 then
-  redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
+if more and there > 0 then
+  redis.call(ARGV[4], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return {reply, free, placed}

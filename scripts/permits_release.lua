@@ -2,23 +2,29 @@
 --! key 1 permits  string
 --! key 2 timeouts zset
 --! key 3 channel  channel
---! arg 1 id       string
---! arg 2 publish  string
---! reply int      1 released; 0 the id is not out, or its lease had ended
+--! arg 1 ids      string
+--! arg 2 count    int
+--! arg 3 publish  string
+--! reply int      1 released; 0 an id is not out, or its lease had ended
 --
--- Puts a permit back and tells the waiters.
-local score = redis.call('zscore', KEYS[2], ARGV[1])
-if not score then
+-- Puts permits back, as many as are out, and tells the waiters. ids: as in permits_acquire.
+--! include server_time
+local size, out, live = #ARGV[1] / ARGV[2], {}, 0
+for i = 1, tonumber(ARGV[2]) do
+  local id = string.sub(ARGV[1], (i - 1) * size + 1, i * size)
+  local score = redis.call('zscore', KEYS[2], id)
+  if score then
+    table.insert(out, id)
+    live = tonumber(score) > now and live + 1 or live
+  end
+end
+if #out == 0 then
   return 0
 end
 --! include count_value
-redis.call('zrem', KEYS[2], ARGV[1])
-local there = redis.call('incr', KEYS[1])
+redis.call('zrem', KEYS[2], unpack(out))
+local there = redis.call('incrby', KEYS[1], #out)
 if there > 0 then
-  --! include announce_permits publish=ARGV[2]
+  --! include announce_permits publish=ARGV[3]
 end
---! include server_time
-if tonumber(score) <= now then
-  return 0
-end
-return 1
+return live == tonumber(ARGV[2]) and 1 or 0

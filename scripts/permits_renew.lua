@@ -1,22 +1,30 @@
 --! script permits_renew
 --! key * timeouts zset
---! arg * id       string
+--! arg * ids      string
+--! arg * count    int
 --! arg * lease    ms
---! reply ints     for each key: 1 out; 0 the id is not out, or its lease had ended
+--! reply ints     for each key: 1 out; 0 an id is not out, or its lease had ended
 --
--- Sets the lease of each permit to max(remaining, lease), where it is out. A lease of 0
--- only asks. What is no zset has none out; it spoils no other.
+-- Sets the lease of each permit to max(remaining, lease), if all of its item are out. A lease of 0
+-- only asks. What is no zset has none out; it spoils no other. ids: as in permits_acquire.
 --! include server_time
-local out = {}
+local reply = {}
 for i = 1, #KEYS do
-  local score = redis.pcall('zscore', KEYS[i], ARGV[2 * i - 1])
-  out[i] = 0
-  if type(score) == 'string' and tonumber(score) > now then
-    local ends = now + ARGV[2 * i]
-    if ends > tonumber(score) then
-      redis.call('zadd', KEYS[i], string.format('%.0f', ends), ARGV[2 * i - 1])
+  local ids, count, ends = ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), now + ARGV[3 * i]
+  local size, shorter = #ids / count, {}
+  reply[i] = 1
+  for k = 1, count do
+    local id = string.sub(ids, (k - 1) * size + 1, k * size)
+    local score = redis.pcall('zscore', KEYS[i], id)
+    if type(score) ~= 'string' or tonumber(score) <= now then
+      reply[i] = 0
+      break
+    elseif ends > tonumber(score) then
+      table.insert(shorter, id)
     end
-    out[i] = 1
+  end
+  for k = 1, reply[i] == 1 and #shorter or 0 do
+    redis.call('zadd', KEYS[i], string.format('%.0f', ends), shorter[k])
   end
 end
-return out
+return reply

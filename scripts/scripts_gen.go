@@ -26,8 +26,10 @@ var All = []Script{
 	{Name: "leave_queue", Source: LeaveQueueSource, SHA1: LeaveQueueSHA},
 	{Name: "permits_acquire", Source: PermitsAcquireSource, SHA1: PermitsAcquireSHA},
 	{Name: "permits_count", Source: PermitsCountSource, SHA1: PermitsCountSHA},
+	{Name: "permits_inspect", Source: PermitsInspectSource, SHA1: PermitsInspectSHA},
 	{Name: "permits_release", Source: PermitsReleaseSource, SHA1: PermitsReleaseSHA},
 	{Name: "permits_renew", Source: PermitsRenewSource, SHA1: PermitsRenewSHA},
+	{Name: "permits_set", Source: PermitsSetSource, SHA1: PermitsSetSHA},
 	{Name: "proclaim", Source: ProclaimSource, SHA1: ProclaimSHA},
 	{Name: "proclaimed", Source: ProclaimedSource, SHA1: ProclaimedSHA},
 	{Name: "read_acquire", Source: ReadAcquireSource, SHA1: ReadAcquireSHA},
@@ -44,6 +46,7 @@ var All = []Script{
 	{Name: "rw_withdraw", Source: RwWithdrawSource, SHA1: RwWithdrawSHA},
 	{Name: "semaphore_add", Source: SemaphoreAddSource, SHA1: SemaphoreAddSHA},
 	{Name: "semaphore_cancel", Source: SemaphoreCancelSource, SHA1: SemaphoreCancelSHA},
+	{Name: "semaphore_delete", Source: SemaphoreDeleteSource, SHA1: SemaphoreDeleteSHA},
 	{Name: "semaphore_drain", Source: SemaphoreDrainSource, SHA1: SemaphoreDrainSHA},
 	{Name: "semaphore_leave", Source: SemaphoreLeaveSource, SHA1: SemaphoreLeaveSHA},
 	{Name: "semaphore_set", Source: SemaphoreSetSource, SHA1: SemaphoreSetSHA},
@@ -859,13 +862,13 @@ const ClaimTickSHA = "aa639dd7ae9d89cbcea7784775e653a0ea7ea740"
 //
 // Reads the count of a latch or a semaphore.
 const CountSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 return math.min(tonumber(value or '0'), 9007199254740992)`
 
 // CountSHA is the SHA-1 of [CountSource].
-const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
+const CountSHA = "832f6da91d3f546034a29a52e45f2f41f6d8b666"
 
 // DelegateEnterSource is delegate_enter.lua.
 //
@@ -2503,7 +2506,7 @@ const JointSHA = "45e37fc71caeddd3a7baef861c4372fcddcee62e"
 // Takes one off a latch's count. At zero the latch is removed and its waiters
 // are told, as Redisson does both. once remembers that this request was carried out.
 const LatchCountDownSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[1], 'nx') then
@@ -2525,7 +2528,7 @@ redis.call(ARGV[2], channel, '0')
 return 0`
 
 // LatchCountDownSHA is the SHA-1 of [LatchCountDownSource].
-const LatchCountDownSHA = "08b0cc44c0216d14f2ee2264a394a91d82b1fc53"
+const LatchCountDownSHA = "d879e91384e275e46377adc015b29b82e9f4214e"
 
 // LatchDeleteSource is latch_delete.lua.
 //
@@ -2535,7 +2538,7 @@ const LatchCountDownSHA = "08b0cc44c0216d14f2ee2264a394a91d82b1fc53"
 //
 // Removes a latch and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchDeleteSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '1' or '0', 'px', ARGV[1], 'nx') then
@@ -2553,7 +2556,7 @@ redis.call(ARGV[2], channel, '1')
 return 1`
 
 // LatchDeleteSHA is the SHA-1 of [LatchDeleteSource].
-const LatchDeleteSHA = "52ed5e63d87ced8ec824c4db6c439e7c5c7c29bd"
+const LatchDeleteSHA = "d055410c3f592d2ad304f28c805cbb5408089454"
 
 // LatchSetSource is latch_set.lua.
 //
@@ -2563,7 +2566,7 @@ const LatchDeleteSHA = "52ed5e63d87ced8ec824c4db6c439e7c5c7c29bd"
 //
 // Makes a latch with a count, and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchSetSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
@@ -2581,7 +2584,7 @@ redis.call(ARGV[3], channel, '1')
 return 1`
 
 // LatchSetSHA is the SHA-1 of [LatchSetSource].
-const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
+const LatchSetSHA = "c3787f4a65a867d07d68375a4712d3019bc210fe"
 
 // LeaveQueueSource is leave_queue.lua.
 //
@@ -2749,25 +2752,40 @@ const LeaveQueueSHA = "44913aba7d49b3513692ad3b03717a9b6e09da51"
 // PermitsAcquireSource is permits_acquire.lua.
 //
 //	keys:      permits string, timeouts zset, channel channel
-//	arguments: id string, lease ms, publish string, entry string, stays bool
+//	arguments: ids string, wants int, lease ms, publish string, limit int, declare bool, entry
+//	           string, stays bool, least int
 //	reply:     ints  0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n,
 //	           p: refused, none ends. p tells of the entry, as in semaphore_take
 //
-// Takes a permit out under an id of 16 bytes, after permits whose leases have ended are back, if one is
-// free that is not kept for another client. The same request again, while the id is out, is granted again
-// and counts once. The zset lives as long as the count does. entry and stays: as in semaphore_take.
+// Takes as many permits as are wanted, after permits whose leases have ended are back, if so many are free that are not
+// kept for other clients. ids are their ids, one behind the other, all of one length. The same request again, while one
+// of them is out, is granted again and counts once. A limit above zero is how many permits there are to be, free ones
+// and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
+// the count does. entry, stays and least: as in semaphore_take.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
-local there = tonumber(value or '0')
+local there, wants, size = tonumber(value or '0'), tonumber(ARGV[2]), #ARGV[1] / ARGV[2]
 local ended = redis.call('zrangebyscore', KEYS[2], 0, string.format('%.0f', now), 'limit', 0, 1000)
 if #ended > 0 then
 redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
+end
+local out = false
+for i = 1, wants do
+out = redis.call('zscore', KEYS[2], string.sub(ARGV[1], (i - 1) * size + 1, i * size)) or out
+end
+local more = #ended > 0
+if ARGV[5] ~= '0' and not out and (ARGV[6] == '1' or not value) then
+local sum = ARGV[5] - redis.call('zcard', KEYS[2])
+if sum ~= there or not value then
+redis.call('set', KEYS[1], string.format('%.0f', sum), 'keepttl')
+more, there = more or sum > there, sum
+end
 end
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
@@ -2779,7 +2797,7 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local queued, kept, placed, served = redis.pcall('exists', queue) == 1, 0, 0, false
+local queued, kept, placed, served, soon = redis.pcall('exists', queue) == 1, 0, 0, false, false
 if queued then
 if not came then
 local time = redis.pcall('time')
@@ -2792,44 +2810,46 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= ARGV[4] then
+if told[i] ~= ARGV[7] then
 local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 end
 local free, reply = there - kept, 0
-if not redis.call('zscore', KEYS[2], ARGV[1]) then
-if free > 0 then
-free = free - 1
-there = redis.call('decr', KEYS[1])
-redis.call('zadd', KEYS[2], string.format('%.0f', now + ARGV[2]), ARGV[1])
+if not out and free >= wants then
+free = free - wants
+there = redis.call('incrby', KEYS[1], -wants)
+local ends = string.format('%.0f', now + ARGV[3])
+for i = 1, wants do
+redis.call('zadd', KEYS[2], ends, string.sub(ARGV[1], (i - 1) * size + 1, i * size))
+end
 local ttl = redis.call('pttl', KEYS[1])
 if ttl > 0 then
 redis.call('pexpire', KEYS[2], ttl)
 end
-if queued and ARGV[4] ~= '' then
-placed = ARGV[5] == '1' and 1 or 0
+if queued and ARGV[7] ~= '' then
+placed = ARGV[8] == '1' and 1 or 0
 local was
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
+was = tonumber(redis.pcall('zscore', queue, ARGV[7]))
 if placed == 1 then
-placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
+placed = came and type(redis.pcall('zadd', queue, came, ARGV[7])) == 'number' and 1 or 0
 redis.pcall('pexpire', queue, 60000)
 elseif was then
-redis.pcall('zrem', queue, ARGV[4])
-redis.pcall('hdel', queue .. ':wants', ARGV[4])
+redis.pcall('zrem', queue, ARGV[7])
+redis.pcall('hdel', queue .. ':wants', ARGV[7])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-if first and first ~= ARGV[4] then
+if first and first ~= ARGV[7] then
 tell(first, 'n5000:')
 end
 end
-else
+elseif not out then
 local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
 reply = -1
 if first[2] and tonumber(first[2]) < 922337203685477 then
@@ -2838,34 +2858,35 @@ end
 if kept > 0 then
 reply = reply < 0 and 1000 or math.min(reply, 1000)
 end
-if ARGV[4] ~= '' then
+if ARGV[7] ~= '' then
+soon = tonumber(ARGV[9]) <= free
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
+local score, written = tonumber(redis.pcall('zscore', queue, ARGV[7])), 0
 if not at then
 written = nil
-elseif false then
-written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[4])
+elseif soon then
+written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[7])
 elseif not score or score < 0 then
-written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+written = redis.pcall('zadd', queue, score and 0 or came, ARGV[7])
 end
-if '1' ~= '1' then
-redis.pcall('hset', queue .. ':wants', ARGV[4], '1')
+if ARGV[9] ~= '1' then
+redis.pcall('hset', queue .. ':wants', ARGV[7], ARGV[9])
 redis.pcall('pexpire', queue .. ':wants', 60000)
 elseif score then
-redis.pcall('hdel', queue .. ':wants', ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[7])
 end
 if type(written) == 'number' then
 redis.pcall('pexpire', queue, 60000)
-placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
-end
+placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[7] and 2 or 1
 end
 end
 end
 if queued and free > 0 then
+local rest = soon and free - ARGV[9] or free
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -2879,10 +2900,10 @@ redis.pcall('zrem', queue, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
-local left, second = free, nil
+local left, second = rest, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
-if wants <= left and line[i] ~= ARGV[4] then
+if wants <= left and line[i] ~= ARGV[7] then
 local heard = tell(line[i], 'r')
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
@@ -2901,13 +2922,13 @@ if served and second then
 tell(second, 'n1000:')
 end
 end
-if #ended > 0 and there > 0 then
-redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
+if more and there > 0 then
+redis.call(ARGV[4], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "3ece7a2a87733fa2bdc94d820c264b497375b44f"
+const PermitsAcquireSHA = "5d74b4621418aa49209cd3be5b69ef770d8efa27"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2917,7 +2938,7 @@ const PermitsAcquireSHA = "3ece7a2a87733fa2bdc94d820c264b497375b44f"
 //
 // Reads how many permits are free, after permits whose leases have ended are back.
 const PermitsCountSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local there = tonumber(value or '0')
@@ -3000,25 +3021,66 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "2c57c8558036b445fcdf246081646df0eca638f3"
+const PermitsCountSHA = "f76c9e6d8c8bdb3107250c1521012c5383f715dc"
+
+// PermitsInspectSource is permits_inspect.lua.
+//
+//	keys:      permits string, timeouts zset
+//	arguments: most int
+//	reply:     strings  how many are free, how many are out, then id and what is left of its lease in
+//	           ms in turn
+//
+// Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for.
+// Permits whose leases have ended count as free, 1000 at the most.
+const PermitsInspectSource = `local value = redis.call('get', KEYS[1])
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+return redis.error_reply('WRONGKIND the key holds no count')
+end
+local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+local free, out = tonumber(value or '0'), redis.call('zcard', KEYS[2])
+local last = string.format('%.0f', now)
+local ended = #redis.call('zrangebyscore', KEYS[2], 0, last, 'limit', 0, 1000)
+local reply = {string.format('%.0f', free + ended), string.format('%.0f', out - ended)}
+local permits = redis.call('zrangebyscore', KEYS[2], '(' .. last, '+inf', 'withscores', 'limit', 0, ARGV[1])
+for i = 1, #permits, 2 do
+table.insert(reply, permits[i])
+table.insert(reply, string.format('%.0f', tonumber(permits[i + 1]) - now))
+end
+return reply`
+
+// PermitsInspectSHA is the SHA-1 of [PermitsInspectSource].
+const PermitsInspectSHA = "f10c386ee9790bc05a4cc5f06b8d1fd753aab9bf"
 
 // PermitsReleaseSource is permits_release.lua.
 //
 //	keys:      permits string, timeouts zset, channel channel
-//	arguments: id string, publish string
-//	reply:     int  1 released; 0 the id is not out, or its lease had ended
+//	arguments: ids string, count int, publish string
+//	reply:     int  1 released; 0 an id is not out, or its lease had ended
 //
-// Puts a permit back and tells the waiters.
-const PermitsReleaseSource = `local score = redis.call('zscore', KEYS[2], ARGV[1])
-if not score then
+// Puts permits back, as many as are out, and tells the waiters. ids: as in permits_acquire.
+const PermitsReleaseSource = `local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+local size, out, live = #ARGV[1] / ARGV[2], {}, 0
+for i = 1, tonumber(ARGV[2]) do
+local id = string.sub(ARGV[1], (i - 1) * size + 1, i * size)
+local score = redis.call('zscore', KEYS[2], id)
+if score then
+table.insert(out, id)
+live = tonumber(score) > now and live + 1 or live
+end
+end
+if #out == 0 then
 return 0
 end
 local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
-redis.call('zrem', KEYS[2], ARGV[1])
-local there = redis.call('incr', KEYS[1])
+redis.call('zrem', KEYS[2], unpack(out))
+local there = redis.call('incrby', KEYS[1], #out)
 if there > 0 then
 local served = false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
@@ -3085,46 +3147,150 @@ if served and second then
 tell(second, 'n1000:')
 end
 end
-redis.call(ARGV[2], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
-local now
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-if tonumber(score) <= now then
-return 0
-end
-return 1`
+return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "0199dfff4e9b2e3883e68c405c2cd80f168769a0"
+const PermitsReleaseSHA = "29b6c0c1e15f49d3a8fffadc07abce1108141968"
 
 // PermitsRenewSource is permits_renew.lua.
 //
 //	keys:      timeouts zset (each)
-//	arguments: id string (each), lease ms (each)
-//	reply:     ints  for each key: 1 out; 0 the id is not out, or its lease had ended
+//	arguments: ids string (each), count int (each), lease ms (each)
+//	reply:     ints  for each key: 1 out; 0 an id is not out, or its lease had ended
 //
-// Sets the lease of each permit to max(remaining, lease), where it is out. A lease of 0
-// only asks. What is no zset has none out; it spoils no other.
+// Sets the lease of each permit to max(remaining, lease), if all of its item are out. A lease of 0
+// only asks. What is no zset has none out; it spoils no other. ids: as in permits_acquire.
 const PermitsRenewSource = `local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
-local out = {}
+local reply = {}
 for i = 1, #KEYS do
-local score = redis.pcall('zscore', KEYS[i], ARGV[2 * i - 1])
-out[i] = 0
-if type(score) == 'string' and tonumber(score) > now then
-local ends = now + ARGV[2 * i]
-if ends > tonumber(score) then
-redis.call('zadd', KEYS[i], string.format('%.0f', ends), ARGV[2 * i - 1])
+local ids, count, ends = ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), now + ARGV[3 * i]
+local size, shorter = #ids / count, {}
+reply[i] = 1
+for k = 1, count do
+local id = string.sub(ids, (k - 1) * size + 1, k * size)
+local score = redis.pcall('zscore', KEYS[i], id)
+if type(score) ~= 'string' or tonumber(score) <= now then
+reply[i] = 0
+break
+elseif ends > tonumber(score) then
+table.insert(shorter, id)
 end
-out[i] = 1
+end
+for k = 1, reply[i] == 1 and #shorter or 0 do
+redis.call('zadd', KEYS[i], string.format('%.0f', ends), shorter[k])
 end
 end
-return out`
+return reply`
 
 // PermitsRenewSHA is the SHA-1 of [PermitsRenewSource].
-const PermitsRenewSHA = "4c70f67b7871060d3cee34964e0ea9fc9f95a4d4"
+const PermitsRenewSHA = "5973ff62418dbcaae1a032321ca68924d282bab1"
+
+// PermitsSetSource is permits_set.lua.
+//
+//	keys:      permits string, timeouts zset, channel channel, once string
+//	arguments: limit int, keep ms, publish string
+//	reply:     int  how many are free then
+//
+// Sets how many permits there are, free ones and others, after permits whose leases have ended are back, and tells the
+// waiters if there are more than before. once remembers, for keep, that this request was carried out.
+const PermitsSetSource = `local value = redis.call('get', KEYS[1])
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+return redis.error_reply('WRONGKIND the key holds no count')
+end
+local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+local there = tonumber(value or '0')
+if not redis.call('set', KEYS[4], '1', 'px', ARGV[2], 'nx') then
+return there
+end
+local ended = redis.call('zrangebyscore', KEYS[2], 0, string.format('%.0f', now), 'limit', 0, 1000)
+if #ended > 0 then
+redis.call('zrem', KEYS[2], unpack(ended))
+there = redis.call('incrby', KEYS[1], #ended)
+end
+local sum = ARGV[1] - redis.call('zcard', KEYS[2])
+if sum ~= there or not value then
+redis.call('set', KEYS[1], string.format('%.0f', sum), 'keepttl')
+end
+local more = #ended > 0 or sum > there
+there = sum
+if more and there > 0 then
+local served = false
+local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
+end
+local at, came
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+if redis.pcall('exists', queue) == 1 then
+local kept = 0
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local told = {}
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+for i = 1, #told do
+if told[i] ~= '' then
+local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+kept = kept + math.max(1, math.min(wants, 2147483647))
+end
+end
+local free = there - kept
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local line = {}
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+local left, second = free, nil
+for i = 1, left > 0 and #line or 0 do
+local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+if wants <= left and line[i] ~= '' then
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+end
+end
+if told then
+left, served = left - wants, true
+elseif wants > left then
+second = second or line[i]
+end
+end
+if served and second then
+tell(second, 'n1000:')
+end
+end
+redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
+end
+return there`
+
+// PermitsSetSHA is the SHA-1 of [PermitsSetSource].
+const PermitsSetSHA = "be492def51ff55204ac74499bf9a8f989688eab0"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -4269,7 +4435,7 @@ const RwWithdrawSHA = "31f4e64e88e0ec297a56827997d9d22a2375d3c3"
 // that this request was carried out. Redisson wakes as many waiters as the message
 // says, and fails on a negative number.
 const SemaphoreAddSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
@@ -4347,7 +4513,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "ae8a110f17cd3d335b516d78e75aa204b95d84cc"
+const SemaphoreAddSHA = "fc720e692ea5195cb85ac1e4c8f952d252a30e6f"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -4358,7 +4524,7 @@ const SemaphoreAddSHA = "ae8a110f17cd3d335b516d78e75aa204b95d84cc"
 // Undoes semaphore_take, wherever it is: what it took is given back, and if it has not
 // arrived yet it will be refused.
 const SemaphoreCancelSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local done = redis.call('get', KEYS[2])
@@ -4438,7 +4604,27 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "5388ede6a7ef3a7a0eb58c66ad7f2516bafec24a"
+const SemaphoreCancelSHA = "673490e762cf7f471eb0824f84dc495a4f35f635"
+
+// SemaphoreDeleteSource is semaphore_delete.lua.
+//
+//	keys:      semaphore string, timeouts zset, once string
+//	arguments: keep ms
+//	reply:     int  1 deleted; 0 there was none
+//
+// Removes a semaphore, and the permits that are out. once remembers, for keep, the outcome of this request.
+const SemaphoreDeleteSource = `local value = redis.call('get', KEYS[1])
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
+return redis.error_reply('WRONGKIND the key holds no count')
+end
+if not redis.call('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx') then
+return tonumber(redis.call('get', KEYS[3]))
+end
+redis.call('del', KEYS[1], KEYS[2])
+return value and 1 or 0`
+
+// SemaphoreDeleteSHA is the SHA-1 of [SemaphoreDeleteSource].
+const SemaphoreDeleteSHA = "5aeff1b812bb1b05c010b4ac200b0eff7f53276e"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -4448,7 +4634,7 @@ const SemaphoreCancelSHA = "5388ede6a7ef3a7a0eb58c66ad7f2516bafec24a"
 //
 // Takes all permits. once remembers, for keep, how many this request took.
 const SemaphoreDrainSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value or '0', 'px', ARGV[1], 'nx') then
@@ -4460,7 +4646,7 @@ end
 return tonumber(value or '0')`
 
 // SemaphoreDrainSHA is the SHA-1 of [SemaphoreDrainSource].
-const SemaphoreDrainSHA = "e3ffcbdbf9b51004b0aa6738162b99e066a7b4b9"
+const SemaphoreDrainSHA = "f201a96326278fb305edc8d462b1b23a190f37f7"
 
 // SemaphoreLeaveSource is semaphore_leave.lua.
 //
@@ -4566,7 +4752,7 @@ const SemaphoreLeaveSHA = "9926f9cacd609d437ba09792fe87be171a2cacd4"
 // Makes a semaphore, of permits that expire too, and tells the waiters. once
 // remembers, for keep, the outcome of this request.
 const SemaphoreSetSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
@@ -4648,7 +4834,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "893fe6845e27f507e19a07718fe4dacbf36efc51"
+const SemaphoreSetSHA = "4fec3aec9982bffbc996cbe56413d1028b29dc93"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -4662,7 +4848,7 @@ const SemaphoreSetSHA = "893fe6845e27f507e19a07718fe4dacbf36efc51"
 // else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
 // what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and (#value > 17 or not string.find(value, '^%-?%d+$')) then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
@@ -4796,7 +4982,7 @@ end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "5937e6d543da70144ec4b2c168580bfd0a89ca8d"
+const SemaphoreTakeSHA = "b85fc731e109243794ad828c72a7c95bb0ae3e91"
 
 // ServeSource is serve.lua.
 //

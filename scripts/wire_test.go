@@ -14,9 +14,9 @@ import (
 var wireName = regexp.MustCompile(`["']((?:mortise:|redisson_)[^"'{]*|:[a-z_]+:[0-9]?)["'{]`)
 
 // TestWirePageNamesEachKey compares the literals of which the scripts and redisproto build keys and channels with
-// docs/wire.md.
+// docs/reference/wire.md.
 func TestWirePageNamesEachKey(t *testing.T) {
-	page := check.Value(os.ReadFile("../docs/wire.md")).In(t)
+	page := check.Value(os.ReadFile("../docs/reference/wire.md")).In(t)
 	files := append(check.Value(filepath.Glob("*.lua")).In(t), check.Value(filepath.Glob("include/*.lua")).In(t)...)
 	code := check.Value(filepath.Glob("../backend/redisproto/*.go")).In(t)
 	companion := regexp.MustCompile(`companion\("([a-z]+)"`)
@@ -35,8 +35,8 @@ func TestWirePageNamesEachKey(t *testing.T) {
 		}
 		for _, name := range names {
 			found[name] = true
-			check.ErrorIf(t, !strings.Contains(string(page), name), "%s uses %q, which docs/wire.md lacks; add a row", file,
-				name)
+			check.ErrorIf(t, !strings.Contains(string(page), name), "%s uses %q, which docs/reference/wire.md lacks; add a row",
+				file, name)
 		}
 	}
 	check.ErrorIf(t, len(found) < 12, "found %d names only: %v; the search is broken", len(found), found)

@@ -7,7 +7,7 @@
 //
 // The tests whose names begin with Port go through the obligations of
 // [backend.Store] one by one. Those that begin with a rule's number run the whole
-// of mortise over the backend and hold it to the rules of docs/guarantees.md;
+// of mortise over the backend and hold it to the rules of docs/explanation/guarantees.md;
 // each rule has tests on each backend.
 //
 // Tests run in parallel, each on a store of its own; they spend most of their
@@ -64,9 +64,9 @@ func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name strin
 	}()
 	for _, group := range [][]test{
 		portTests, exclusionTests, tokenTests, renewalTests, reentryTests, waitingTests, releaseTests,
-		interruptionTests, errorTests, shutdownTests, handlerTests, relayTests, handOverTests, countTests, rwPortTests,
-		rwRuleTests, enrolmentTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests, modelTests,
-		tickTests, proclamationTests,
+		interruptionTests, errorTests, shutdownTests, handlerTests, relayTests, handOverTests, countTests, limitTests,
+		rwPortTests, rwRuleTests, enrolmentTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests,
+		modelTests, tickTests, proclamationTests,
 	} {
 		for _, x := range group {
 			if !chosen(x.name) {

@@ -184,7 +184,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		var out atomic.Int64
 		c := e.client()
 		e.must("TrySetPermits", second(c.CountingSemaphore("s").TrySetPermits(background, size)))
-		e.must("TrySetPermits", second(c.Semaphore("p").TrySetPermits(background, size)))
+		e.must("TrySetPermits", second(c.Semaphore("p", 0).TrySetPermits(background, size)))
 		all := several(clients, func() *mortise.Client { return e.client() })
 		hold := func() {
 			atMost(e, "%d are out", out.Add(1), size)
@@ -200,7 +200,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			return s.Release(background, 1)
 		})
 		e.turns(clients*each, turns, func(g, _ int) error {
-			p, err := all[g%clients].Semaphore("p").Acquire(background, mortise.WithWait(patience))
+			p, err := all[g%clients].Semaphore("p", 0).Acquire(background, 1, mortise.WithWait(patience))
 			if err != nil {
 				return err
 			}
@@ -211,7 +211,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		e.done("Release", c.CountingSemaphore("s").Release(background, size))
 		var taken []*mortise.Permit
 		for range size {
-			p, err := c.Semaphore("p").TryAcquire(background)
+			p, err := c.Semaphore("p", 0).TryAcquire(background, 1)
 			e.fatalIf(err != nil, "while %d are out: %v", len(taken), err)
 			taken = append(taken, p)
 		}
@@ -219,7 +219,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			e.done("Release", p.Release(background))
 		}
 		e.available(c.CountingSemaphore("s"), size)
-		e.available(c.Semaphore("p"), size)
+		e.available(c.Semaphore("p", 0), size)
 	}},
 	{"Rule01_AKeyOfAnotherKindIsNoCountAndTheReverse", func(e *env) {
 		s := e.counter()
@@ -235,11 +235,11 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 				"wait":       c.CountDownLatch(n).Wait(background),
 				"delete":     second(c.CountDownLatch(n).Delete(background)),
 				"acquire":    c.CountingSemaphore(n).Acquire(background, 1),
-				"tryacquire": second(c.Semaphore(n).TryAcquire(background)),
+				"tryacquire": second(c.Semaphore(n, 0).TryAcquire(background, 1)),
 				"release":    c.CountingSemaphore(n).Release(background, 1),
-				"available":  second(c.Semaphore(n).Available(background)),
+				"available":  second(c.Semaphore(n, 0).Available(background)),
 				"drain":      second(c.CountingSemaphore(n).Drain(background)),
-				"addpermits": c.Semaphore(n).AddPermits(background, 1),
+				"addpermits": c.Semaphore(n, 0).AddPermits(background, 1),
 			})
 		}
 		s.set(semaphore, "1", 2)
@@ -249,7 +249,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule02_APermitIsLostBeforeAnotherGetsIt", func(e *env) {
 		a, b := e.client(), e.client()
-		e.ok(a.Semaphore("n").TrySetPermits(background, 1))
+		e.ok(a.Semaphore("n", 0).TrySetPermits(background, 1))
 		p := e.acquire(a, mortise.WithLease(2500*time.Millisecond))
 		q := e.acquire(b)
 		e.is("at the moment another has it, Err", p.Err(), mortise.ErrLost)
@@ -260,7 +260,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	{"Rule03_TheWatchdogKeepsAPermitAndALeaseEnds", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		other := e.client()
-		e.ok(c.Semaphore("n").TrySetPermits(background, 3))
+		e.ok(c.Semaphore("n", 0).TrySetPermits(background, 3))
 		var kept []*mortise.Permit
 		for range 3 {
 			kept = append(kept, e.acquire(c))
@@ -270,7 +270,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		for _, p := range kept {
 			e.errorIf(p.Err() != nil, "a permit of the watchdog's: %v", p.Err())
 		}
-		e.available(other.Semaphore("n"), 0)
+		e.available(other.Semaphore("n", 0), 0)
 		for _, p := range kept {
 			e.done("Release", p.Release(background))
 		}
@@ -279,7 +279,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		p := e.acquire(c, mortise.WithLease(watchdog))
 		receive(e, "the lease ends", p.Context().Done())
 		for _, call := range f.Calls(OpRenew) {
-			e.errorIf(call.Owner == p.ID(), "a lease was renewed: %+v", call)
+			e.errorIf(call.Owner == p.IDs()[0], "a lease was renewed: %+v", call)
 		}
 	}},
 	{"Rule04_APermitOfADeadProcessComesBackAndAWaiterTakesIt", func(e *env) {
@@ -295,47 +295,47 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule05_NothingRenewsAPermitAfterItsRelease", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-		e.ok(c.Semaphore("n").TrySetPermits(background, 1))
+		e.ok(c.Semaphore("n", 0).TrySetPermits(background, 1))
 		hold := f.holds(arrivesLate, OpRenew)
 		p := e.acquire(c)
 		e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
 		e.done("Release", p.Release(background))
 		close(hold)
 		e.always(500*time.Millisecond, "it is free", func() bool {
-			n, err := c.Semaphore("n").Available(background)
+			n, err := c.Semaphore("n", 0).Available(background)
 			return n == 1 && err == nil
 		})
 	}},
 	{"Rule06_APermitIsReleasedByItsIDAndOnce", func(e *env) {
 		a, b := e.client(), e.client()
-		e.ok(a.Semaphore("n").TrySetPermits(background, 2))
+		e.ok(a.Semaphore("n", 0).TrySetPermits(background, 2))
 		p, q := e.acquire(a), e.acquire(a)
-		e.named(b.Semaphore("n").Release(background, id(9)), "release", "n", mortise.ErrNotHeld)
-		e.named(b.Semaphore("n").Release(background, "no id"), "release", "n", mortise.ErrInvalid)
+		e.named(b.Semaphore("n", 0).Release(background, id(9)), "release", "n", mortise.ErrNotHeld)
+		e.named(b.Semaphore("n", 0).Release(background, "no id"), "release", "n", mortise.ErrInvalid)
 		e.done("Release", p.Release(background))
 		e.named(p.Release(background), "release", "n", mortise.ErrReleased)
-		e.named(a.Semaphore("n").Release(background, p.ID()), "release", "n", mortise.ErrNotHeld)
+		e.named(a.Semaphore("n", 0).Release(background, p.IDs()[0]), "release", "n", mortise.ErrNotHeld)
 		e.errorIf(q.Err() != nil, "the other: %v", q.Err())
-		e.done("Release by another process", b.Semaphore("n").Release(background, strings.ToUpper(q.ID())))
-		e.available(a.Semaphore("n"), 2)
+		e.done("Release by another process", b.Semaphore("n", 0).Release(background, strings.ToUpper(q.IDs()[0])))
+		e.available(a.Semaphore("n", 0), 2)
 		r := e.acquire(a)
-		e.done("Release by its own client", a.Semaphore("n").Release(background, r.ID()))
+		e.done("Release by its own client", a.Semaphore("n", 0).Release(background, r.IDs()[0]))
 		e.is("Err", r.Err(), mortise.ErrReleased)
 	}},
 	{"Rule06_APermitThatWasReleasedByAnotherIsLostAtItsRenewal", func(e *env) {
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client()
-		e.ok(a.Semaphore("n").TrySetPermits(background, 1))
+		e.ok(a.Semaphore("n", 0).TrySetPermits(background, 1))
 		p := e.acquire(a)
-		e.done("Release", b.Semaphore("n").Release(background, p.ID()))
+		e.done("Release", b.Semaphore("n", 0).Release(background, p.IDs()[0]))
 		e.lost(p)
 		e.named(p.Release(background), "release", "n", mortise.ErrNotHeld)
-		e.available(b.Semaphore("n"), 1)
+		e.available(b.Semaphore("n", 0), 1)
 	}},
 	{"Rule07_APermitIsNotEnteredAgainAndConfersNothing", func(e *env) {
 		c := e.client()
-		e.ok(c.Semaphore("n").TrySetPermits(background, 1))
+		e.ok(c.Semaphore("n", 0).TrySetPermits(background, 1))
 		p := e.acquire(c)
-		e.named(second(c.Semaphore("n").TryAcquire(p.Context())), "tryacquire", "n", mortise.ErrNotAcquired)
+		e.named(second(c.Semaphore("n", 0).TryAcquire(p.Context(), 1)), "tryacquire", "n", mortise.ErrNotAcquired)
 		e.named(second(c.TryLock(p.Context(), "n")), "trylock", "n", mortise.ErrWrongKind)
 	}},
 	{"Rule08_AWaiterForACountSendsNothingAndIsWoken", func(e *env) {
@@ -351,7 +351,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 				func() { s.countDown("2") }},
 			"counting semaphore": {func(c *mortise.Client) error { return c.CountingSemaphore("s").Acquire(background, 3) },
 				func() { s.add(countingSemaphore("s"), "2", 2) }},
-			"semaphore": {func(c *mortise.Client) error { return second(c.Semaphore("p").Acquire(background)) },
+			"semaphore": {func(c *mortise.Client) error { return second(c.Semaphore("p", 0).Acquire(background, 1)) },
 				func() { s.add(permitsP, "2", 1) }},
 		} {
 			c, f := e.tapped()
@@ -491,7 +491,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			all = append(all, async(func() error {
 				return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience))
 			}),
-				async(func() error { return second(c.Semaphore("p").Acquire(background, mortise.WithWait(patience))) }))
+				async(func() error { return second(c.Semaphore("p", 0).Acquire(background, 1, mortise.WithWait(patience))) }))
 		}
 		e.settled(f)
 		s.add(semaphore, "2", 5)
@@ -513,7 +513,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 					return c.CountingSemaphore("n").TryAcquire(ctx, 2)
 				},
 				"semaphore": func(ctx context.Context, c *mortise.Client) error {
-					return second(c.Semaphore("p").Acquire(ctx))
+					return second(c.Semaphore("p", 0).Acquire(ctx, 1))
 				},
 			} {
 				c, f := e.tapped()
@@ -552,7 +552,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		s.set(countingSemaphore("s"), "1", 0)
 		s.set(permitsP, "1", 1)
 		c := e.client()
-		permit, err := c.Semaphore("p").Acquire(background)
+		permit, err := c.Semaphore("p", 0).Acquire(background, 1)
 		e.done("Acquire", err)
 		over := ended()
 		for op, err := range map[string]error{
@@ -594,7 +594,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	{"Rule11_ALostReplyOfACountCountsOnce", func(e *env) {
 		c, f := e.tapped()
 		loseEveryOther(f)
-		l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p")
+		l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p", 0)
 		e.ok(l.TrySet(background, 3))
 		e.done("CountDown", l.CountDown(background))
 		equal(e, "the latch is at %d", value(l.Count(background)).in(e), 2)
@@ -606,10 +606,10 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		e.available(s, 6)
 		equal(e, "drained %d", value(s.Drain(background)).in(e), 6)
 		e.ok(p.TrySetPermits(background, 2))
-		a, b := value(p.Acquire(background)).in(e), value(p.TryAcquire(background)).in(e)
+		a, b := value(p.Acquire(background, 1)).in(e), value(p.TryAcquire(background, 1)).in(e)
 		e.available(p, 0)
 		e.done("Release", a.Release(background))
-		e.done("Release", p.Release(background, b.ID()))
+		e.done("Release", p.Release(background, b.IDs()[0]))
 		e.available(p, 2)
 	}},
 	{"Rule11_ARefusalAfterALostReplyIsNone", func(e *env) {
@@ -632,7 +632,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		all := []<-chan error{
 			async(func() error { return c.CountDownLatch("n").Wait(background, mortise.WithWait(patience)) }),
 			async(func() error { return c.CountingSemaphore("s").Acquire(background, 1, mortise.WithWait(patience)) }),
-			async(func() error { return second(c.Semaphore("p").Acquire(background, mortise.WithWait(patience))) }),
+			async(func() error { return second(c.Semaphore("p", 0).Acquire(background, 1, mortise.WithWait(patience))) }),
 		}
 		e.until("they listen", func() bool { return f.Watching() >= 3 })
 		e.store.Cut()
@@ -657,8 +657,8 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			"count":      second(c.CountDownLatch("n").Count(background)),
 			"wait":       c.CountDownLatch("n").Wait(background),
 			"acquire":    c.CountingSemaphore("n").Acquire(background, 1),
-			"tryacquire": second(c.Semaphore("n").TryAcquire(background)),
-			"setpermits": second(c.Semaphore("n").TrySetPermits(background, 1)),
+			"tryacquire": second(c.Semaphore("n", 0).TryAcquire(background, 1)),
+			"setpermits": second(c.Semaphore("n", 0).TrySetPermits(background, 1)),
 			"available":  second(c.CountingSemaphore("n").Available(background)),
 			"addpermits": c.CountingSemaphore("n").AddPermits(background, 1),
 			"drain":      second(c.CountingSemaphore("n").Drain(background)),
@@ -671,10 +671,10 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			"acquire":    c.CountingSemaphore("n").Acquire(background, 0),
 			"tryacquire": c.CountingSemaphore("n").TryAcquire(background, -1),
 			"release":    c.CountingSemaphore("n").Release(background, 0),
-			"setpermits": second(c.Semaphore("n").TrySetPermits(background, -1)),
+			"setpermits": second(c.Semaphore("n", 0).TrySetPermits(background, -1)),
 			"addpermits": c.CountingSemaphore("n").AddPermits(background, 0),
 		})
-		e.named(second(c.Semaphore("n").TryAcquire(background, mortise.WithWait(time.Second))), "tryacquire", "n",
+		e.named(second(c.Semaphore("n", 0).TryAcquire(background, 1, mortise.WithWait(time.Second))), "tryacquire", "n",
 			mortise.ErrInvalid)
 		e.named(c.CountingSemaphore("n").Acquire(background, 1, mortise.WithMaxHold(time.Second)), "acquire", "n",
 			mortise.ErrInvalid)
@@ -682,8 +682,8 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			"set":        second(c.CountDownLatch("a}").TrySet(background, 1)),
 			"countdown":  c.CountDownLatch("a}").CountDown(background),
 			"wait":       c.CountDownLatch("a}").Wait(background),
-			"acquire":    second(c.Semaphore("a}").Acquire(background)),
-			"release":    c.Semaphore("a}").Release(background, id(1)),
+			"acquire":    second(c.Semaphore("a}", 0).Acquire(background, 1)),
+			"release":    c.Semaphore("a}", 0).Release(background, id(1)),
 			"tryacquire": c.CountingSemaphore("a}").TryAcquire(background, 1),
 		})
 		e.named(c.CountingSemaphore("n").TryAcquire(background, 1), "tryacquire", "n", mortise.ErrNotAcquired)
@@ -696,13 +696,13 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		s := e.counter()
 		s.set(latch, "1", 1)
 		c, f := e.tapped()
-		e.ok(c.Semaphore("p").TrySetPermits(background, 1))
-		p, err := c.Semaphore("p").Acquire(background)
+		e.ok(c.Semaphore("p", 0).TrySetPermits(background, 1))
+		p, err := c.Semaphore("p", 0).Acquire(background, 1)
 		e.done("Acquire", err)
 		all := []<-chan error{
 			async(func() error { return c.CountDownLatch("n").Wait(background) }),
 			async(func() error { return c.CountingSemaphore("s").Acquire(background, 1) }),
-			async(func() error { return second(c.Semaphore("p").Acquire(background)) }),
+			async(func() error { return second(c.Semaphore("p", 0).Acquire(background, 1)) }),
 		}
 		e.until("they listen", func() bool { return f.Watching() >= 3 })
 		over, cancel := context.WithCancel(background)
@@ -746,7 +746,7 @@ func (e checks) eventually(what string, f func() error) {
 // acquire takes a permit of n within patience.
 func (e leases) acquire(c *mortise.Client, opts ...mortise.Option) *mortise.Permit {
 	e.Helper()
-	p, err := c.Semaphore("n").Acquire(background, append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
+	p, err := c.Semaphore("n", 0).Acquire(background, 1, append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
 	e.fatalIf(err != nil, "Acquire: %v", err)
 	return p
 }

@@ -44,7 +44,7 @@ var queuedKinds = []queued{
 			call(s.e, s.Capabilities().Semaphores.Release, backend.ReleaseRequest{Name: "n", Owner: id(owner)})
 		},
 		takes: func(c *mortise.Client) (func() error, error) {
-			p, err := c.Semaphore("n").Acquire(background)
+			p, err := c.Semaphore("n", 0).Acquire(background, 1)
 			return func() error { return p.Release(background) }, err
 		},
 	},

@@ -17,6 +17,7 @@ const (
 	OpDeleteCount Op = "delete count"
 	OpAddCount    Op = "add count"
 	OpTakeCount   Op = "take count"
+	OpSetLimit    Op = "set limit"
 	OpCancelTake  Op = "cancel take"
 	OpDrainCount  Op = "drain count"
 	OpAcquireAll  Op = "acquire all"
@@ -210,6 +211,7 @@ func (s faultyBatch) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest
 type countStore interface {
 	SetCount(ctx context.Context, r backend.CountRequest) (bool, error)
 	Count(ctx context.Context, t backend.Topic) (int64, error)
+	DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error)
 }
 
 type faultyCount[S countStore] struct {
@@ -230,16 +232,16 @@ func (s faultyCount[S]) Count(ctx context.Context, t backend.Topic) (int64, erro
 	return pass(s.f, ctx, Call{Op: OpCount, Name: t.Name}, with(t, s.under.Count))
 }
 
+func (s faultyCount[S]) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+	return passCount(s.f, ctx, OpDeleteCount, r, s.under.DeleteCount)
+}
+
 type faultyLatches struct {
 	faultyCount[backend.CountDownLatchStore]
 }
 
 func (s faultyLatches) CountDown(ctx context.Context, r backend.CountRequest) (int64, error) {
 	return passCount(s.f, ctx, OpCountDown, r, s.under.CountDown)
-}
-
-func (s faultyLatches) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
-	return passCount(s.f, ctx, OpDeleteCount, r, s.under.DeleteCount)
 }
 
 type faultySemaphores struct {
@@ -260,6 +262,16 @@ func (s faultySemaphores) Renew(ctx context.Context, in []backend.RenewRequest, 
 
 func (s faultySemaphores) AddCount(ctx context.Context, r backend.CountRequest) (int64, error) {
 	return passCount(s.f, ctx, OpAddCount, r, s.under.AddCount)
+}
+
+func (s faultySemaphores) SetLimit(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return passCount(s.f, ctx, OpSetLimit, r, s.under.SetLimit)
+}
+
+func (s faultySemaphores) InspectPermits(ctx context.Context, name string, most int) (backend.PermitsRecord, error) {
+	return pass(s.f, ctx, Call{Op: OpInspect, Name: name}, func(ctx context.Context) (backend.PermitsRecord, error) {
+		return s.under.InspectPermits(ctx, name, most)
+	})
 }
 
 type faultyCountingSemaphores struct {

@@ -10,7 +10,7 @@ import (
 
 // pairingTests go through all pairs of kinds: a name that is in use as one kind, asked for
 // as another. Either they exclude each other, or the answer is ErrWrongKind and nothing is
-// changed. The one exception is in the table of docs/guarantees.md.
+// changed. The one exception is in the table of docs/explanation/guarantees.md.
 var pairingTests = []test{
 	{"Rule01_EveryKindExcludesEveryOtherOrIsTheWrongOne", func(e *env) {
 		holder, other := e.client(), e.client()
@@ -131,16 +131,16 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			}),
 		count("semaphore", func(name string) {
 			e.Helper()
-			e.ok(c.Semaphore(name).TrySetPermits(background, 2))
-			e.done("TryAcquire", second(c.Semaphore(name).TryAcquire(background, mortise.WithLease(long))))
-		}, func(name string) (int, error) { return c.Semaphore(name).Available(background) },
+			e.ok(c.Semaphore(name, 0).TrySetPermits(background, 2))
+			e.done("TryAcquire", second(c.Semaphore(name, 0).TryAcquire(background, 1, mortise.WithLease(long))))
+		}, func(name string) (int, error) { return c.Semaphore(name, 0).Available(background) },
 			func(name string, wait time.Duration) map[string]error {
-				p := c.Semaphore(name)
+				p := c.Semaphore(name, 0)
 				return map[string]error{
 					"available":  second(p.Available(background)),
 					"setpermits": second(p.TrySetPermits(background, 9)),
-					"tryacquire": second(p.TryAcquire(background)),
-					"acquire":    waiting(wait, func(w mortise.Option) error { return second(p.Acquire(background, w)) }),
+					"tryacquire": second(p.TryAcquire(background, 1)),
+					"acquire":    waiting(wait, func(w mortise.Option) error { return second(p.Acquire(background, 1, w)) }),
 					"addpermits": p.AddPermits(background, 9),
 				}
 			}),

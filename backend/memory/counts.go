@@ -1,7 +1,9 @@
 package memory
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -102,7 +104,7 @@ func (x counts) SetCount(ctx context.Context, q backend.CountRequest) (bool, err
 func (x counts) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	return counted(ctx, x, backend.CountRequest{Topic: t}, func(count, _ *record) int64 {
 		if t.Kind == backend.KindSemaphore {
-			if there, ended := (permits{x}).reclaim(t.Name); ended {
+			if there, ended := (permits{semaphores{x}}).reclaim(t.Name); ended {
 				if there > 0 {
 					x.announce(t)
 				}
@@ -218,6 +220,23 @@ func (x counts) DrainCount(ctx context.Context, q backend.CountRequest) (int64, 
 	})
 }
 
+// DeleteCount implements [backend.CountingSemaphoreStore].
+func (x semaphores) DeleteCount(ctx context.Context, q backend.CountRequest) (bool, error) {
+	return counted(ctx, x.counts, q, func(count, once *record) bool {
+		if once != nil {
+			return once.took == 1
+		}
+		delete(x.store.records, outName(q.Topic.Name))
+		if count == nil {
+			x.remember(q, 0)
+			return false
+		}
+		x.remember(q, 1)
+		x.store.remove(count)
+		return true
+	})
+}
+
 // counted is what a count is; zero if there is none, or the name is another kind's.
 func (r *record) counted() int64 {
 	if r == nil || r.count == nil {
@@ -226,8 +245,11 @@ func (r *record) counted() int64 {
 	return *r.count
 }
 
+// semaphores has the operations of semaphores, which a latch does not share.
+type semaphores struct{ counts }
+
 // permits has the operations of permits with a lease.
-type permits struct{ counts }
+type permits struct{ semaphores }
 
 // permit is one that is out.
 type permit struct{ ends time.Time }
@@ -270,43 +292,109 @@ func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, er
 	if _, err := x.find(q.Name); err != nil {
 		return reply, err
 	}
-	_, ended := x.reclaim(q.Name)
+	_, more := x.reclaim(q.Name)
+	ids, out := slices.Collect(backend.PermitIDs(q.Owner)), x.out(q.Name)
+	again := slices.ContainsFunc(ids, func(id string) bool { return out[id] != nil })
+	if count := x.store.find(q.Name); q.Limit > 0 && !again && (count == nil || q.Declare) {
+		more = x.resize(q.Name, q.Limit) || more
+	}
 	count := x.store.find(q.Name)
-	out := x.out(q.Name)
 	k, e, t := x.store.enrolments, entry{x.client, q.Entry}, backend.Topic{Kind: backend.KindSemaphore, Name: q.Name}
 	reply.Available = count.counted() - k.kept(t, e)
+	free, wants := reply.Available, int64(len(ids))
 	switch {
-	case out[q.Owner] != nil:
+	case again:
 		reply.Granted = true
-	case reply.Available > 0:
-		if out == nil {
-			name := outName(q.Name)
-			out = make(map[string]*permit)
-			x.store.records[name] = &record{name: name, foreign: true, out: out, index: -1}
-		}
-		out[q.Owner] = &permit{ends: time.Now().Add(q.Lease)}
-		x.add(count, q.Name, -1)
-		reply.Granted, reply.Available = true, reply.Available-1
+	case free >= wants:
+		x.take(q, ids, out)
+		x.add(count, q.Name, -wants)
+		free -= wants
+		reply.Granted, reply.Available = true, free
 		reply.QueueReply, _ = k.served(t, e, q.Stays)
 	default:
-		reply.QueueReply = k.refused(enrolled{entry: e, topic: t, wants: 1})
-		reply.Remaining = -1
-		until := func(ends time.Time) {
-			if left := remaining(ends); reply.Remaining < 0 || left < reply.Remaining {
-				reply.Remaining = left
-			}
-		}
-		for _, p := range out {
-			until(p.ends)
-		}
-		for _, w := range k.told(t, e) {
-			until(w.until)
+		w := enrolled{entry: e, topic: t, wants: max(q.Least, 1)}
+		reply.QueueReply, reply.Remaining = k.refused(w), x.remaining(t, e, out)
+		if reply.Enrolled && w.wants <= free { // it asks again at once, for less
+			k.keep(t, e)
+			free -= w.wants
 		}
 	}
-	if k.tellTakers(t, reply.Available, e); ended && x.store.find(q.Name).counted() > 0 {
+	if k.tellTakers(t, free, e); more && x.store.find(q.Name).counted() > 0 {
 		x.announceFree(q.Name)
 	}
 	return reply, nil
+}
+
+// take notes that permits are out.
+func (x permits) take(q backend.PermitRequest, ids []string, out map[string]*permit) {
+	if out == nil {
+		name := outName(q.Name)
+		out = make(map[string]*permit)
+		x.store.records[name] = &record{name: name, foreign: true, out: out, index: -1}
+	}
+	for _, id := range ids {
+		out[id] = &permit{ends: time.Now().Add(q.Lease)}
+	}
+}
+
+// remaining is when a permit may be had without a release; negative if never.
+func (x permits) remaining(t backend.Topic, e entry, out map[string]*permit) time.Duration {
+	first := time.Duration(-1)
+	until := func(ends time.Time) {
+		if left := remaining(ends); first < 0 || left < first {
+			first = left
+		}
+	}
+	for _, p := range out {
+		until(p.ends)
+	}
+	for _, w := range x.store.enrolments.told(t, e) {
+		until(w.until)
+	}
+	return first
+}
+
+// resize sets how many permits there are, and reports whether more are free then.
+func (x permits) resize(name string, limit int64) bool {
+	count := x.store.find(name)
+	more := limit - int64(len(x.out(name))) - count.counted()
+	x.add(count, name, more)
+	return more > 0
+}
+
+// SetLimit implements [backend.SemaphoreStore].
+func (x permits) SetLimit(ctx context.Context, q backend.CountRequest) (int64, error) {
+	return counted(ctx, x.counts, q, func(_, once *record) int64 {
+		if once == nil {
+			x.remember(q, 1)
+			_, ended := x.reclaim(q.Topic.Name)
+			if more := x.resize(q.Topic.Name, q.N); (more || ended) && x.store.find(q.Topic.Name).counted() > 0 {
+				x.announce(q.Topic)
+			}
+		}
+		return x.store.find(q.Topic.Name).counted()
+	})
+}
+
+// InspectPermits implements [backend.SemaphoreStore].
+func (x permits) InspectPermits(ctx context.Context, name string, most int) (backend.PermitsRecord, error) {
+	q := backend.CountRequest{Topic: backend.Topic{Kind: backend.KindSemaphore, Name: name}}
+	return counted(ctx, x.counts, q, func(count, _ *record) backend.PermitsRecord {
+		r, now := backend.PermitsRecord{Free: count.counted()}, time.Now()
+		for id, p := range x.out(name) {
+			if !now.Before(p.ends) {
+				r.Free++
+				continue
+			}
+			r.Out++
+			r.List = append(r.List, backend.PermitRecord{ID: id, Remaining: p.ends.Sub(now)})
+		}
+		slices.SortFunc(r.List, func(a, b backend.PermitRecord) int {
+			return cmp.Or(cmp.Compare(a.Remaining, b.Remaining), cmp.Compare(a.ID, b.ID))
+		})
+		r.List = r.List[:min(len(r.List), most)]
+		return r
+	})
 }
 
 func (x permits) announceFree(name string) {
@@ -315,19 +403,24 @@ func (x permits) announceFree(name string) {
 
 // Release implements [backend.SemaphoreStore].
 func (x permits) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	return locked(ctx, x.client, func(*Store) (backend.ReleaseReply, error) {
+	return locked(ctx, x.client, func(*Store) (reply backend.ReleaseReply, err error) {
 		out := x.out(q.Name)
-		p := out[q.Owner]
-		if p == nil {
-			return backend.ReleaseReply{}, nil
+		if _, err := x.find(q.Name); err != nil && len(out) > 0 {
+			return reply, err
 		}
-		if _, err := x.find(q.Name); err != nil {
-			return backend.ReleaseReply{}, err
+		reply.Held = true
+		there := int64(0)
+		for id := range backend.PermitIDs(q.Owner) {
+			p := out[id]
+			reply.Held = reply.Held && p != nil && time.Now().Before(p.ends)
+			if p != nil {
+				there = x.putBack(q.Name, id, out)
+			}
 		}
-		if x.putBack(q.Name, q.Owner, out) > 0 {
+		if there > 0 {
 			x.announceFree(q.Name)
 		}
-		return backend.ReleaseReply{Held: time.Now().Before(p.ends)}, nil
+		return reply, nil
 	})
 }
 
@@ -335,12 +428,14 @@ func (x permits) Release(ctx context.Context, q backend.ReleaseRequest) (backend
 func (x permits) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	x.renewEach(ctx, in, out, func(q backend.RenewRequest) bool {
 		now := time.Now()
-		p := x.out(q.Name)[q.Owner]
-		if p == nil || !now.Before(p.ends) {
+		ids, out := slices.Collect(backend.PermitIDs(q.Owner)), x.out(q.Name)
+		if slices.ContainsFunc(ids, func(id string) bool { return out[id] == nil || !now.Before(out[id].ends) }) {
 			return false
 		}
-		if ends := now.Add(q.Lease); ends.After(p.ends) {
-			p.ends = ends
+		for _, id := range ids {
+			if p, ends := out[id], now.Add(q.Lease); ends.After(p.ends) {
+				p.ends = ends
+			}
 		}
 		return true
 	})

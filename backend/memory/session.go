@@ -15,8 +15,8 @@ type session struct{ *client }
 func (x *session) Capabilities() backend.Capabilities {
 	c, n := x.client, counts{x.client}
 	return backend.Capabilities{
-		ReadWrite: sided{c}, Fair: fair{c}, Batch: multi{c}, CountingSemaphores: n, CountDownLatches: n,
-		Semaphores: permits{n}, Delegation: delegated{c}, Queue: queue{x}, Enrolments: enrolling{c}, Age: aged{x},
+		ReadWrite: sided{c}, Fair: fair{c}, Batch: multi{c}, CountingSemaphores: semaphores{n}, CountDownLatches: n,
+		Semaphores: permits{semaphores{n}}, Delegation: delegated{c}, Queue: queue{x}, Enrolments: enrolling{c}, Age: aged{x},
 		Ticks: ticks{c}, Proclamations: proclaimed{c},
 	}
 }

@@ -77,6 +77,8 @@ type SemaphoreCommands interface {
 	SemaphoreAdd(ctx context.Context, k SemaphoreAddKeys, a SemaphoreAddArgs) (int64, error)
 	//mortise:script semaphore_drain
 	SemaphoreDrain(ctx context.Context, k SemaphoreDrainKeys, a SemaphoreDrainArgs) (int64, error)
+	//mortise:script semaphore_delete
+	SemaphoreDelete(ctx context.Context, k SemaphoreDeleteKeys, a SemaphoreDeleteArgs) (int64, error)
 }
 
 // PermitCommands are the scripts of permits that expire.
@@ -90,6 +92,10 @@ type PermitCommands interface {
 	PermitsRenew(ctx context.Context, items []PermitsRenewItem, out []BatchReply)
 	//mortise:script permits_count
 	PermitsCount(ctx context.Context, k PermitsCountKeys, a PermitsCountArgs) (int64, error)
+	//mortise:script permits_set
+	PermitsSet(ctx context.Context, k PermitsSetKeys, a PermitsSetArgs) (int64, error)
+	//mortise:script permits_inspect
+	PermitsInspect(ctx context.Context, k PermitsInspectKeys, a PermitsInspectArgs) ([]string, error)
 }
 
 // RWCommands are the scripts of read-write locks. A writer's Reenter and Renew are

@@ -123,6 +123,13 @@ func (f *commands) SemaphoreDrain(
 	return f.number(ctx, a)
 }
 
+// SemaphoreDelete sends [scripts.SemaphoreDeleteSource].
+func (f *commands) SemaphoreDelete(
+	ctx context.Context, k SemaphoreDeleteKeys, a SemaphoreDeleteArgs,
+) (int64, error) {
+	return f.number(ctx, a)
+}
+
 // PermitsAcquire sends [scripts.PermitsAcquireSource].
 func (f *commands) PermitsAcquire(
 	ctx context.Context, k PermitsAcquireKeys, a PermitsAcquireArgs,
@@ -149,6 +156,20 @@ func (f *commands) PermitsCount(
 	ctx context.Context, k PermitsCountKeys, a PermitsCountArgs,
 ) (int64, error) {
 	return f.number(ctx, a)
+}
+
+// PermitsSet sends [scripts.PermitsSetSource].
+func (f *commands) PermitsSet(
+	ctx context.Context, k PermitsSetKeys, a PermitsSetArgs,
+) (int64, error) {
+	return f.number(ctx, a)
+}
+
+// PermitsInspect sends [scripts.PermitsInspectSource].
+func (f *commands) PermitsInspect(
+	ctx context.Context, k PermitsInspectKeys, a PermitsInspectArgs,
+) ([]string, error) {
+	return f.words()
 }
 
 // ReadAcquire sends [scripts.ReadAcquireSource].

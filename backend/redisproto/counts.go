@@ -159,18 +159,64 @@ func (s permits) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	})
 }
 
+// DeleteCount implements [backend.CountingSemaphoreStore].
+func (s countingSemaphores) DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error) {
+	return s.affirmed(ctx, "semaphore_delete", func() (int64, error) {
+		k := SemaphoreDeleteKeys{Semaphore: r.Topic.Name, Timeouts: timeoutsKey(r.Topic.Name), Once: onceKey(r)}
+		return s.adapter.SemaphoreDelete(ctx, k, SemaphoreDeleteArgs{Keep: backend.Remembered})
+	})
+}
+
+// SetLimit implements [backend.SemaphoreStore].
+func (s permits) SetLimit(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return s.number(ctx, func() (int64, error) {
+		k := permitsKeys(r.Topic.Name)
+		return s.adapter.PermitsSet(ctx,
+			PermitsSetKeys{Permits: k.Permits, Timeouts: k.Timeouts, Channel: k.Channel, Once: onceKey(r)},
+			PermitsSetArgs{Limit: r.N, Keep: backend.Remembered, Publish: s.publish()})
+	})
+}
+
+// InspectPermits implements [backend.SemaphoreStore].
+func (s permits) InspectPermits(ctx context.Context, name string, most int) (out backend.PermitsRecord, err error) {
+	if err := s.ready(ctx); err != nil {
+		return out, err
+	}
+	reply, err := s.adapter.PermitsInspect(ctx, PermitsInspectKeys{Permits: name, Timeouts: timeoutsKey(name)},
+		PermitsInspectArgs{Most: int64(most)})
+	if err != nil {
+		return out, s.fault(err)
+	}
+	if len(reply) < 2 || len(reply)%2 != 0 {
+		return out, strange("permits_inspect", reply)
+	}
+	if out.Free, err = strconv.ParseInt(reply[0], 10, 64); err == nil {
+		out.Out, err = strconv.ParseInt(reply[1], 10, 64)
+	}
+	for i := 2; i < len(reply) && err == nil; i += 2 {
+		var left int64
+		left, err = strconv.ParseInt(reply[i+1], 10, 64)
+		id := hex.EncodeToString([]byte(reply[i]))
+		out.List = append(out.List, backend.PermitRecord{ID: id, Remaining: remaining(left)})
+	}
+	if err != nil {
+		return out, strange("permits_inspect", reply)
+	}
+	return out, nil
+}
+
 // Acquire implements [backend.SemaphoreStore].
 func (s permits) Acquire(ctx context.Context, r backend.PermitRequest) (out backend.PermitReply, err error) {
 	if err := s.ready(ctx); err != nil {
 		return out, err
 	}
-	id, err := rawID(r.Owner)
+	ids, n, err := rawIDs(r.Owner)
 	if err != nil {
 		return out, err
 	}
 	reply, err := s.adapter.PermitsAcquire(ctx, permitsKeys(r.Name),
-		PermitsAcquireArgs{ID: id, Lease: r.Lease, Publish: s.publish(),
-			Entry: entryOf(s.core, backend.KindSemaphore, r.Enrolment), Stays: r.Stays})
+		PermitsAcquireArgs{Ids: ids, Wants: n, Lease: r.Lease, Publish: s.publish(), Limit: r.Limit, Declare: r.Declare,
+			Entry: entryOf(s.core, backend.KindSemaphore, r.Enrolment), Stays: r.Stays, Least: max(r.Least, 1)})
 	if err != nil {
 		return out, s.fault(err)
 	}
@@ -187,12 +233,12 @@ func (s permits) Acquire(ctx context.Context, r backend.PermitRequest) (out back
 // Release implements [backend.SemaphoreStore].
 func (s permits) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	held, err := s.affirmed(ctx, "permits_release", func() (int64, error) {
-		id, err := rawID(r.Owner)
+		ids, n, err := rawIDs(r.Owner)
 		if err != nil {
 			return 0, err
 		}
 		return s.adapter.PermitsRelease(ctx, PermitsReleaseKeys(permitsKeys(r.Name)),
-			PermitsReleaseArgs{ID: id, Publish: s.publish()})
+			PermitsReleaseArgs{Ids: ids, Count: n, Publish: s.publish()})
 	})
 	return backend.ReleaseReply{Held: held}, err
 }
@@ -203,8 +249,8 @@ func (s permits) Renew(ctx context.Context, in []backend.RenewRequest, out []bac
 		s.adapter.PermitsRenew(ctx, items, replies)
 	}
 	renewal[PermitsRenewItem, RenewArgs]{"permits_renew", send, func(r backend.RenewRequest) (PermitsRenewItem, error) {
-		id, err := rawID(r.Owner)
-		return PermitsRenewItem{Timeouts: timeoutsKey(r.Name), ID: id, Lease: r.Lease}, err
+		ids, n, err := rawIDs(r.Owner)
+		return PermitsRenewItem{Timeouts: timeoutsKey(r.Name), Ids: ids, Count: n, Lease: r.Lease}, err
 	}}.of(ctx, s.core, in, out)
 }
 
@@ -231,11 +277,18 @@ func permitsKeys(name string) PermitsAcquireKeys {
 	return PermitsAcquireKeys{Permits: name, Timeouts: timeoutsKey(name), Channel: semaphoreChannel(name)}
 }
 
-// rawID is a permit's id as it is stored.
-func rawID(id string) (string, error) {
-	raw, err := hex.DecodeString(id)
-	if err != nil || len(raw) != 16 {
-		return "", &backend.Fault{Err: errors.New("a permit's id is not 32 hexadecimal digits")}
+var errNoIDs = errors.New("the ids of permits are not hexadecimal digits, 32 or more, of one length")
+
+// rawIDs are the ids of an owner's permits as they are stored, one behind the other, and how many those are.
+func rawIDs(owner string) (raw string, n int64, err error) {
+	first := strings.IndexByte(owner+",", ',')
+	b := make([]byte, 0, len(owner)/2)
+	for id := range backend.PermitIDs(owner) {
+		n++
+		b, err = hex.AppendDecode(b, []byte(id))
+		if err != nil || len(id) < 32 || len(id) != first || n > backend.MaxPermits {
+			return "", 0, &backend.Fault{Err: errNoIDs}
+		}
 	}
-	return string(raw), nil
+	return string(b), n, nil
 }

@@ -350,7 +350,7 @@ func TestEachOperationOnACountIsOneCommand(t *testing.T) {
 		defer c.Close()
 		ctx := t.Context()
 		check.NoError(t, c.Ping(ctx))
-		l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p")
+		l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p", 0)
 		var permit, other *mortise.Permit
 		for _, x := range []struct {
 			what string
@@ -369,11 +369,11 @@ func TestEachOperationOnACountIsOneCommand(t *testing.T) {
 			{"Semaphore.Available", func() error { return check.Err(s.Available(ctx)) }},
 			{"Semaphore.Drain", func() error { return check.Err(s.Drain(ctx)) }},
 			{"Permits.TrySetPermits", func() error { return check.Err(p.TrySetPermits(ctx, 2)) }},
-			{"Permits.Acquire", func() (err error) { permit, err = p.Acquire(ctx); return err }},
-			{"Permits.TryAcquire", func() (err error) { other, err = p.TryAcquire(ctx); return err }},
+			{"Permits.Acquire", func() (err error) { permit, err = p.Acquire(ctx, 1); return err }},
+			{"Permits.TryAcquire", func() (err error) { other, err = p.TryAcquire(ctx, 1); return err }},
 			{"Permits.Available", func() error { return check.Err(p.Available(ctx)) }},
 			{"Permit.Release", func() error { return permit.Release(ctx) }},
-			{"Permits.Release", func() error { return p.Release(ctx, other.ID()) }},
+			{"Permits.Release", func() error { return p.Release(ctx, other.IDs()[0]) }},
 		} {
 			proxy.Reset()
 			err := x.do()

@@ -70,8 +70,9 @@ var replies = []reply{
 		remedy: "the server is no cluster: give mortise a client of a single server"},
 	{prefix: "MOVED", remedy: remedyCluster},
 	{prefix: "ASK", remedy: remedyCluster},
-	{prefix: "REDIRECT", temporary: true, remedy: "the server hands over to another: let the client follow it"},
-	{prefix: "OOM", temporary: true, remedy: "the server is out of memory: raise maxmemory, or let it evict"},
+	{prefix: "REDIRECT", temporary: true, remedy: "the server hands over to another server: let the client follow"},
+	{prefix: "OOM", temporary: true,
+		remedy: "the server is out of memory: raise maxmemory, or free memory; eviction would remove locks"},
 	{prefix: "MISCONF", temporary: true, remedy: "the server cannot write its snapshot and refuses writes: look " +
 		"at its log and disk"},
 	{prefix: "NOREPLICAS", temporary: true, remedy: "too few replicas are connected (min-replicas-to-write): " +
@@ -88,8 +89,8 @@ var replies = []reply{
 		remedy: "the server has become a replica: let the client find the primary (Sentinel or Cluster)"},
 	{prefix: "UNBLOCKED", temporary: true, remedy: "the server has become a replica: let the client find the " +
 		"primary (Sentinel or Cluster)"},
-	{prefix: "NOSCRIPT", temporary: true, remedy: "the server forgets its scripts at once: is SCRIPT FLUSH " +
-		"run, or does a proxy lack SCRIPT LOAD?"},
+	{prefix: "NOSCRIPT", temporary: true, remedy: "the server forgets its scripts at once: look for calls of SCRIPT " +
+		"FLUSH, and for a proxy without SCRIPT LOAD"},
 	{prefix: "max number of clients", temporary: true,
 		remedy: "raise the server's maxclients, or find what leaks connections"},
 	{prefix: "unknown command", remedy: "the server or a proxy before it lacks a command that mortise needs: " +
@@ -104,9 +105,9 @@ var replies = []reply{
 }
 
 const (
-	// The least permissions for each kind are in docs/deployments.md.
-	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server tells which: it needs ~* (or " +
-		"the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping " +
+	// The least permissions for each kind are in docs/reference/deployments.md.
+	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server names the permission: the user " +
+		"needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping " +
 		"+exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin " +
 		"+zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr " +
 		"+incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for locks entered from another " +
@@ -116,7 +117,7 @@ const (
 		"WithReplicas also +wait; for Quorum also ~mortise:1:since (with " +
 		"WithRejoinScope ~mortise:1:since:SCOPE) and +info +get +set"
 	remedyCluster     = "the server is a cluster: give mortise a cluster client"
-	remedyUnreachable = "the command was not sent: is Redis up, and are address, TLS and connection pool right?"
+	remedyUnreachable = "the command was not sent: look whether Redis runs, and at address, TLS and connection pool"
 	remedyLost        = "the connection broke or timed out before the reply"
 )
 

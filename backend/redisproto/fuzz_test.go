@@ -17,7 +17,7 @@ import (
 
 // FuzzReplies has a server answer scripts with whatever it likes, and publish what it likes,
 // while a client takes locks of all kinds: nothing panics, no call outlives its own time, none asks
-// again without end, and every error is one that docs/problems.md knows.
+// again without end, and every error is one that docs/reference/problems.md knows.
 //
 // A server that is Redis cannot answer most of it. Something between may, and the values that
 // a real one finds at hostile keys come through here too; test/fuzz tries those.
@@ -188,10 +188,10 @@ var calls = []struct {
 		return errors.Join(err, s.AddPermits(ctx, -1-int(op)), s.Release(ctx, 1+int(op)), s.TryAcquire(ctx, 1))
 	}},
 	{"a semaphore", func(ctx context.Context, u *user, op byte) error {
-		p := u.client.Semaphore("p")
+		p := u.client.Semaphore("p", 0)
 		_, err := p.TrySetPermits(ctx, int(op))
 		_, err2 := p.Available(ctx)
-		got, err3 := p.Acquire(ctx)
+		got, err3 := p.Acquire(ctx, 1)
 		if err3 == nil {
 			err3 = got.Release(ctx)
 		}

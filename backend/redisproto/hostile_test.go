@@ -3,6 +3,7 @@
 package redisproto_test
 
 import (
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -249,5 +250,37 @@ func TestAFairLocksScriptTellsABoundedNumberOfPlaces(t *testing.T) {
 				})
 			}
 		}
+	})
+}
+
+// A count at the end of what a server counts cannot be added to: a release says so before it takes a permit from those
+// that are out, and so does an acquisition that would put back what has ended.
+func TestACountThatIsDamagedCostsNoPermit(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		can := s.Capabilities().Semaphores
+		owner := func(n int) string { return fmt.Sprintf("%032x,%032x", n, n+1) }
+		take := func(n int, lease time.Duration) error {
+			_, err := can.Acquire(t.Context(), backend.PermitRequest{Name: "n", Owner: owner(n), Lease: lease, Limit: 4})
+			return err
+		}
+		check.NoError(t, take(1, time.Minute))
+		check.NoError(t, take(3, time.Millisecond))
+		out := func() string { return fmt.Sprint(do(t, srv, "ZCARD", "{n}:timeout")) }
+		for _, count := range []string{"9223372036854775807", "-9223372036854775808", "999999999999999999"} {
+			do(t, srv, "SET", "n", count)
+			_, err := can.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: owner(1)})
+			check.ErrorIf(t, !errors.Is(err, backend.ErrWrongKind) || out() != "4",
+				"a release at %s: %v, %s are out", count, err, out())
+			err = take(5, time.Minute)
+			check.ErrorIf(t, !errors.Is(err, backend.ErrWrongKind) || out() != "4",
+				"an acquire at %s: %v, %s are out", count, err, out())
+			_, err = can.InspectPermits(t.Context(), "n", 10)
+			check.Is(t, "InspectPermits", err, backend.ErrWrongKind)
+		}
+		// A count that is too low, or a set that is too large, is refused and not granted twice.
+		do(t, srv, "SET", "n", "-5")
+		r, err := can.Acquire(t.Context(), backend.PermitRequest{Name: "n", Owner: owner(7), Lease: time.Minute})
+		check.ErrorIf(t, err != nil || r.Granted, "two of a negative count: %+v, %v", r, err)
 	})
 }

@@ -3,7 +3,7 @@
 // library: which keys and channels there are, what the scripts' replies mean, what
 // an error reply asks a person to do, one subscription connection for all
 // waiters, and the picture of held locks that client-side caching keeps true. What
-// it needs of a client library is the [Adapter] interface; docs/new-backend.md
+// it needs of a client library is the [Adapter] interface; docs/how-to/new-backend.md
 // walks through writing one.
 //
 // Keys, channels and values are Redisson's, so that Java and Go share one lock.

@@ -66,7 +66,7 @@ var kinds = map[string]struct {
 	"counting semaphore": {acquireOne, acquireOne},
 	"semaphore": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			if _, err := c.Semaphore(name).TrySetPermits(ctx, 1); err != nil {
+			if _, err := c.Semaphore(name, 0).TrySetPermits(ctx, 1); err != nil {
 				return nil, err
 			}
 			return acquirePermit(ctx, c, name)
@@ -118,7 +118,7 @@ func acquireOne(ctx context.Context, c *mortise.Client, name string) (func() err
 }
 
 func acquirePermit(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-	p, err := c.Semaphore(name).Acquire(ctx, mortise.WithLease(forever))
+	p, err := c.Semaphore(name, 0).Acquire(ctx, 1, mortise.WithLease(forever))
 	return func() error { return p.Release(context.Background()) }, err
 }
 

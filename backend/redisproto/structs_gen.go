@@ -286,11 +286,15 @@ type PermitsAcquireKeys struct {
 
 // PermitsAcquireArgs are the arguments of scripts/permits_acquire.lua.
 type PermitsAcquireArgs struct {
-	ID      string
+	Ids     string
+	Wants   int64
 	Lease   time.Duration
 	Publish string
+	Limit   int64
+	Declare bool
 	Entry   string
 	Stays   bool
+	Least   int64
 }
 
 // PermitsCountKeys are the keys of scripts/permits_count.lua.
@@ -305,6 +309,17 @@ type PermitsCountArgs struct {
 	Publish string
 }
 
+// PermitsInspectKeys are the keys of scripts/permits_inspect.lua.
+type PermitsInspectKeys struct {
+	Permits  string
+	Timeouts string
+}
+
+// PermitsInspectArgs are the arguments of scripts/permits_inspect.lua.
+type PermitsInspectArgs struct {
+	Most int64
+}
+
 // PermitsReleaseKeys are the keys of scripts/permits_release.lua.
 type PermitsReleaseKeys struct {
 	Permits  string
@@ -314,15 +329,32 @@ type PermitsReleaseKeys struct {
 
 // PermitsReleaseArgs are the arguments of scripts/permits_release.lua.
 type PermitsReleaseArgs struct {
-	ID      string
+	Ids     string
+	Count   int64
 	Publish string
 }
 
 // PermitsRenewItem is what scripts/permits_renew.lua takes for each item.
 type PermitsRenewItem struct {
 	Timeouts string
-	ID       string
+	Ids      string
+	Count    int64
 	Lease    time.Duration
+}
+
+// PermitsSetKeys are the keys of scripts/permits_set.lua.
+type PermitsSetKeys struct {
+	Permits  string
+	Timeouts string
+	Channel  string
+	Once     string
+}
+
+// PermitsSetArgs are the arguments of scripts/permits_set.lua.
+type PermitsSetArgs struct {
+	Limit   int64
+	Keep    time.Duration
+	Publish string
 }
 
 // ProclaimKeys are the keys of scripts/proclaim.lua.
@@ -529,6 +561,18 @@ type SemaphoreCancelArgs struct {
 	Permits int64
 	Keep    time.Duration
 	Publish string
+}
+
+// SemaphoreDeleteKeys are the keys of scripts/semaphore_delete.lua.
+type SemaphoreDeleteKeys struct {
+	Semaphore string
+	Timeouts  string
+	Once      string
+}
+
+// SemaphoreDeleteArgs are the arguments of scripts/semaphore_delete.lua.
+type SemaphoreDeleteArgs struct {
+	Keep time.Duration
 }
 
 // SemaphoreDrainKeys are the keys of scripts/semaphore_drain.lua.

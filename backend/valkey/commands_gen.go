@@ -377,13 +377,22 @@ func (c *commands) SemaphoreDrain(
 		[]string{k.Semaphore, k.Once}, []string{millis(a.Keep)})
 }
 
+// SemaphoreDelete sends [scripts.SemaphoreDeleteSource].
+func (c *commands) SemaphoreDelete(
+	ctx context.Context, k redisproto.SemaphoreDeleteKeys, a redisproto.SemaphoreDeleteArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.SemaphoreDeleteSHA, scripts.SemaphoreDeleteSource},
+		valkey.ValkeyResult.AsInt64, []string{k.Semaphore, k.Timeouts, k.Once}, []string{millis(a.Keep)})
+}
+
 // PermitsAcquire sends [scripts.PermitsAcquireSource].
 func (c *commands) PermitsAcquire(
 	ctx context.Context, k redisproto.PermitsAcquireKeys, a redisproto.PermitsAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.PermitsAcquireSHA, scripts.PermitsAcquireSource},
-		valkey.ValkeyResult.AsIntSlice, []string{k.Permits, k.Timeouts, k.Channel}, []string{a.ID, millis(a.Lease),
-			a.Publish, a.Entry, flag(a.Stays)})
+		valkey.ValkeyResult.AsIntSlice, []string{k.Permits, k.Timeouts, k.Channel}, []string{a.Ids,
+			strconv.FormatInt(a.Wants, 10), millis(a.Lease), a.Publish, strconv.FormatInt(a.Limit, 10), flag(a.Declare),
+			a.Entry, flag(a.Stays), strconv.FormatInt(a.Least, 10)})
 }
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
@@ -391,16 +400,18 @@ func (c *commands) PermitsRelease(
 	ctx context.Context, k redisproto.PermitsReleaseKeys, a redisproto.PermitsReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.PermitsReleaseSHA, scripts.PermitsReleaseSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Permits, k.Timeouts, k.Channel}, []string{a.ID, a.Publish})
+		[]string{k.Permits, k.Timeouts, k.Channel}, []string{a.Ids, strconv.FormatInt(a.Count, 10), a.Publish})
 }
 
 // PermitsRenew sends [scripts.PermitsRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.BatchReply) {
 	evalBatch(ctx, c, batch[redisproto.PermitsRenewItem]{
-		script: script{scripts.PermitsRenewSHA, scripts.PermitsRenewSource}, nkeys: 1, nargs: 2, split: true,
+		script: script{scripts.PermitsRenewSHA, scripts.PermitsRenewSource}, nkeys: 1, nargs: 3, split: true,
 		key:  func(i *redisproto.PermitsRenewItem) string { return i.Timeouts },
 		keys: func(to []string, i *redisproto.PermitsRenewItem) []string { return append(to, i.Timeouts) },
-		args: func(to []string, i *redisproto.PermitsRenewItem) []string { return append(to, i.ID, millis(i.Lease)) },
+		args: func(to []string, i *redisproto.PermitsRenewItem) []string {
+			return append(to, i.Ids, strconv.FormatInt(i.Count, 10), millis(i.Lease))
+		},
 	}, items, out)
 }
 
@@ -410,6 +421,23 @@ func (c *commands) PermitsCount(
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.PermitsCountSHA, scripts.PermitsCountSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Permits, k.Timeouts, k.Channel}, []string{a.Publish})
+}
+
+// PermitsSet sends [scripts.PermitsSetSource].
+func (c *commands) PermitsSet(
+	ctx context.Context, k redisproto.PermitsSetKeys, a redisproto.PermitsSetArgs,
+) (int64, error) {
+	return eval(ctx, c, script{scripts.PermitsSetSHA, scripts.PermitsSetSource}, valkey.ValkeyResult.AsInt64,
+		[]string{k.Permits, k.Timeouts, k.Channel, k.Once}, []string{strconv.FormatInt(a.Limit, 10), millis(a.Keep),
+			a.Publish})
+}
+
+// PermitsInspect sends [scripts.PermitsInspectSource].
+func (c *commands) PermitsInspect(
+	ctx context.Context, k redisproto.PermitsInspectKeys, a redisproto.PermitsInspectArgs,
+) ([]string, error) {
+	return eval(ctx, c, script{scripts.PermitsInspectSHA, scripts.PermitsInspectSource},
+		valkey.ValkeyResult.AsStrSlice, []string{k.Permits, k.Timeouts}, []string{strconv.FormatInt(a.Most, 10)})
 }
 
 // ReadAcquire sends [scripts.ReadAcquireSource].

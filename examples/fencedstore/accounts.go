@@ -6,7 +6,7 @@ import (
 	"errors"
 )
 
-// ErrStale is a write that came too late: somebody with a newer token has written since.
+// ErrStale is a write that came too late: a newer token has written since.
 var ErrStale = errors.New("refused: a newer token has written")
 
 // Accounts is a table whose writes are fenced.

@@ -1,4 +1,4 @@
-// Fencedstore is a SQL table that refuses writes by whoever has lost the lock without noticing: each
+// Fencedstore is a SQL table that refuses writes of a holder that lost its lock without noticing: each
 // write carries the lease's fencing token, and the table remembers the largest it has seen.
 //
 //	go run -C examples/fencedstore .

@@ -75,7 +75,7 @@ func inMemory() story.World {
 
 // standIn is a holder that can be killed though no other process shares a store in
 // memory: a bare session, and a loop that renews as a client's watchdog would. To kill
-// it is to end the loop and nothing else: nobody unlocks.
+// it is to end the loop and nothing else: no Unlock follows.
 func standIn(ctx context.Context, store backend.Backend, name string) (story.Victim, error) {
 	session, err := store.Open(deaf{})
 	if err != nil {

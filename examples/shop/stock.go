@@ -65,7 +65,7 @@ type Stock struct {
 	client *http.Client
 }
 
-// NewStock makes a client that tells the stock, and nobody else, which locks the shop holds.
+// NewStock makes a client that tells only the stock which locks the shop holds.
 func NewStock(origin string, keys *delegation.Ring) (*Stock, error) {
 	issuer, err := delegation.NewIssuer(keys, delegation.WithLogger(slog.Default()))
 	if err != nil {

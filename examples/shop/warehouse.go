@@ -30,7 +30,7 @@ func (o *Order) move(from, to string) error {
 }
 
 // Warehouse stands for what all replicas share beside Redis: the database, the card company. As those
-// do, it lets anybody in: it is the locks that keep two requests of one order apart. It counts whether they did.
+// do, it lets every request in: it is the locks that keep two requests of one order apart. It counts whether they did.
 type Warehouse struct {
 	takes time.Duration
 

@@ -1,5 +1,5 @@
 // Package profiles holds the client profiles that mortise-gen knows by name.
-// docs/generation.md tells what a profile consists of.
+// docs/reference/generation.md tells what a profile consists of.
 package profiles
 
 import (

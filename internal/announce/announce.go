@@ -43,6 +43,7 @@ const (
 	LeaseLost Summary = iota
 	LeaseEnded
 	RenewalFailed
+	HeldLong
 	eventsDropped
 	sumKinds
 )
@@ -54,6 +55,7 @@ var sumLines = [sumKinds]struct {
 	LeaseLost:     {slog.LevelWarn, "mortise: lease ended without Unlock"},
 	LeaseEnded:    {slog.LevelDebug, "mortise: lease ended as asked"},
 	RenewalFailed: {slog.LevelWarn, "mortise: renewal failed, will be retried"},
+	HeldLong:      {slog.LevelWarn, "mortise: lock held for longer than WithHoldWarning says; is its Unlock missing?"},
 	eventsDropped: {slog.LevelWarn, "mortise: the log or the observer is too slow; events were not told"},
 }
 

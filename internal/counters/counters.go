@@ -3,9 +3,12 @@
 package counters
 
 import (
+	"cmp"
 	"context"
-	"encoding/hex"
+	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/mortise-go/mortise/backend"
@@ -79,6 +82,7 @@ func finish[S, R any](
 type setter interface {
 	SetCount(ctx context.Context, r backend.CountRequest) (bool, error)
 	AddCount(ctx context.Context, r backend.CountRequest) (int64, error)
+	DeleteCount(ctx context.Context, r backend.CountRequest) (bool, error)
 	Count(ctx context.Context, t backend.Topic) (int64, error)
 }
 
@@ -102,6 +106,11 @@ func (p *permits[S]) Add(ctx context.Context, delta int) error {
 	return err
 }
 
+// Delete removes the count, and permits that are out, and reports whether there was one.
+func (p *permits[S]) Delete(ctx context.Context) (bool, error) {
+	return ask(ctx, &p.counted, "delete", S.DeleteCount, p.Change(0))
+}
+
 // Available reads how many permits are free.
 func (p *permits[S]) Available(ctx context.Context) (int, error) {
 	free, err := ask(ctx, &p.counted, "available", S.Count, p.Topic)
@@ -122,7 +131,7 @@ func NewCountDownLatch(e *engine.Engine, name string) CountDownLatch {
 // TrySet sets the count, if the latch is not set, and reports whether it did.
 func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 	if n < 1 || n > backend.MaxLatch {
-		return false, l.fail("set", fail.Invalidf("a count of %d; it begins between 1 and %d", n, int64(backend.MaxLatch)))
+		return false, l.fail("set", fail.Invalidf("a count of %d; between 1 and %d", n, int64(backend.MaxLatch)))
 	}
 	return ask(ctx, &l.counted, "set", backend.CountDownLatchStore.SetCount, l.Change(n))
 }
@@ -364,30 +373,118 @@ func NewSemaphore(e *engine.Engine, name string) Semaphore {
 			func(can *backend.Capabilities) backend.SemaphoreStore { return can.Semaphores })}}
 }
 
+// SetLimit sets how many permits there are, free ones and others.
+func (p *Semaphore) SetLimit(ctx context.Context, n int) error {
+	if n < 0 || n > backend.MaxCount {
+		return p.fail("setpermits", fail.Invalidf("%d permits; between 0 and %d", n, backend.MaxCount))
+	}
+	_, err := ask(ctx, &p.counted, "setpermits", backend.SemaphoreStore.SetLimit, p.Change(int64(n)))
+	return err
+}
+
+// Inspect reads the count and the permits that are out, at most so many of them.
+func (p *Semaphore) Inspect(ctx context.Context, most int) (backend.PermitsRecord, error) {
+	read := func(s backend.SemaphoreStore, ctx context.Context, name string) (backend.PermitsRecord, error) {
+		return s.InspectPermits(ctx, name, most)
+	}
+	return ask(ctx, &p.counted, "inspect", read, p.Topic.Name)
+}
+
+// CheckWants refuses a number of permits that Acquire cannot take.
+func (p *Semaphore) CheckWants(n, limit int) error {
+	switch {
+	case limit < 0 || limit > backend.MaxCount:
+		return fail.Invalidf("a limit of %d permits; between 0, which declares none, and %d", limit, backend.MaxCount)
+	case n < 1 || n > backend.MaxPermits:
+		return fail.Invalidf("%d permits; between 1 and %d", n, backend.MaxPermits)
+	case limit > 0 && n > limit:
+		return fail.Invalidf("%d permits of a semaphore with the declared limit %d; the call would wait for ever", n, limit)
+	}
+	return nil
+}
+
 // Check refuses a backend without semaphores.
 func (p *Semaphore) Check() error {
 	_, err := p.session()
 	return err
 }
 
-// Release releases a permit by its id.
-func (p *Semaphore) Release(ctx context.Context, id string) error {
+// Release releases permits by their ids.
+func (p *Semaphore) Release(ctx context.Context, ids []string) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	id = strings.ToLower(id)
-	if raw, err := hex.DecodeString(id); err != nil || len(raw) != 16 {
-		return p.fail("release", fail.Invalidf("the id %q is not 32 hexadecimal digits", fail.Shorten(id)))
+	if len(ids) == 0 {
+		return p.fail("release", fail.Invalidf("no id"))
 	}
-	if p.Usable() == nil {
-		if ours := p.Permit(id); ours != nil {
-			return Released(ours.Unlock(ctx))
+	left := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		id = strings.ToLower(id)
+		if err := engine.CheckPermitID(id); err != nil {
+			return p.fail("release", err)
 		}
+		left[id] = true
 	}
-	if err := p.releaseOther(ctx, id); err != nil {
+	ours, err := p.ours(left)
+	if err != nil {
 		return p.fail("release", err)
 	}
-	return nil
+	var errs []error
+	for _, h := range ours {
+		errs = append(errs, Released(h.Unlock(ctx)))
+	}
+	for _, owner := range owners(left) {
+		if err := p.releaseOther(ctx, owner); err != nil {
+			errs = append(errs, p.fail("release", err))
+		}
+	}
+	return oneOf(errs)
+}
+
+// ours takes the ids of live permits of this client out of ids, and returns what holds them.
+func (p *Semaphore) ours(ids map[string]bool) (ours []engine.Holding, err error) {
+	if p.Usable() != nil {
+		return nil, nil
+	}
+	for id := range ids {
+		h, all := p.Permit(id)
+		if h == nil {
+			continue
+		}
+		for _, x := range all {
+			if !ids[x] {
+				return nil, fail.Invalidf("the permit %s was acquired together with %d others, which are released together: "+
+					"give all its IDs", fail.Shorten(id), len(all)-1)
+			}
+			delete(ids, x)
+		}
+		ours = append(ours, h)
+	}
+	return ours, nil
+}
+
+// owners are what ids are released by: those of one length together.
+func owners(ids map[string]bool) (all []string) {
+	sorted := slices.SortedFunc(maps.Keys(ids), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+	})
+	for n := 0; len(sorted) > 0; sorted = sorted[n:] {
+		n = 1
+		for n < len(sorted) && n < backend.MaxPermits && len(sorted[n]) == len(sorted[0]) {
+			n++
+		}
+		all = append(all, strings.Join(sorted[:n], ","))
+	}
+	return all
+}
+
+// oneOf is nil, the only error, or all errors.
+func oneOf(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) == 1 {
+		return errs[0]
+	}
+	return errors.Join(errs...)
 }
 
 // Released is the error of an Unlock, as that of a release.
@@ -398,8 +495,8 @@ func Released(err error) error {
 	return err
 }
 
-// releaseOther releases a permit that this client does not hold.
-func (p *Semaphore) releaseOther(ctx context.Context, id string) error {
+// releaseOther releases permits that this client does not hold.
+func (p *Semaphore) releaseOther(ctx context.Context, owner string) error {
 	if err := engine.CheckName(p.Topic.Name); err != nil {
 		return err
 	}
@@ -409,12 +506,12 @@ func (p *Semaphore) releaseOther(ctx context.Context, id string) error {
 	p.Hold()
 	defer p.End()
 	return p.SendOff(ctx, func() error {
-		held, unsure, err := p.SendRelease(p.Topic.Kind, backend.ReleaseRequest{Name: p.Topic.Name, Owner: id})
+		held, unsure, err := p.SendRelease(p.Topic.Kind, backend.ReleaseRequest{Name: p.Topic.Name, Owner: owner})
 		switch {
 		case err != nil:
 			return p.Explain(err)
 		case !held && !unsure:
-			return fmt.Errorf("%w: the permit is not out: it was released, has expired, or never was", fail.NotHeld)
+			return fmt.Errorf("%w: a permit is not out: it was released, has expired, or never was", fail.NotHeld)
 		}
 		return nil
 	}, nil)

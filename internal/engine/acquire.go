@@ -104,7 +104,7 @@ func (c *question) open() (ctx context.Context, alone bool) {
 	}
 	c.grant = grant{}
 	if c.Family == backend.KindSemaphore {
-		c.grant.owner = newPermitID()
+		c.grant.owner = newPermitIDs(e.Config.ID, c.Wants)
 	} else {
 		c.grant.owner = e.OwnerID()
 	}
@@ -313,7 +313,7 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 	t.name = n
 	switch {
 	case c.Family == backend.KindSemaphore:
-		e.names.permits[t.Owner] = t
+		e.names.holds(t)
 		e.names.tidy(n)
 	default:
 		lost, why := n.Admit(&t.Tenure)

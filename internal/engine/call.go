@@ -27,6 +27,7 @@ type call struct {
 	waiter     waiter          // its place in the local queue
 	asks       question
 	marks      callMarks
+	site       uintptr // where it was called from
 }
 
 // callMarks are what is true of a call.
@@ -60,7 +61,7 @@ func (e *Engine) Acquire(ctx, wait context.Context, r Request) (h *lease.Handle,
 	}
 	c := new(call)
 	c.begin(e, ctx, wait, r)
-	c.marks.fresh = true
+	c.marks.fresh, c.site = true, siteOf(e)
 	if err := c.replicable(); err != nil {
 		return nil, r.Fail(err)
 	}
@@ -180,7 +181,7 @@ func (c *call) lacks(replicas int) error {
 		return nil
 	}
 	return &backend.Fault{
-		Err: fmt.Errorf("%w: %d of %d replicas acknowledged it within %v, so it was released",
+		Err: fmt.Errorf("%w: %d of %d replicas acknowledged the lock within %v, so the lock was released",
 			fail.NotReplicated, replicas, c.Replicas.N, c.Replicas.Timeout),
 		Remedy: "INFO replication on the master tells how many there are and how far behind; bring them back, or ask " +
 			"for fewer, or give them more time",
@@ -191,5 +192,5 @@ func (c *call) lacks(replicas int) error {
 func (c *call) hold(h *lease.Hold, ctx context.Context, since clock.Instant) {
 	h.Number, h.Family, h.Since = c.engine.ids.leases.Add(1), uint8(c.Family), since
 	h.MaxHold, h.Marks.Watchdog = c.MaxHold, c.Lease == 0
-	h.Outer, h.Under = c.outer, ctx
+	h.Outer, h.Under, h.Site = c.outer, ctx, c.site
 }

@@ -85,7 +85,7 @@ func (c *calls) admit(t *tenure, enters bool, now clock.Instant) error {
 	if t.Deadline.Reached(now) {
 		return &backend.Fault{
 			Err:       errors.New("the store granted the lock after its lease had run out"),
-			Remedy:    "take a longer lease, or look why the store or this process is so slow",
+			Remedy:    "take a longer lease, or find out why the store or this process is slow",
 			Temporary: true,
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/bound"
@@ -20,6 +21,9 @@ type Counting struct {
 	*Engine
 	Topic backend.Topic
 }
+
+// With is a request with what its options left to the client, unless they are wrong.
+func (k Counting) With(r Request, err error) (Request, error) { return WithDefaults(k.Engine, r), err }
 
 // Change is a request that counts once however often it is sent.
 func (k Counting) Change(n int64) backend.CountRequest {
@@ -51,7 +55,7 @@ func (k Counting) SeeThrough(ctx context.Context, op string, send func(ctx conte
 	defer k.end()
 	err := k.SendOff(ctx, func() error { return k.insist(op, send) }, nil)
 	if fail.IsGone(err) {
-		return fmt.Errorf("%w: it is sent all the same, its outcome is not known here; do not send it again", err)
+		return fmt.Errorf("%w: the request is sent all the same and its outcome is unknown; do not repeat it", err)
 	}
 	return err
 }
@@ -73,10 +77,10 @@ func (k Counting) insist(op string, send func(ctx context.Context) error) error 
 	}
 	k.unlock()
 	if over {
-		return fmt.Errorf("%w before it was confirmed; whether it counted is not known: %w",
+		return fmt.Errorf("%w before the request was confirmed; its outcome is unknown: %w",
 			fail.Closed, fail.NotCallers(err))
 	}
-	return fmt.Errorf("%w: it is not confirmed and is repeated in the background for %v; do not send it again: %w",
+	return fmt.Errorf("%w: the request is not confirmed and is retried in the background for %v; do not repeat it: %w",
 		fail.Unavailable, stubbornly, err)
 }
 
@@ -232,16 +236,16 @@ func (k Counting) Notify() {
 	k.names.notify(k.Topic)
 }
 
-// Permit is a live permit of this client, by its id; nil if there is none.
-func (k Counting) Permit(id string) Holding {
+// Permit finds what holds a live permit of this client, and the ids of all permits that it holds; nil if nothing does.
+func (k Counting) Permit(id string) (h Holding, ids []string) {
 	k.lock()
 	defer k.unlock()
 	if t := k.names.permits[id]; t != nil && t.name.topic == k.Topic && t.Live > 0 {
 		for h := range t.All {
-			return h
+			return h, slices.Collect(backend.PermitIDs(t.Owner))
 		}
 	}
-	return nil
+	return nil, nil
 }
 
 // Holding is what Permit finds.

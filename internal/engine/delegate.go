@@ -43,9 +43,9 @@ func (x Delegation) check() error {
 	switch {
 	case len(x.Owner) > maxOwner, !utf8.ValidString(x.Owner), strings.ContainsFunc(x.Owner, unicode.IsControl),
 		strings.IndexByte(x.Owner, ':') < 0:
-		return fail.Invalidf("a delegation's owner, %q, is none", fail.Shorten(x.Owner))
+		return fail.Invalidf("a delegation's owner, %q, is malformed", fail.Shorten(x.Owner))
 	case x.Hold < 1:
-		return fail.Invalidf("a delegation's hold is %d, it is one or more", x.Hold)
+		return fail.Invalidf("a delegation's hold is %d; 1 or more", x.Hold)
 	case x.Token < 0:
 		return fail.Invalidf("a delegation's token is %d", x.Token)
 	}
@@ -251,7 +251,7 @@ func (c *call) enterDelegated(x Delegation) (*lease.Handle, error) {
 }
 
 func (c *call) delegationEnded() error {
-	return fmt.Errorf("%w: %q does not hold the lock any more, or not by the hold that the call comes from; that hold "+
-		"was unlocked or lost, its lease ran out, or the delegation's token is none", fail.DelegationEnded,
+	return fmt.Errorf("%w: %q no longer holds the lock by the hold of the caller; the hold was unlocked or lost, its "+
+		"lease ran out, or the delegation's token was never granted", fail.DelegationEnded,
 		fail.Shorten(c.delegation.Owner))
 }

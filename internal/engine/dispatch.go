@@ -103,7 +103,8 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 		return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Joined: x.Joined}, err
 	case c.Family == backend.KindSemaphore:
 		x, err := s.can.Semaphores.Acquire(ctx, backend.PermitRequest{
-			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Enrolment: c.enrolment(),
+			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Limit: c.Limit.N, Declare: c.Limit.Declare,
+			Enrolment: c.enrolment(),
 		})
 		return reply{AcquireReply: x.AcquireReply, Available: x.Available, QueueReply: x.QueueReply}, err
 	case c.Family == backend.KindRead:

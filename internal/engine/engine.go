@@ -29,8 +29,16 @@ type Config struct {
 	RejoinDelay time.Duration
 	// RejoinScope names the store's record of its age.
 	RejoinScope string
-	Observer    Observer
-	Log         *slog.Logger
+	// Prefix is what all names begin with in the store.
+	Prefix string
+	// Wait and MaxHold are those of requests that say none; 0: none.
+	Wait, MaxHold time.Duration
+	// HoldWarning is how long a hold lasts before the log says so; 0: never.
+	HoldWarning time.Duration
+	// Name is what observers and the log call the client; "": nothing.
+	Name     string
+	Observer Observer
+	Log      *slog.Logger
 }
 
 // Engine is the locks of one client. Its methods may be called concurrently.
@@ -54,6 +62,9 @@ var engines atomic.Uint32
 func New(b backend.Backend, cfg Config) (*Engine, error) {
 	e := &Engine{Clock: clock.New(), Config: cfg, limits: newLimits(), number: engines.Add(1)}
 	e.names = newNames(e)
+	if cfg.Log != nil && cfg.Name != "" {
+		cfg.Log = cfg.Log.With("client", cfg.Name)
+	}
 	e.state.announce = announce.New(cfg.Log)
 	e.ids.begin(cfg.ID)
 	e.Config.ID = e.ids.client

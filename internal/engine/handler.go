@@ -165,7 +165,7 @@ func (h *handler) ChangedAll() {
 			t.verify()
 		}
 	}
-	for _, t := range e.names.permits {
+	for _, t := range e.names.permits { // the second time a tenure has nothing to do
 		t.verify()
 	}
 }

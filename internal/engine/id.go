@@ -46,9 +46,39 @@ func ClientOf(owner string) string {
 	return owner
 }
 
-// newPermitID makes a permit's id: 16 random bytes, as Redisson's are.
-func newPermitID() string {
-	var b [16]byte
-	_, _ = rand.Read(b[:]) // never fails
-	return hex.EncodeToString(b[:])
+// permitIDBytes is how many random bytes a permit's id begins with, as many as Redisson's have.
+const permitIDBytes = 16
+
+// newPermitIDs makes the ids of n permits: random bytes, and the id of the client that holds them.
+func newPermitIDs(client string, n int64) string {
+	id := append(make([]byte, permitIDBytes, permitIDBytes+len(client)), client...)
+	all := make([]byte, 0, int(n)*(hex.EncodedLen(len(id))+1))
+	for i := range n {
+		if i > 0 {
+			all = append(all, ',')
+		}
+		_, _ = rand.Read(id[:permitIDBytes]) // never fails
+		all = hex.AppendEncode(all, id)
+	}
+	return string(all)
+}
+
+// PermitClient is the client that holds the permit of an id; "" if the id does not say.
+func PermitClient(id string) string {
+	b, err := hex.DecodeString(id)
+	if err != nil || len(b) <= permitIDBytes {
+		return ""
+	}
+	return string(b[permitIDBytes:])
+}
+
+// CheckPermitID refuses what is no permit's id.
+func CheckPermitID(id string) error {
+	if n := hex.DecodedLen(len(id)); n < permitIDBytes || n > permitIDBytes+maxID {
+		return fail.Invalidf("the id %q is not 32 hexadecimal digits or more", fail.Shorten(id))
+	}
+	if _, err := hex.DecodeString(id); err != nil {
+		return fail.Invalidf("the id %q is not of hexadecimal digits", fail.Shorten(id))
+	}
+	return nil
 }

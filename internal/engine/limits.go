@@ -79,7 +79,7 @@ func (l limiter) await(wait context.Context, closing <-chan struct{}) error {
 		return &backend.Fault{
 			Err: fmt.Errorf("%d acquisitions of this client are waiting for the store's answer already, since %v",
 				cap(l), retry.Patience),
-			Remedy:    "look why the store is so slow, or ask for fewer locks at once",
+			Remedy:    "find out why the store is slow, or ask for fewer locks at once",
 			Temporary: true,
 		}
 	}

@@ -18,11 +18,11 @@ const maxName = 65536
 func CheckName(name string) error {
 	switch {
 	case name == "":
-		return fmt.Errorf("%w: it is empty; an empty name would be one lock for all callers", fail.InvalidName)
+		return fmt.Errorf("%w: empty; all callers would share one lock", fail.InvalidName)
 	case len(name) > maxName:
-		return fmt.Errorf("%w: it has %d bytes, the limit is %d", fail.InvalidName, len(name), maxName)
+		return fmt.Errorf("%w: %d bytes; the limit is %d", fail.InvalidName, len(name), maxName)
 	case !utf8.ValidString(name):
-		return fmt.Errorf("%w: it is not UTF-8; encode the bytes, in hex for one", fail.InvalidName)
+		return fmt.Errorf("%w: not UTF-8; encode the bytes, for example in hex", fail.InvalidName)
 	}
 	open := strings.IndexByte(name, '{')
 	if open < 0 {
@@ -32,7 +32,7 @@ func CheckName(name string) error {
 		return nil
 	}
 	if n := strings.IndexByte(name[open+1:], '}'); n <= 0 {
-		return fmt.Errorf("%w: its { begins no hash tag such as {tenant}, which breaks the lock's slot on a cluster",
+		return fmt.Errorf("%w: a { without a hash tag such as {tenant} breaks the lock's slot on a cluster",
 			fail.InvalidName)
 	}
 	return nil

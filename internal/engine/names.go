@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"strings"
+
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/lease"
 	"github.com/mortise-go/mortise/internal/localqueue"
@@ -13,7 +15,7 @@ type names struct {
 	engine  *Engine
 	watches watches
 	fair    fairQueues
-	permits map[string]*tenure              // of semaphores, by their ids
+	permits map[string]*tenure              // of semaphores, by each of their ids
 	entered map[string]map[*tenure]struct{} // tenures that entered under another, by name
 	entries uint32                          // drawn, for the store's queues
 	waiting int                             // names that calls wait for
@@ -144,8 +146,10 @@ func (s *names) notify(t backend.Topic) { s.records[t].queue().Notify() }
 
 // tenures are all live ones and those being released.
 func (s *names) tenures() (all []*tenure) {
-	for _, t := range s.permits {
-		all = append(all, t)
+	for id, t := range s.permits {
+		if id == firstPermit(t) {
+			all = append(all, t)
+		}
 	}
 	for _, n := range s.records {
 		for t := range n.Tenures() {
@@ -153,6 +157,27 @@ func (s *names) tenures() (all []*tenure) {
 		}
 	}
 	return all
+}
+
+// firstPermit is the id of the first of a tenure's permits, which the tenure is counted by.
+func firstPermit(t *tenure) string {
+	first, _, _ := strings.Cut(t.Owner, ",")
+	return first
+}
+
+// holds notes the permits of a tenure, and drops forgets them. Of other tenures drops finds nothing.
+func (s *names) holds(t *tenure) {
+	for id := range backend.PermitIDs(t.Owner) {
+		s.permits[id] = t
+	}
+}
+
+func (s *names) drops(t *tenure) {
+	if t.family == backend.KindSemaphore {
+		for id := range backend.PermitIDs(t.Owner) {
+			delete(s.permits, id)
+		}
+	}
 }
 
 // join notes a tenure that entered under another, and part that it has gone.

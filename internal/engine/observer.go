@@ -12,12 +12,13 @@ import (
 
 // Event is what an observer is told; package mortise documents each, with the fields that it has.
 type Event struct {
+	Client            string
 	Name, Kind, Owner string
 	Lease             uint64
 	Context           context.Context
 	Waited, Held      time.Duration
 	Took, Remaining   time.Duration
-	Contended         bool
+	Contended, Asked  bool
 	Holds             int
 	Token             int64
 	Err               error
@@ -36,11 +37,13 @@ var kinds = [...]string{
 }
 
 // event is that of a call that has no lease, or none yet.
-func (c *call) event() Event { return Event{Name: c.Name, Kind: kinds[c.Family], Context: c.under} }
+func (c *call) event() Event {
+	return Event{Client: c.engine.Config.Name, Name: c.Name, Kind: kinds[c.Family], Context: c.under}
+}
 
 // tenureEvent is that of a tenure's renewals.
 func tenureEvent(t *tenure) Event {
-	return Event{Name: t.Key.Name, Kind: kinds[t.family], Owner: t.Owner}
+	return Event{Client: t.engine.Config.Name, Name: t.Key.Name, Kind: kinds[t.family], Owner: t.Owner}
 }
 
 // holdEvent is that of a lease.
@@ -93,8 +96,8 @@ func (c *call) acquired(h *lease.Hold, holds int) {
 	}
 }
 
-// tellLost announces the loss of h, after its acquisition.
-func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error) {
+// tellLost announces the loss of h, after its acquisition. Asked: it is the end that Lock was asked for.
+func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error, asked bool) {
 	f := t.engine.Config.Observer.Lost
 	if f == nil {
 		return
@@ -102,7 +105,7 @@ func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error) {
 	t.engine.tell(func() {
 		lost := func() {
 			v := holdEvent(h)
-			v.Held, v.Err = held, cause
+			v.Held, v.Err, v.Asked = held, cause, asked
 			f(v)
 		}
 		if t.engine.Config.Observer.Acquired != nil {

@@ -98,7 +98,7 @@ func (u *unlocking) finish(keep int, err error) error {
 	e := of(h).engine
 	switch {
 	case fail.IsGone(err):
-		err = fmt.Errorf("%w: the release is sent all the same, its outcome is not known here", err)
+		err = fmt.Errorf("%w: the release is sent all the same; its outcome is unknown", err)
 	case u.ended != nil:
 		err = fmt.Errorf("%w: %w", fail.NotHeld, u.ended)
 	}
@@ -290,7 +290,7 @@ func (x *releasing) explain(err error) error {
 		return fmt.Errorf("%w: the release is not confirmed and is retried in the background; the lock frees itself at the "+
 			"latest when its lease runs out: %w", fail.Unavailable, fail.NotCallers(err))
 	case !x.held && !x.unsure && x.live:
-		return fmt.Errorf("%w: %w before it was unlocked: %s", fail.NotHeld, fail.Lost, noRecord)
+		return fmt.Errorf("%w: %w before the Unlock: %s", fail.NotHeld, fail.Lost, noRecord)
 	}
 	return nil
 }

@@ -27,6 +27,13 @@ type Request struct {
 	MaxHold      time.Duration // 0: no bound
 	Replicas     Replicas
 	Age          *backend.Age // how old the store must be; nil: any age
+	Limit        Limit
+}
+
+// Limit is how many permits a semaphore is to have; zero: what the store says.
+type Limit struct {
+	N       int64
+	Declare bool // though the store says another
 }
 
 // Replicas is how many replicas are to have a grant, and for how long they are waited for.
@@ -57,23 +64,23 @@ func (r *Request) Fail(err error) error { return fail.New(r.Op(), r.Name, err) }
 
 // Refused is the error of a request that does not wait.
 func (r *Request) Refused(remaining time.Duration) error {
-	return r.notAcquired(remaining, r.missing(false))
+	return r.notAcquired(remaining, r.missing())
 }
 
-// missing says what stands in the way.
-func (r *Request) missing(waited bool) string {
+// missing says what stands in the way, after "still".
+func (r *Request) missing() string {
 	switch r.Family {
 	case backend.KindSemaphore:
-		return "no permit was free"
+		if r.Wants == 1 {
+			return "without a free permit"
+		}
+		fallthrough
 	case backend.KindCountingSemaphore:
-		return fmt.Sprintf("fewer than %d permits were free", r.Wants)
+		return fmt.Sprintf("with fewer than %d free permits", r.Wants)
 	case backend.KindCountDownLatch:
-		return "the count was not zero"
+		return "above zero"
 	}
-	if waited {
-		return "another owner held it"
-	}
-	return "another owner holds it"
+	return "held by another owner"
 }
 
 func (r *Request) notAcquired(remaining time.Duration, why string) error {
@@ -103,7 +110,7 @@ func (r *Request) GaveUp(err error, left time.Duration, last error) error {
 
 // stillHeld is the error of a request whose wait is over.
 func (r *Request) stillHeld(left time.Duration) error {
-	return r.notAcquired(left, fmt.Sprintf("%s for all of %v", r.missing(true), r.Wait))
+	return r.notAcquired(left, fmt.Sprintf("still %s after %v", r.missing(), r.Wait))
 }
 
 // topicOf is where releases of a kind of lock are announced, and whose queue its waiters stand in. The two sides of a

@@ -101,7 +101,7 @@ func (e *Engine) endLeases() (left int, stopped <-chan struct{}) {
 			t.trouble.late = 0 // compensating what may yet arrive would release it under running work
 		}
 		t.endAll(fail.New("lease", t.Key.Name,
-			fmt.Errorf("%w while the lock was held; it frees itself when its lease runs out", fail.Closed)), false, now)
+			fmt.Errorf("%w while the lock was held; the lock frees itself when its lease runs out", fail.Closed)), false, now)
 	}
 	return left, e.renewer.timers.Stop()
 }

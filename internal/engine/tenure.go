@@ -119,8 +119,12 @@ const (
 
 // lose ends the tenure and all its holds: the lock is not ours any more.
 func (t *tenure) lose(now clock.Instant, why string) {
-	if t.State == lease.Live {
-		t.endAll(t.lost(why), false, now)
+	if t.State != lease.Live {
+		return
+	}
+	t.endAll(t.lost(why), false, now)
+	if t.family == backend.KindSemaphore && t.Owner != firstPermit(t) { // some of its permits may be out still
+		t.engine.renewer.compensate(debtOf(t, 0, t.Deadline.Mono))
 	}
 }
 
@@ -148,7 +152,7 @@ func (t *tenure) finish(h *lease.Hold, cause error, asked bool, now clock.Instan
 		}
 		e.announce.Sum(kind, "name", fail.Shorten(h.Name()), "owner", t.Owner, "cause", cause)
 	}
-	tellLost(t, h, now.Sub(h.Since), cause)
+	tellLost(t, h, now.Sub(h.Since), cause, asked)
 }
 
 // over takes the tenure out of the client once its holders have been told.
@@ -183,7 +187,7 @@ func debtOf(t *tenure, late int, until int64) debt {
 func (t *tenure) vacate(ask bool) {
 	e, n := t.engine, t.name
 	e.calls.held--
-	delete(e.names.permits, t.Owner)
+	e.names.drops(t)
 	e.names.part(t)
 	exclusive := n.Holder == &t.Tenure
 	free := n.Dismiss(&t.Tenure)
@@ -249,6 +253,7 @@ func (t *tenure) due() int64 {
 		if end, bounded := h.Until(); bounded {
 			at = min(at, q.DueAt(end))
 		}
+		at = min(at, warnAt(t, h))
 	}
 	if x := t.trouble; x != nil && x.repairAt != 0 {
 		at = min(at, x.repairAt)
@@ -268,6 +273,7 @@ func (t *tenure) Fire(now clock.Instant) {
 	if t.State != lease.Live {
 		return
 	}
+	warn(t, now)
 	if t.Plan.Next() <= now.Mono {
 		t.engine.renewer.queue(t)
 	}

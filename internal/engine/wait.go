@@ -52,6 +52,7 @@ func upTo(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
 type Answer struct {
 	Got      bool
 	More     bool          // there is more, for the next
+	Free     int64         // permits that were not enough
 	Left     time.Duration // until it may be had without a release; negative if never
 	Look     time.Duration // when to ask again, if that is another time; else 0
 	Again    time.Duration // when to ask again at the latest, if positive
@@ -100,7 +101,7 @@ func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	}
 	a := Answer{
 		Got: h != nil, More: r.Available > 0 || c.Family == backend.KindRead,
-		Left: r.Remaining, Enrolled: r.Enrolled, First: r.First, Failure: c.grant.err,
+		Free: r.Available, Left: r.Remaining, Enrolled: r.Enrolled, First: r.First, Failure: c.grant.err,
 	}
 	if c.delegation != nil {
 		a.Look = r.AskAfter
@@ -339,6 +340,11 @@ func (w *wait) refused(a *Answer) {
 		look = min(look, a.Again)
 	}
 	n.Refused(now+int64(left), now+int64(look+time.Millisecond))
+	if w.Family == backend.KindSemaphore {
+		if t := n.Taker(a.Free); t != nil { // what is free is enough for it: it asks before this one
+			n.Advance(t)
+		}
+	}
 	w.engine.names.watches.update(n.topic)
 }
 
@@ -404,7 +410,7 @@ func (w *wait) suspects(now clock.Instant) time.Duration {
 	}
 	w.warned = true
 	w.engine.announce.Line(slog.LevelWarn, "mortise: waiting long for a lock that this client itself holds; "+
-		"if the holder is the one that waits, give Lock its lease's Context so that it enters again",
+		"to enter the lock again, give Lock the Context of the lease",
 		"name", fail.Shorten(w.Name), "owner", holder.Owner, "waited", waited)
 	return time.Duration(clock.Never)
 }

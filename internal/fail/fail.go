@@ -22,7 +22,7 @@ var (
 	Closed          = errors.New("client closed")
 	Unavailable     = errors.New("store unavailable")
 	WrongKind       = errors.New("wrong kind")
-	InvalidName     = errors.New("bad name")
+	InvalidName     = errors.New("invalid name")
 	Invalid         = errors.New("invalid")
 	NotReplicated   = errors.New("not replicated")
 	DelegationEnded = errors.New("the delegation has ended")
@@ -40,7 +40,7 @@ var (
 	// NoVote: enough stores are barred.
 	NoVote = errors.New("new, were restarted or lost their data, and have no vote")
 	// Twice: a lease that is unlocked again.
-	Twice = fmt.Errorf("%w: %w by this lease before; unlock each lease once", NotHeld, Released)
+	Twice = fmt.Errorf("%w: %w already; unlock each lease once", NotHeld, Released)
 	// Zero: a client that New did not make.
 	Zero = fmt.Errorf("%w: the Client is nil or a zero value; make it with mortise.New", Invalid)
 	// NilContext: a call without a context.

@@ -19,6 +19,26 @@ type Key struct {
 // delegations, or joined ones.
 type Carriers struct{}
 
+// CarriesLock marks what a context is asked for a way into a lock by: see Without.
+func (*Key) CarriesLock() {}
+
+// CarriesLock: as that of Key.
+func (Carriers) CarriesLock() {}
+
+// Without is a context that carries no way into a lock, though its parent may.
+type Without struct{ context.Context }
+
+// Value answers nothing to what asks for a way into a lock.
+func (w Without) Value(key any) any {
+	if _, asks := key.(interface{ CarriesLock() }); asks {
+		return nil
+	}
+	return w.Context.Value(key)
+}
+
+// String tells it from its parent.
+func (w Without) String() string { return fmt.Sprintf("%v.WithoutLeases", w.Context) }
+
 // Context is the context of a lease. It carries the lease's hold.
 type Context struct {
 	context.Context

@@ -93,6 +93,7 @@ type Hold struct {
 	Level   int32         // from one: the tenure's hold count while it is the innermost
 	Family  uint8         // what was asked for, in the keeper's terms
 	Marks   Marks
+	Site    uintptr // the program counter of the call; 0 if that is of no use
 }
 
 // Marks are what is true of a hold.
@@ -101,6 +102,7 @@ type Marks struct {
 	Watchdog  bool // it wants renewal
 	Announced bool // the observer knows that it was acquired
 	Unlocked  bool
+	Long      bool // the log says that it lasts long
 }
 
 // Until is the end of MaxHold, if there is one.

@@ -236,6 +236,17 @@ func (q *Queue) Taker(free int64) *Ticket {
 	return nil
 }
 
+// Advance has a waiter behind the first ask now, before the first.
+func (q *Queue) Advance(t *Ticket) {
+	if t.prev.next = t.next; t.next != nil {
+		t.next.prev = t.prev
+	} else {
+		q.last = t.prev
+	}
+	t.prev, t.next, q.first.prev, q.first = nil, q.first, t, t
+	q.Notify()
+}
+
 // Least is how many permits of a semaphore the waiters want at the least, as the first asks.
 func (q *Queue) Least() int64 {
 	q.least = q.first.Wants

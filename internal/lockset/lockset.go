@@ -52,7 +52,16 @@ const (
 
 // LockAll takes all parts. Wait bounds the whole; 0 for as long as ctx.
 func LockAll(ctx context.Context, parts []Part, wait time.Duration) (*lease.Handle, error) {
-	a := &set{parts: parts, wait: wait, began: time.Now()}
+	return lockAll(ctx, &set{parts: parts, wait: wait, began: time.Now()})
+}
+
+// TryLockAll takes all parts that are free, or none.
+func TryLockAll(ctx context.Context, parts []Part) (*lease.Handle, error) {
+	return lockAll(ctx, &set{parts: parts, try: true, began: time.Now()})
+}
+
+func lockAll(ctx context.Context, a *set) (*lease.Handle, error) {
+	parts, wait := a.parts, a.wait
 	bounds := ctx
 	if wait > 0 {
 		var cancel context.CancelFunc
@@ -66,7 +75,7 @@ func LockAll(ctx context.Context, parts []Part, wait time.Duration) (*lease.Hand
 			return lease.NewHandle(&held{Facts: lease.Facts{Of: Name(parts), Ctx: t.ctx}, leases: t.held}), nil
 		}
 		bound.Begins(bounds)
-		again := !waited && (errors.Is(err, fail.NotAcquired) || errors.Is(err, fail.NoVote))
+		again := !a.try && !waited && (errors.Is(err, fail.NotAcquired) || errors.Is(err, fail.NoVote))
 		if !again && ctx.Err() == nil {
 			err = lostMeanwhile(t.held, err)
 		}
@@ -96,6 +105,7 @@ type set struct {
 	parts  []Part
 	wait   time.Duration
 	began  time.Time
+	try    bool
 	rounds int // that a part was held in
 }
 
@@ -137,7 +147,7 @@ func (a *set) pause(bounds context.Context) bool {
 func (a *set) late(bounds context.Context, failed int, err error) error {
 	late := &fail.Error{Op: "lockall", Name: a.parts[failed].Name, Err: fail.Gone(bounds)}
 	if fail.WaitIsOver(late.Err) {
-		late.Err = fmt.Errorf("%w: now it and now another of the parts was held, for all of %v", fail.NotAcquired, a.wait)
+		late.Err = fmt.Errorf("%w: parts were held in turn for %v", fail.NotAcquired, a.wait)
 		if last := fail.Of(err); last != nil {
 			late.Remaining = last.Remaining
 		}
@@ -150,7 +160,7 @@ func lostMeanwhile(held []*lease.Handle, err error) error {
 	for _, l := range held {
 		h := l.Holding()
 		if lost := h.Err(); lost != nil && !errors.Is(lost, fail.Closed) {
-			return fail.New("lockall", h.Name(), fmt.Errorf("%w: it was lost before the other parts were held; take a longer "+
+			return fail.New("lockall", h.Name(), fmt.Errorf("%w: lost before the other parts were held; take a longer "+
 				"lease, or look why the store or this process is so slow: %w", fail.Unavailable, lost))
 		}
 	}
@@ -181,7 +191,7 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 			continue
 		}
 		which := t.together(i)
-		try := t.rounds == 0 && (n > 0 || len(which) > 1)
+		try := t.try || t.rounds == 0 && (n > 0 || len(which) > 1)
 		var leases []*lease.Handle
 		if len(which) > 1 {
 			rs := make([]engine.Request, len(which))
@@ -230,10 +240,10 @@ func (t *attempt) waitFor() time.Duration {
 // request is what is asked for a part.
 func (t *attempt) request(i int, try bool) engine.Request {
 	r := t.parts[i].Request
-	if r.Try = try; !try {
+	if r.Try, r.Wait = try, 0; !try {
 		r.Wait = t.waitFor()
 	}
-	r.Part, r.Resumed = true, t.rounds > 0
+	r.Part, r.Resumed = !t.try, t.rounds > 0
 	return r
 }
 

@@ -70,6 +70,9 @@ func (r *call) lease(votes []vote, start time.Time) *lease.Handle {
 // key is the key under which a lease's context carries it.
 type key struct{ name string }
 
+// CarriesLock marks it: see lease.Without.
+func (key) CarriesLock() {}
+
 // leaseContext carries the holds of all parts, so that each store enters again.
 type leaseContext struct {
 	context.Context
@@ -267,9 +270,9 @@ func (x *Lease) Err() error {
 		}
 		return nil
 	}
-	cause := fmt.Errorf("%w: %d of %d stores still hold it, %d are needed", fail.Lost, live, len(parts), x.majority)
+	cause := fmt.Errorf("%w: %d of %d stores still hold the lock, %d are needed", fail.Lost, live, len(parts), x.majority)
 	if young > 0 {
-		cause = fmt.Errorf("%w; %d that lost their data do not count yet", cause, young)
+		cause = fmt.Errorf("%w; %d stores without their data do not count yet", cause, young)
 	}
 	if len(why) > 0 {
 		cause = fmt.Errorf("%w: %w", cause, why)

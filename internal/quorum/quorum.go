@@ -203,5 +203,5 @@ func sleep(wait context.Context, d time.Duration) error {
 }
 
 var errOuterAway = &backend.Fault{
-	Err: errors.New("the lease that it was entered under does not hold this store"), Temporary: true,
+	Err: errors.New("the enclosing lease does not hold this store"), Temporary: true,
 }

@@ -92,7 +92,7 @@ func (r *call) collect(wait context.Context, first *vote) []vote {
 func silent(d time.Duration) error {
 	return &backend.Fault{
 		Err:       fmt.Errorf("no answer within %v", d.Round(time.Millisecond)),
-		Remedy:    "is it overloaded, frozen, or behind a broken network?",
+		Remedy:    "look whether the store is overloaded, frozen, or behind a broken network",
 		Temporary: true,
 	}
 }

@@ -18,7 +18,7 @@ import (
 //
 //	go test -run '^$' -bench . ./middleware/delegation
 //
-// docs/performance.md has a run of it.
+// docs/reference/performance.md has a run of it.
 
 // held is a context that holds n locks of n names.
 func held(b *testing.B, n int) context.Context {

@@ -95,15 +95,15 @@ func (c *Checker) Accept(ctx context.Context, locks Acceptor, entries ...string)
 func (c *Checker) check(ctx context.Context, entries []string) (Entry, error) {
 	switch len(entries) {
 	case 0:
-		return Entry{}, fmt.Errorf("%w: there is none", ErrMalformed)
+		return Entry{}, fmt.Errorf("%w: no entry", ErrMalformed)
 	case 1:
 	default:
-		return Entry{}, fmt.Errorf("%w: there are %d", ErrDuplicated, len(entries))
+		return Entry{}, fmt.Errorf("%w: %d entries", ErrDuplicated, len(entries))
 	}
 	entry := entries[0]
 	// A proxy may join fields of one name by a comma, which no entry has.
 	if len(entry) <= 2*MaxEntry && strings.IndexByte(entry, ',') >= 0 {
-		return Entry{}, fmt.Errorf("%w: there are several, joined", ErrDuplicated)
+		return Entry{}, fmt.Errorf("%w: several entries, joined", ErrDuplicated)
 	}
 	p, message, signature, err := decode(entry)
 	if err != nil {
@@ -118,11 +118,11 @@ func (c *Checker) check(ctx context.Context, entries []string) (Entry, error) {
 	now := time.Now()
 	switch life := p.Expires.Sub(p.Issued); {
 	case p.Audience != c.audience:
-		err = fmt.Errorf("%w: it is for %q, this is %q", ErrWrongAudience, p.Audience, c.audience)
+		err = fmt.Errorf("%w: made out to %q, this service is %q", ErrWrongAudience, p.Audience, c.audience)
 	case life > c.longest:
 		err = fmt.Errorf("%w: %v, at most %v is accepted", ErrLifetime, life, c.longest)
 	case now.Add(c.skew).Before(p.Issued):
-		err = fmt.Errorf("%w: it was issued %v from now; compare the clocks",
+		err = fmt.Errorf("%w: issued %v from now; compare the clocks",
 			ErrNotYetValid, p.Issued.Sub(now).Round(time.Millisecond))
 	case !now.Add(-c.skew).Before(p.Expires):
 		err = fmt.Errorf("%w: %v ago", ErrExpired, now.Sub(p.Expires).Round(time.Millisecond))

@@ -28,5 +28,5 @@
 // hold lasts, which the store knows. After that the delegation confers nothing: Lock returns
 // [mortise.ErrDelegationEnded].
 //
-// docs/threat-model.md says which service is trusted with what, and what each attack comes to.
+// docs/explanation/threat-model.md says which service is trusted with what, and what each attack comes to.
 package delegation

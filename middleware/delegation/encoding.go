@@ -97,7 +97,7 @@ func decode(entry string) (p Entry, message, signature []byte, err error) {
 	whole := make([]byte, len(domain)+base64url.DecodedLen(len(text)))
 	n := copy(whole, domain)
 	if _, err := base64url.Decode(whole[n:], []byte(text)); err != nil {
-		return p, nil, nil, fmt.Errorf("%w: it is not base64url", ErrMalformed)
+		return p, nil, nil, fmt.Errorf("%w: not base64url", ErrMalformed)
 	}
 	r := reader{rest: whole[n:]}
 	p.Key = r.plain("the key's id", MaxKeyID)
@@ -124,7 +124,7 @@ func decode(entry string) (p Entry, message, signature []byte, err error) {
 		c.Token = int64(r.number("a token", 0, math.MaxInt64))
 		c.Expires = p.Expires
 		if r.err == nil && twice(p.Delegations[:i], c.Name) {
-			r.fail("a lock's name stands there twice")
+			r.fail("a lock's name appears twice")
 		}
 	}
 	end := len(whole) - len(r.rest)

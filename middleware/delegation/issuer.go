@@ -131,7 +131,7 @@ func (p Entry) Sign(ctx context.Context, s Signer) (string, error) {
 	case err != nil:
 		return "", fmt.Errorf("delegation: for %q: signing with key %q: %w", p.Audience, p.Key, err)
 	case len(signature) == 0 || len(signature) > MaxSignature:
-		return "", fmt.Errorf("delegation: for %q: %w: the signer made a signature of %d bytes; it is 1 to %d",
+		return "", fmt.Errorf("delegation: for %q: %w: the signer made a signature of %d bytes; 1 to %d",
 			p.Audience, mortise.ErrInvalid, len(signature), MaxSignature)
 	}
 	whole := binary.BigEndian.AppendUint16(message[len(domain):], uint16(len(signature)))
@@ -178,7 +178,7 @@ func (p *Entry) check() error {
 	case len(p.Delegations) == 0 || len(p.Delegations) > MaxDelegations:
 		return fmt.Errorf("%w: %d delegations; 1 to %d", mortise.ErrInvalid, len(p.Delegations), MaxDelegations)
 	case issued < 0 || expires > latest:
-		return fmt.Errorf("%w: a time that cannot be written", mortise.ErrInvalid)
+		return fmt.Errorf("%w: a time out of range", mortise.ErrInvalid)
 	case issued >= expires:
 		return fmt.Errorf("%w: the lease is over", ErrExpired)
 	}

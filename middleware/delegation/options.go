@@ -98,7 +98,7 @@ func WithPolicy(allow func(ctx context.Context, p Entry) error) Option {
 func WithLogger(l *slog.Logger) Option {
 	err := func() error {
 		if l == nil {
-			return fmt.Errorf("%w: WithLogger(nil); leave it out instead", mortise.ErrInvalid)
+			return fmt.Errorf("%w: WithLogger(nil); omit the option instead", mortise.ErrInvalid)
 		}
 		return nil
 	}
@@ -120,7 +120,7 @@ func WithObserver(o Observer) Option {
 
 func between(name string, d, least time.Duration) error {
 	if d < least || d > MaxLifetime {
-		return fmt.Errorf("%w: %s(%v): it is between %v and %v", mortise.ErrInvalid, name, d, least, MaxLifetime)
+		return fmt.Errorf("%w: %s(%v): between %v and %v", mortise.ErrInvalid, name, d, least, MaxLifetime)
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (k Key) GoString() string { return k.String() }
 // Ring is a ring of keys for HMAC-SHA-256: one signs, all verify. Its methods may be called concurrently.
 //
 // A verifier can sign as well: every service that has a key can make an entry of any delegation to any audience.
-// See docs/threat-model.md for what that means, and [Signer] for signatures where it is not so.
+// See docs/explanation/threat-model.md for what that means, and [Signer] for signatures where it is not so.
 //
 // To rotate: add the new key as an older one everywhere; when it is everywhere, make it the primary; when that is
 // everywhere and MaxLifetime is over, leave the old one out.
@@ -96,12 +96,12 @@ func (r *Ring) Rotate(primary Key, others ...Key) error {
 		case err != nil:
 			return fmt.Errorf("delegation: %w", err)
 		case k.secret == nil:
-			return fmt.Errorf("delegation: %w: key %q has no secret; make it by NewKey", mortise.ErrInvalid, k.ID)
+			return fmt.Errorf("delegation: %w: key %q has no secret; use NewKey", mortise.ErrInvalid, k.ID)
 		case len(k.bytes()) < MinSecret:
-			return fmt.Errorf("delegation: %w: key %q has %d bytes; it needs at least %d, random ones",
+			return fmt.Errorf("delegation: %w: key %q has %d bytes; use at least %d random bytes",
 				mortise.ErrInvalid, k.ID, len(k.bytes()), MinSecret)
 		case !slices.ContainsFunc(k.bytes(), func(b byte) bool { return b != k.bytes()[0] }):
-			return fmt.Errorf("delegation: %w: key %q is one byte repeated; it needs random ones", mortise.ErrInvalid, k.ID)
+			return fmt.Errorf("delegation: %w: key %q is one byte repeated; use random bytes", mortise.ErrInvalid, k.ID)
 		case slices.ContainsFunc(keys[:i], func(o Key) bool { return o.ID == k.ID }):
 			return fmt.Errorf("delegation: %w: two keys have the id %q", mortise.ErrInvalid, k.ID)
 		}

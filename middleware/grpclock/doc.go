@@ -35,7 +35,7 @@
 // say nothing of locks' names or of the store; [WithErrorHandler] replaces them.
 //
 //	what happened                                     code               reason             retry delay
-//	another call holds the lock                       Aborted            LOCKED             what is left of its lease
+//	another call holds the lock                       Aborted            LOCKED             its lease, 3 s at most
 //	the store of locks is down                        Unavailable        STORE_UNAVAILABLE  1 s
 //	the client of locks was shut down                 Unavailable        SHUTTING_DOWN      1 s
 //	the deadline ended while it waited                DeadlineExceeded   TIMED_OUT
@@ -46,8 +46,8 @@
 //	its caller's lock, which it enters, has ended     FailedPrecondition DELEGATION_ENDED
 //	misuse: a name in use for other data, an option   Internal           INTERNAL
 //
-// A holder may renew its lease, so the lock can be held for longer than the retry delay says. With BAD_KEY
-// comes a BadRequest that names the field.
+// A holder may renew its lease, so the lock can be held for longer than the retry delay says; [WithRetryAfter] sets its
+// bound. With BAD_KEY comes a BadRequest that names the field.
 //
 // A handler has broken off if it returns an error that is context.Canceled, has the code Canceled, or
 // wraps mortise.ErrLost.

@@ -24,10 +24,7 @@ func Example() {
 	}
 	defer locks.Close()
 
-	server := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(locks, grpclock.Methods{
-		"/shop.v1.Orders/Ship": grpclock.Fields("orders:{order.id}"),
-	}, grpclock.WithWait(2*time.Second)))) // without WithWait it refuses at once
-
+	server := newServer(locks)
 	registerOrders(server, func(ctx context.Context) { // in yours: shopv1.RegisterOrdersServer(server, orders)
 		fmt.Println("holds", grpclock.Lease(ctx).Name()) // ctx ends if the lock is lost
 	})
@@ -35,6 +32,12 @@ func Example() {
 		log.Fatal(err)
 	}
 	// Output: holds orders:42
+}
+
+func newServer(locks mortise.Locker) *grpc.Server {
+	methods := grpclock.Methods{"/shop.v1.Orders/Ship": grpclock.Fields("orders:{order.id}")}
+	lock := grpclock.UnaryServerInterceptor(locks, methods, grpclock.WithWait(2*time.Second)) // without: refuses at once
+	return grpc.NewServer(grpc.UnaryInterceptor(lock))
 }
 
 // What a client of a call sees whose lock is held.

@@ -57,6 +57,21 @@ func WithMaxClientWait() Option { return WithWait(MaxClientWait) }
 // by a broken network, would wait until the connection is found dead.
 const MaxClientWait = 5 * time.Minute
 
+// DefaultRetryAfter is the longest delay that a RetryInfo says where a lock is held, unless
+// [WithRetryAfter] says otherwise.
+const DefaultRetryAfter = 3 * time.Second
+
+// WithRetryAfter bounds the delay that a RetryInfo says where the lock is held. What is left of the
+// holder's lease is an upper bound only: a lease that is renewed may have 30 s to go when the call
+// that holds it is about to end. Take the time that a call takes. It is at least a second; by
+// default it is [DefaultRetryAfter].
+func WithRetryAfter(most time.Duration) Option {
+	if most < time.Second {
+		panic(fmt.Sprintf("grpclock: WithRetryAfter(%v): at least a second", most))
+	}
+	return func(i *interceptor) { i.retry = most }
+}
+
 // WithReaders has these methods lock by read instead: readers share the lock, the
 // other methods do not. Each must be in [Methods].
 //
@@ -118,6 +133,7 @@ type interceptor struct {
 	options []mortise.Option
 	waits   bool
 	wait    time.Duration // 0: it does not
+	retry   time.Duration // the longest delay
 	open    bool
 	answer  func(context.Context, string, *status.Status, error) error
 }
@@ -130,7 +146,8 @@ func build(of string, locks mortise.Locker, methods Methods, stream bool, opts [
 	if err != nil {
 		panic("grpclock: " + of + ": " + err.Error())
 	}
-	i := &interceptor{locks: locks, rules: rules, readers: make(map[string]mortise.Locker), answer: answerPlainly}
+	i := &interceptor{locks: locks, rules: rules, readers: make(map[string]mortise.Locker), answer: answerPlainly,
+		retry: DefaultRetryAfter}
 	for _, o := range opts {
 		o(i)
 	}
@@ -230,7 +247,7 @@ func (i *interceptor) lock(
 	case i.open && errors.Is(err, mortise.ErrUnavailable):
 		return nil, ctx, nil
 	}
-	return nil, ctx, i.answer(ctx, method, refused(ctx, err), err)
+	return nil, ctx, i.answer(ctx, method, refused(ctx, err, i.retry), err)
 }
 
 func carry(lease *mortise.Lease) context.Context {

@@ -159,6 +159,7 @@ func TestWhatCanHappen(t *testing.T) {
 	}{
 		{"unary: served, the key is free, the same key is locked within", served},
 		{"unary: another holds the key", refused},
+		{"unary: another holds the key, and the delay is bounded", boundedRetry},
 		{"unary: it waits its turn", waits},
 		{"unary: it waits in vain", waitsInVain},
 		{"unary: its deadline ends while it waits", deadline},
@@ -231,7 +232,7 @@ func refused(s *site) {
 	first := s.calls(client)
 	middle.Receive(s, "the first in the handler", in)
 	d := s.want(call(s.ctx(), client, "42"), codes.Aborted, grpclock.ReasonLocked)
-	check.ErrorIf(s, d <= 0 || d > 30*time.Second, "retry after %v, of a lease of 30 s", d)
+	check.ErrorIf(s, d != 3*time.Second, "retry after %v, of a lease of 30 s, want 3s", d)
 	other := middle.Async(func() error { return call(s.ctx(), client, "43") })
 	middle.Receive(s, "another key in the handler", in)
 	close(let)

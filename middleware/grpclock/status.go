@@ -18,7 +18,7 @@ import (
 // Domain is that of the ErrorInfo in each status.
 const Domain = "github.com/mortise-go/mortise"
 
-// The reasons in the ErrorInfo of a status. docs/problems.md explains them.
+// The reasons in the ErrorInfo of a status. docs/reference/problems.md explains them.
 const (
 	ReasonLocked          = "LOCKED"            // Aborted
 	ReasonUnavailable     = "STORE_UNAVAILABLE" // Unavailable
@@ -63,14 +63,14 @@ func badKey(err error) *status.Status {
 	return problem(codes.InvalidArgument, ReasonBadKey, "the call does not say what to lock", 0)
 }
 
-// refused is why a lock was not acquired.
-func refused(ctx context.Context, err error) *status.Status {
+// refused is why a lock was not acquired. Most is the longest delay that is said.
+func refused(ctx context.Context, err error, most time.Duration) *status.Status {
 	switch {
 	case errors.Is(err, mortise.ErrNotAcquired):
 		retry := soon
 		var e *mortise.Error
 		if errors.As(err, &e) && e.Remaining > 0 {
-			retry = e.Remaining
+			retry = min(e.Remaining, most)
 		}
 		return problem(codes.Aborted, ReasonLocked, "what this call needs is locked by another one; try again later", retry)
 	case errors.Is(err, mortise.ErrDelegationEnded):

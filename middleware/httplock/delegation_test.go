@@ -395,7 +395,7 @@ func TestAReplayAfterTheRelease(t *testing.T) {
 	}
 	s := &site{&middle.Site{T: t}}
 	s.ok(replay(), "in")
-	s.ok(replay(), "in") // while the hold lasts it is not the first only: see docs/threat-model.md
+	s.ok(replay(), "in") // while the hold lasts it is not the first only: see docs/explanation/threat-model.md
 	check.NoError(t, lease.Unlock(context.Background()))
 	s.want(replay(), 412, httplock.TypeDelegationEnded)
 	again := middle.Holding(t, p.la, "orders:42") // another hold of the same client

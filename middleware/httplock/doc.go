@@ -43,11 +43,11 @@
 //
 // # Answers
 //
-// They are problem+json (RFC 9457) with the types in docs/problems.md, and say nothing of locks' names or of
+// They are problem+json (RFC 9457) with the types in docs/reference/problems.md, and say nothing of locks' names or of
 // the store; [WithErrorHandler] replaces them.
 //
 //	what happened                                     status   type                 Retry-After
-//	another request holds the lock                    423      TypeLocked           what is left of its lease
+//	another request holds the lock                    423      TypeLocked           its lease, 3 s at most
 //	the same, with WithStatus(409) (Idempotency-Key)  409      TypeLocked           the same
 //	the store of locks is down                        503      TypeUnavailable      1 s
 //	the client of locks was shut down                 503      TypeClosing          1 s
@@ -59,7 +59,8 @@
 //	its caller's lock, which it enters, has ended     412      TypeDelegationEnded
 //	misuse: a name in use for other data, an option   500      TypeInternal
 //
-// A holder may renew its lease, so the lock can be held for longer than Retry-After says.
+// A holder may renew its lease, so the lock can be held for longer than Retry-After says;
+// [WithRetryAfter] sets its bound.
 //
 // # Releasing
 //

@@ -25,7 +25,8 @@ func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) h
 	if locks == nil || key == nil {
 		panic("httplock: New: the Locker and the KeyFunc must not be nil")
 	}
-	m := middleware{locks: locks, read: locks, key: key, locked: http.StatusLocked, answer: answerPlainly}
+	m := middleware{locks: locks, read: locks, key: key, locked: http.StatusLocked, answer: answerPlainly,
+		retryAfter: DefaultRetryAfter}
 	for _, o := range opts {
 		o(&m)
 	}
@@ -69,6 +70,21 @@ func WithStatus(status int) Option {
 		panic(fmt.Sprintf("httplock: WithStatus(%d): a refusal's status is between 400 and 599", status))
 	}
 	return func(m *middleware) { m.locked = status }
+}
+
+// DefaultRetryAfter is the longest Retry-After that is sent where a lock is held, unless
+// [WithRetryAfter] says otherwise.
+const DefaultRetryAfter = 3 * time.Second
+
+// WithRetryAfter bounds the Retry-After that is sent where the lock is held. What is left of the
+// holder's lease is an upper bound only: a lease that is renewed may have 30 s to go when the request
+// that holds it is about to end. Take the time that a request takes. It is at least a second; by
+// default it is [DefaultRetryAfter].
+func WithRetryAfter(most time.Duration) Option {
+	if most < time.Second {
+		panic(fmt.Sprintf("httplock: WithRetryAfter(%v): at least a second", most))
+	}
+	return func(m *middleware) { m.retryAfter = most }
 }
 
 // WithReaders has GET and HEAD requests lock by read instead, the others by New's
@@ -131,6 +147,7 @@ type middleware struct {
 	waits       bool
 	wait        time.Duration
 	locked      int
+	retryAfter  time.Duration
 	open        bool
 	answer      func(http.ResponseWriter, *http.Request, Problem)
 	next        http.Handler

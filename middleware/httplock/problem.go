@@ -24,7 +24,8 @@ type Problem struct {
 	// Detail says more, to the client: no names of locks, nothing of the store.
 	Detail string `json:"detail,omitempty"`
 	// RetryAfter is sent in whole seconds, rounded up; 0 for none. Where the lock is held it is
-	// what is left of the holder's lease, which the holder may renew or release before.
+	// what is left of the holder's lease, which the holder may renew or release before, and at most what
+	// WithRetryAfter says.
 	RetryAfter time.Duration `json:"-"`
 	// Name is the lock's name, where it is known.
 	Name string `json:"-"`
@@ -34,7 +35,7 @@ type Problem struct {
 
 // The types of problems: addresses of their documentation.
 const (
-	problems = "https://github.com/mortise-go/mortise/blob/main/docs/problems.md"
+	problems = "https://github.com/mortise-go/mortise/blob/main/docs/reference/problems.md"
 
 	TypeLocked          = problems + "#locked"            // 423, or as WithStatus says
 	TypeUnavailable     = problems + "#store-unavailable" // 503
@@ -98,7 +99,7 @@ func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 		p.Detail = "what this request needs is locked by another one; try again later"
 		var e *mortise.Error
 		if errors.As(err, &e) && e.Remaining > 0 {
-			p.RetryAfter = e.Remaining
+			p.RetryAfter = min(e.Remaining, m.retryAfter)
 		}
 	case errors.Is(err, mortise.ErrDelegationEnded):
 		p.Type, p.Title, p.Status = TypeDelegationEnded, "The caller's lock has ended", http.StatusPreconditionFailed

@@ -26,7 +26,7 @@ type Origins map[string]string
 //
 // A [delegation.Header] that a request has already, also in its trailer, is removed, wherever the request goes:
 // one that came in with another request is never sent on. When a server redirects to another origin, that one is
-// told nothing, even if it is among origins; nor is who is reached in another way than its URL says: with an
+// told nothing, even if it is among origins; nor is a host that is reached in another way than its URL says: with an
 // Opaque part, or a Host that is not the URL's. So have a reverse proxy that is to tell clear the request's
 // Host.
 //

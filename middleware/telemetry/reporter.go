@@ -27,8 +27,9 @@ type reporter struct {
 	details bool // spans have names, owners and errors
 
 	mu     sync.Mutex
-	holds  map[hold]trace.Span // that have begun
-	labels map[string]struct{} // that are kept apart
+	holds  map[hold]held                   // that have begun
+	begun  map[attribute.Distinct]struct{} // attributes whose counters exist
+	labels map[string]struct{}             // that are kept apart
 }
 
 type instruments struct {
@@ -43,7 +44,15 @@ type hold struct {
 	lease uint64
 }
 
+// held is a hold that has begun.
+type held struct {
+	span  trace.Span
+	since time.Time
+	on    attribute.Set
+}
+
 const (
+	keyClient  = attribute.Key("mortise.client")
 	keyKind    = attribute.Key("mortise.kind")
 	keyName    = attribute.Key("mortise.name")
 	keyOutcome = attribute.Key("mortise.outcome")
@@ -56,8 +65,8 @@ const (
 var durations = metric.WithExplicitBucketBoundaries(
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
 
-func (r *instruments) make(m metric.Meter) error {
-	var errs [8]error
+func (r *reporter) make(m metric.Meter) error {
+	var errs [9]error
 	r.wait, errs[0] = m.Float64Histogram("mortise.wait", metric.WithUnit("s"), durations,
 		metric.WithDescription("Time from a call to its answer."))
 	r.hold, errs[1] = m.Float64Histogram("mortise.hold", metric.WithUnit("s"), durations,
@@ -74,17 +83,58 @@ func (r *instruments) make(m metric.Meter) error {
 		metric.WithDescription("Leases that ended without Unlock."))
 	r.renewalFailures, errs[7] = m.Int64Counter("mortise.renewal.failures", metric.WithUnit("{renewal}"),
 		metric.WithDescription("Renewals that the store did not answer; they are retried within the lease."))
+	_, errs[8] = m.Float64ObservableGauge("mortise.hold.oldest", metric.WithUnit("s"),
+		metric.WithDescription("How long the lease is held that is held longest now."),
+		metric.WithFloat64Callback(r.oldest))
 	return errors.Join(errs[:]...)
+}
+
+// oldest reports, for each set of attributes, for how long the hold lasts that began first.
+func (r *reporter) oldest(_ context.Context, o metric.Float64Observer) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	first := make(map[attribute.Distinct]held)
+	for _, h := range r.holds {
+		if f, known := first[h.on.Equivalent()]; !known || h.since.Before(f.since) {
+			first[h.on.Equivalent()] = h
+		}
+	}
+	for _, h := range first {
+		o.Observe(time.Since(h.since).Seconds(), metric.WithAttributeSet(h.on))
+	}
+	return nil
+}
+
+// begin adds a hold. Its counters of what may go wrong are there from the first hold on, at zero: Prometheus sees no
+// increase in a counter that appears.
+func (r *reporter) begin(s mortise.Subject, span trace.Span) {
+	set := r.set(s)
+	r.mu.Lock()
+	r.holds[hold{s.Owner, s.Lease}] = held{span, time.Now(), set}
+	_, known := r.begun[set.Equivalent()]
+	r.begun[set.Equivalent()] = struct{}{}
+	r.mu.Unlock()
+	if ctx := under(s); !known {
+		r.losses.Add(ctx, 0, r.on(s, keyOutcome.String(outcomeLost)))
+		r.renewalFailures.Add(ctx, 0, metric.WithAttributeSet(set))
+	}
 }
 
 // on are the attributes of a measurement.
 func (r *reporter) on(s mortise.Subject, more ...attribute.KeyValue) metric.MeasurementOption {
-	attrs := append(make([]attribute.KeyValue, 0, 3), keyKind.String(s.Kind))
+	return metric.WithAttributeSet(r.set(s, more...))
+}
+
+func (r *reporter) set(s mortise.Subject, more ...attribute.KeyValue) attribute.Set {
+	attrs := append(make([]attribute.KeyValue, 0, 4), keyKind.String(s.Kind))
 	attrs = append(attrs, more...)
+	if s.Client != "" {
+		attrs = append(attrs, keyClient.String(s.Client))
+	}
 	if r.label != nil {
 		attrs = append(attrs, keyName.String(r.labelOf(s.Name)))
 	}
-	return metric.WithAttributeSet(attribute.NewSet(attrs...))
+	return attribute.NewSet(attrs...)
 }
 
 func (r *reporter) labelOf(name string) string {
@@ -104,6 +154,9 @@ func (r *reporter) labelOf(name string) string {
 // spanOf are the attributes of a span.
 func (r *reporter) spanOf(s mortise.Subject, more ...attribute.KeyValue) trace.SpanStartEventOption {
 	attrs := append(more, keyKind.String(s.Kind))
+	if s.Client != "" {
+		attrs = append(attrs, keyClient.String(s.Client))
+	}
 	switch {
 	case r.details:
 		attrs = append(attrs, keyName.String(s.Name))
@@ -175,9 +228,7 @@ func (r *reporter) acquired(e mortise.AcquiredEvent) {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: wait}))
 	}
 	_, span := r.tracer.Start(ctx, "mortise.hold", opts...)
-	r.mu.Lock()
-	r.holds[hold{e.Owner, e.Lease}] = span
-	r.mu.Unlock()
+	r.begin(e.Subject, span)
 	r.holding.Add(ctx, 1, r.on(e.Subject))
 }
 
@@ -189,7 +240,7 @@ func (r *reporter) notAcquired(e mortise.NotAcquiredEvent) {
 func (r *reporter) ended(s mortise.Subject, after time.Duration, how string, err error) {
 	key := hold{s.Owner, s.Lease}
 	r.mu.Lock()
-	span, live := r.holds[key]
+	h, live := r.holds[key]
 	delete(r.holds, key)
 	r.mu.Unlock()
 	if !live { // an Unlock of what was lost, or a second one
@@ -198,16 +249,19 @@ func (r *reporter) ended(s mortise.Subject, after time.Duration, how string, err
 	ctx := under(s)
 	r.holding.Add(ctx, -1, r.on(s))
 	r.hold.Record(ctx, after.Seconds(), r.on(s, keyOutcome.String(how)))
-	span.SetAttributes(keyOutcome.String(how))
+	h.span.SetAttributes(keyOutcome.String(how))
 	if err != nil {
-		r.fail(span, err, how)
+		r.fail(h.span, err, how)
 	}
-	span.End()
+	h.span.End()
 }
 
 func (r *reporter) lost(e mortise.LostEvent) {
-	how := "lost"
-	if errors.Is(e.Err, mortise.ErrClosed) {
+	how := outcomeLost
+	switch {
+	case e.Asked:
+		how = outcomeExpired
+	case errors.Is(e.Err, mortise.ErrClosed):
 		how = "closed"
 	}
 	r.losses.Add(under(e.Subject), 1, r.on(e.Subject, keyOutcome.String(how)))
@@ -218,7 +272,7 @@ func (r *reporter) lost(e mortise.LostEvent) {
 func (r *reporter) released(e mortise.ReleasedEvent) {
 	how := "released"
 	if errors.Is(e.Err, mortise.ErrLost) {
-		how = "lost"
+		how = outcomeLost
 	}
 	r.ended(e.Subject, e.Held, how, e.Err)
 }
@@ -235,6 +289,8 @@ const (
 	outcomeAcquired    = "acquired"
 	outcomeNotAcquired = "not_acquired"
 	outcomeCancelled   = "cancelled"
+	outcomeLost        = "lost"
+	outcomeExpired     = "expired"
 )
 
 // outcome is the class of an error.

@@ -9,6 +9,7 @@
 //
 //	mortise.wait          s   histogram  from the call to its answer; kind, outcome
 //	mortise.hold          s   histogram  from acquisition to release or loss; kind, outcome
+//	mortise.hold.oldest   s   gauge      for how long the lease is held that is held longest now; kind
 //	mortise.held              gauge      leases that are held now; kind
 //	mortise.waiting           gauge      calls that wait now; kind
 //	mortise.handoffs          counter    acquisitions that had to wait for another; kind
@@ -16,11 +17,16 @@
 //	mortise.renewal       s   histogram  how long the store took to renew; kind
 //	mortise.renewal.failures  counter    renewals that the store did not answer; kind
 //
-// The attribute mortise.kind is [mortise.Subject]'s Kind; mortise.outcome is one of
+// The attribute mortise.kind is [mortise.Subject]'s Kind; mortise.client, of all of them and of spans, is what
+// [mortise.WithName] calls the client, and left out without it; mortise.outcome is one of
 // "acquired", "not_acquired" (another owner held it), "cancelled" (the caller's context
-// ended), "unavailable" (the store), "closed" (this client) and "error" of a wait; "released", "lost" or "closed" of a
-// hold, the last being one that was still held when its client was shut down.
+// ended), "unavailable" (the store), "closed" (this client) and "error" of a wait; "released", "lost", "expired" or
+// "closed" of a hold and of mortise.lost. "expired" is a lease that ended when [mortise.WithLease] or
+// [mortise.WithMaxHold] said so, "closed" one that was still held when its client was shut down.
 // Names of locks are no attribute, for there may be millions: see [WithNameAttribute].
+//
+// mortise.lost (of outcome "lost") and mortise.renewal.failures are there from the first lease on, at zero, so that a
+// query for their increase sees the first loss. docs/alerts has alerts for Prometheus and a dashboard for Grafana.
 //
 // Every lease that is taken under another one, a re-entry, counts for itself. What goes from service to service
 // is counted by [Delegations].
@@ -39,6 +45,7 @@ import (
 	"fmt"
 
 	"go.opentelemetry.io/otel"
+	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 
@@ -81,7 +88,7 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 func WithNameAttribute(limit int, label func(name string) string) Option {
 	return func(r *reporter) error {
 		if limit < 1 || label == nil {
-			return fmt.Errorf("%w: WithNameAttribute needs a limit of at least one, and a function", mortise.ErrInvalid)
+			return fmt.Errorf("%w: WithNameAttribute needs a limit of 1 or more, and a function", mortise.ErrInvalid)
 		}
 		r.limit, r.label = limit, label
 		r.labels = make(map[string]struct{})
@@ -100,14 +107,15 @@ func WithSpanDetails() Option {
 }
 
 // New makes an observer that reports to OpenTelemetry. It may serve several clients; it keeps a
-// little for each lease that is held. An error wraps [mortise.ErrInvalid], or is the meter's.
+// little for each lease that is held, and lives as long as its meter provider. An error wraps
+// [mortise.ErrInvalid], or is the meter's.
 func New(opts ...Option) (mortise.Observer, error) {
 	r, err := newReporter(opts)
 	if err != nil {
 		return mortise.Observer{}, err
 	}
 	r.tracer = r.tracers.Tracer(scope)
-	if err := r.instruments.make(r.meters.Meter(scope)); err != nil {
+	if err := r.make(r.meters.Meter(scope)); err != nil {
 		return mortise.Observer{}, fmt.Errorf("telemetry: %w", err)
 	}
 	return mortise.Observer{
@@ -125,7 +133,8 @@ func newReporter(opts []Option) (*reporter, error) {
 	r := &reporter{
 		meters:  otel.GetMeterProvider(),
 		tracers: otel.GetTracerProvider(),
-		holds:   make(map[hold]trace.Span),
+		holds:   make(map[hold]held),
+		begun:   make(map[attribute.Distinct]struct{}),
 	}
 	for _, o := range opts {
 		if err := o(r); err != nil {

@@ -44,6 +44,38 @@ func open(t *testing.T, opts ...telemetry.Option) (*mortise.Client, *seen) {
 	return c, s
 }
 
+// Findings U10: clients that share an observer are told apart by their names.
+func TestMetricsNameTheClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &seen{T: t, reader: metric.NewManualReader(), spans: tracetest.NewSpanRecorder(), store: memory.New()}
+		meters := metric.NewMeterProvider(metric.WithReader(s.reader))
+		traces := trace.NewTracerProvider(trace.WithSpanProcessor(s.spans))
+		observer := check.Value(telemetry.New(telemetry.WithMeterProvider(meters),
+			telemetry.WithTracerProvider(traces))).In(t)
+		for _, name := range []string{"orders", "tenants"} {
+			c := check.Value(mortise.New(s.store, mortise.WithObserver(observer), mortise.WithName(name))).In(t)
+			defer c.Close()
+			lease := check.Value(c.Lock(t.Context(), name)).In(t)
+			time.Sleep(15 * time.Second)
+			check.Done(t, lease.Unlock(t.Context()))
+		}
+		var want []string
+		for _, name := range []string{"orders", "tenants"} {
+			want = append(want,
+				"mortise.held{mortise.client="+name+",mortise.kind=lock} 0",
+				"mortise.hold{mortise.client="+name+",mortise.kind=lock,mortise.outcome=released} 1 15",
+				"mortise.renewal{mortise.client="+name+",mortise.kind=lock} 1 0",
+				"mortise.wait{mortise.client="+name+",mortise.kind=lock,mortise.outcome=acquired} 1 0")
+		}
+		s.expect(want...)
+		for i, span := range s.spans.Ended() {
+			name := []string{"orders", "tenants"}[i]
+			check.ErrorIf(t, !slices.Contains(span.Attributes(), attribute.String("mortise.client", name)),
+				"span %d has %v", i, span.Attributes())
+		}
+	})
+}
+
 // metrics are all values, as "name{attributes} value", histograms as "count sum".
 func (s *seen) metrics() []string {
 	s.Helper()
@@ -59,6 +91,10 @@ func (s *seen) metrics() []string {
 			case metricdata.Sum[int64]:
 				for _, p := range data.DataPoints {
 					add(m.Name, p.Attributes, "%d", p.Value)
+				}
+			case metricdata.Gauge[float64]:
+				for _, p := range data.DataPoints {
+					add(m.Name, p.Attributes, "%.0f", p.Value)
 				}
 			case metricdata.Histogram[float64]:
 				for _, p := range data.DataPoints {
@@ -88,26 +124,37 @@ func TestWhatHappensToALockIsMeasured(t *testing.T) {
 		inner := check.Value(c.Lock(lease.Context(), "orders:1")).In(t)
 		next := make(chan *mortise.Lease)
 		go func() { l, _ := c.Lock(ctx, "orders:1", mortise.WithLease(2*time.Second)); next <- l }()
+		time.Sleep(time.Second)
 		s.expect(
 			"mortise.held{mortise.kind=lock} 2",
+			"mortise.hold.oldest{mortise.kind=lock} 1",
+			"mortise.lost{mortise.kind=lock,mortise.outcome=lost} 0",
+			"mortise.renewal.failures{mortise.kind=lock} 0",
 			"mortise.wait{mortise.kind=lock,mortise.outcome=acquired} 2 0",
 			"mortise.waiting{mortise.kind=lock} 1",
 		)
 		c.TryLock(ctx, "orders:1")
-		time.Sleep(3 * time.Second)
+		time.Sleep(2 * time.Second)
 		inner.Unlock(ctx)
 		lease.Unlock(ctx)
 		third := <-next
 		time.Sleep(4 * time.Second)
-		third.Unlock(ctx) // lost before
+		third.Unlock(ctx) // over before, as WithLease asked
 		third.Unlock(ctx)
+		fourth := check.Value(c.Lock(ctx, "orders:1")).In(t)
+		s.store.Delete("orders:1")
+		time.Sleep(time.Second)
+		fourth.Unlock(ctx)
 		s.expect(
 			"mortise.handoffs{mortise.kind=lock} 1",
 			"mortise.held{mortise.kind=lock} 0",
-			"mortise.hold{mortise.kind=lock,mortise.outcome=lost} 1 2",
+			"mortise.hold{mortise.kind=lock,mortise.outcome=expired} 1 2",
+			"mortise.hold{mortise.kind=lock,mortise.outcome=lost} 1 0",
 			"mortise.hold{mortise.kind=lock,mortise.outcome=released} 2 6",
+			"mortise.lost{mortise.kind=lock,mortise.outcome=expired} 1",
 			"mortise.lost{mortise.kind=lock,mortise.outcome=lost} 1",
-			"mortise.wait{mortise.kind=lock,mortise.outcome=acquired} 3 3",
+			"mortise.renewal.failures{mortise.kind=lock} 0",
+			"mortise.wait{mortise.kind=lock,mortise.outcome=acquired} 4 3",
 			"mortise.wait{mortise.kind=lock,mortise.outcome=not_acquired} 1 0",
 			"mortise.waiting{mortise.kind=lock} 0",
 		)
@@ -134,6 +181,8 @@ func TestEveryWaitEndsInAnOutcome(t *testing.T) {
 			"mortise.held{mortise.kind=read} 0",
 			"mortise.hold{mortise.kind=read,mortise.outcome=closed} 1 25",
 			"mortise.lost{mortise.kind=read,mortise.outcome=closed} 1",
+			"mortise.lost{mortise.kind=read,mortise.outcome=lost} 0",
+			"mortise.renewal.failures{mortise.kind=read} 0",
 			"mortise.renewal{mortise.kind=read} 2 0",
 			"mortise.wait{mortise.kind=read,mortise.outcome=acquired} 1 0",
 			"mortise.wait{mortise.kind=write,mortise.outcome=cancelled} 1 0",
@@ -158,6 +207,12 @@ func TestNamesAreALabelOnlyWhereAskedForAndBounded(t *testing.T) {
 			"mortise.hold{mortise.kind=lock,mortise.name=orders,mortise.outcome=released} 2 0",
 			"mortise.hold{mortise.kind=lock,mortise.name=other,mortise.outcome=released} 2 0",
 			"mortise.hold{mortise.kind=lock,mortise.name=users,mortise.outcome=released} 2 0",
+			"mortise.lost{mortise.kind=lock,mortise.name=orders,mortise.outcome=lost} 0",
+			"mortise.lost{mortise.kind=lock,mortise.name=other,mortise.outcome=lost} 0",
+			"mortise.lost{mortise.kind=lock,mortise.name=users,mortise.outcome=lost} 0",
+			"mortise.renewal.failures{mortise.kind=lock,mortise.name=orders} 0",
+			"mortise.renewal.failures{mortise.kind=lock,mortise.name=other} 0",
+			"mortise.renewal.failures{mortise.kind=lock,mortise.name=users} 0",
 			"mortise.wait{mortise.kind=lock,mortise.name=orders,mortise.outcome=acquired} 2 0",
 			"mortise.wait{mortise.kind=lock,mortise.name=other,mortise.outcome=acquired} 2 0",
 			"mortise.wait{mortise.kind=lock,mortise.name=users,mortise.outcome=acquired} 2 0",
@@ -250,7 +305,8 @@ func TestSpansSayNamesAndOwnersOnlyWhereAskedFor(t *testing.T) {
 				// A wait that is refused, one that fails, a hold that is lost, one that fails to be released.
 				locks.Lock(ctx, "customers:alice", mortise.WithWait(time.Second))
 				locks.Lock(ctx, "customers:}", mortise.WithWait(time.Second))
-				lost := check.Value(locks.Lock(ctx, "customers:bob", mortise.WithLease(time.Second))).In(t)
+				lost := check.Value(locks.Lock(ctx, "customers:bob")).In(t)
+				s.store.Delete("customers:bob")
 				time.Sleep(2 * time.Second)
 				lost.Unlock(ctx)
 				s.store.SetDown(errors.New("customers:alice is away"))

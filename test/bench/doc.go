@@ -1,7 +1,7 @@
 // Package bench runs the same workloads through mortise and through others, side by side on
 // one server of this machine, and tells what each costs.
 //
-//	# All, a quarter of an hour; writes docs/performance.md and its plots.
+//	# All, a quarter of an hour; writes docs/reference/performance.md and its plots.
 //	make bench
 //	# A quick look, some five minutes.
 //	go test -run '^$' -bench Table -benchtime 1x -rounds 1 -leasefor 5s .

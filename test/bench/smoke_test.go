@@ -63,9 +63,9 @@ func TestTheWindowIsTenTurnsOfEachWaiter(t *testing.T) {
 	}
 }
 
-// What make bench writes is what stands between the marks of docs/performance.md.
+// What make bench writes is what stands between the marks of docs/reference/performance.md.
 func TestThePageHasAPlaceForWhatIsMeasured(t *testing.T) {
-	page := harness.Must(os.ReadFile("../../docs/performance.md"))(t)
+	page := harness.Must(os.ReadFile("../../docs/reference/performance.md"))(t)
 	spliced := harness.Must(splice(page, []byte("measured\n")))(t)
 	want := beginMark + "measured\n" + endMark
 	harness.ErrorIf(t, strings.Count(string(spliced), want) != 1, "%q is not in\n%s", want, spliced)

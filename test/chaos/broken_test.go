@@ -272,13 +272,13 @@ func (m *mutated) take(ctx context.Context, name string, w want) (lease, error) 
 	case m.how == writesBeside && w.shape == harness.ReadWrite && !w.reads && rand.IntN(20) == 0:
 		w.reads = true
 	case m.how == onePermitToo && w.shape == harness.Permits:
-		if _, err := m.client.Semaphore(name).TrySetPermits(ctx, permitsMade+1); err != nil {
+		if _, err := m.client.Semaphore(name, 0).TrySetPermits(ctx, permitsMade+1); err != nil {
 			return nil, err
 		}
 	}
 	l, err := m.mortises.take(ctx, name, w)
 	if err == nil && m.how == givesTwice && w.shape == harness.Permits && rand.IntN(20) == 0 {
-		return twice{l, m.client.Semaphore(name)}, nil
+		return twice{l, m.client.Semaphore(name, 0)}, nil
 	}
 	return l, err
 }

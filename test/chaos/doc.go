@@ -20,8 +20,8 @@
 // the processes through another one than the other half.
 //
 // Faults come one after the other, one in four while messages are late, from the list in faults_test.go, which
-// also says what docs/guarantees.md promises while each lasts. After each, and at the end of all, locking must
-// go on.
+// also says what docs/explanation/guarantees.md promises while each lasts.
+// After each, and at the end of all, locking must go on.
 //
 // # The ledger
 //

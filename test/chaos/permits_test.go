@@ -26,7 +26,7 @@ func (p *permits) of(key string) *mortise.Semaphore {
 	if p.client == nil {
 		p.client = harness.Client(p.t, p.site.clients.Backend(p.t, harness.GoRedis))
 	}
-	return p.client.Semaphore(key)
+	return p.client.Semaphore(key, 0)
 }
 
 // since are the names of permits from a generation on, and those that are waited for.

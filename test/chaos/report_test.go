@@ -131,7 +131,7 @@ Holders and waiters are processes, on go-redis and rueidis, four on each of thre
 Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters. They fight for plain locks
 and fair ones, half of them with fencing tokens, for read-write locks, and for %d permits of a name. Every process
 reaches the servers through a relay. All is judged outside Redis, by one clock:
-[test/chaos](../test/chaos/doc.go) says how.
+[test/chaos](../../test/chaos/doc.go) says how.
 
 | | |
 |---|---|
@@ -153,7 +153,7 @@ reaches the servers through a relay. All is judged outside Redis, by one clock:
 		{"histories that porcupine checked, and the Locks and losses in them",
 			fmt.Sprintf("%d, %d", v.Checked, v.Events)},
 		{"visits of which nothing is promised: the store forgot them", fmt.Sprint(v.Excused)},
-		{"writes that the fenced store refused, of those who had lost their lock", fmt.Sprint(v.Stale)},
+		{"writes that the fenced store refused, of holders that had lost their lock", fmt.Sprint(v.Stale)},
 		{"processes that did not end well or left goroutines behind; that left a connection of rueidis's own, " +
 			"on sentinel and cluster; records left in a store", fmt.Sprintf("%d; %d; %d", illEnds, strays, remains)},
 		{fmt.Sprintf("from the end of a partition to the next holder of a lock that was free and waited for: "+

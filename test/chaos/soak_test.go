@@ -36,7 +36,7 @@ var (
 // Load with faults, for as long as is wanted, and nothing grows: neither memory, goroutines, connections and
 // subscriptions, nor keys and memory at the server. Names are new all the time; those of fenced locks, of
 // counts, and of fair and read-write locks come again, since the first leave tokens and counts, and the last are
-// remembered by a server that tracks what rueidis read (see docs/guarantees.md).
+// remembered by a server that tracks what rueidis read (see docs/explanation/guarantees.md).
 func TestSoak(t *testing.T) {
 	goredis.SetLogger(harness.Silent{})
 	s := newSoak(t)
@@ -290,11 +290,11 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 		}
 		return errors.Join(x.Acquire(ctx, 1, wait), x.Release(ctx, 1))
 	case dice < 64:
-		x := c.Semaphore(again("semaphore", 5))
+		x := c.Semaphore(again("semaphore", 5), 0)
 		if _, err := x.TrySetPermits(ctx, 1000); err != nil {
 			return err
 		}
-		p, err := x.Acquire(ctx, wait)
+		p, err := x.Acquire(ctx, 1, wait)
 		if err != nil {
 			return err
 		}

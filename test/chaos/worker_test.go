@@ -225,7 +225,7 @@ func (m *mortises) take(ctx context.Context, name string, w want) (lease, error)
 
 // permit takes one, of those that it makes if there are none.
 func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mortise.Option) (lease, error) {
-	p := m.client.Semaphore(name)
+	p := m.client.Semaphore(name, 0)
 	if _, err := p.TrySetPermits(ctx, permitsMade); err != nil {
 		return nil, err
 	}
@@ -233,7 +233,7 @@ func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mor
 	if try {
 		take = p.TryAcquire
 	}
-	permit, err := take(ctx, opts...)
+	permit, err := take(ctx, 1, opts...)
 	if err != nil {
 		return nil, err
 	}
@@ -273,7 +273,7 @@ func (w *worker) visit(i int) {
 		long, hot = true, false
 		name += int64(hotNames+coldNames) + name%int64(longNames) - name%generation
 	}
-	// A fenced lock is held for a millisecond at least: see docs/guarantees.md.
+	// A fenced lock is held for a millisecond at least: see docs/explanation/guarantees.md.
 	stay := time.Millisecond + rand.N(time.Millisecond)
 	overstay := false
 	switch dice := rand.IntN(1000); {

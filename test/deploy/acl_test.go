@@ -22,12 +22,12 @@ import (
 // user and password are those of the Redis user under test.
 const user, password = "locks", "secret"
 
-// permissions are the table of docs/deployments.md: what a Redis user needs for what.
+// permissions are the table of docs/reference/deployments.md: what a Redis user needs for what.
 func permissions(t *testing.T, heading string) map[string][]string {
 	t.Helper()
-	text := harness.Must(os.ReadFile("../../docs/deployments.md"))(t)
+	text := harness.Must(os.ReadFile("../../docs/reference/deployments.md"))(t)
 	_, section, found := strings.Cut(string(text), "# "+heading+"\n")
-	harness.FatalIf(t, !found, "docs/deployments.md has no section %q", heading)
+	harness.FatalIf(t, !found, "docs/reference/deployments.md has no section %q", heading)
 	section, _, _ = strings.Cut(section, "\n#")
 	rows := map[string][]string{}
 	for line := range strings.Lines(section) {
@@ -68,7 +68,7 @@ func suiteUser(t *testing.T) string {
 }
 
 // The whole suite, over TLS with certificates on both sides, as a user with the permissions of
-// docs/deployments.md; of valkey-go, which is rueidis with other names, what is about connections.
+// docs/reference/deployments.md; of valkey-go, which is rueidis with other names, what is about connections.
 func TestTheSuiteOverTLSAsTheLeastUser(t *testing.T) {
 	t.Parallel()
 	x, acl := redistest.NewTLS(t), suiteUser(t)
@@ -91,14 +91,14 @@ func TestTheTablesHaveEveryCommandOfTheScripts(t *testing.T) {
 			named := slices.ContainsFunc(acl, func(rule string) bool {
 				return rule == "+"+call[1] || strings.HasPrefix(rule, "+"+call[1]+"|")
 			})
-			harness.ErrorIf(t, !named, "%s.lua calls %s, which docs/deployments.md does not name", s.Name, call[1])
+			harness.ErrorIf(t, !named, "%s.lua calls %s, which docs/reference/deployments.md does not name", s.Name, call[1])
 		}
 	}
 }
 
 // The user that is shown for copying is that of the rows that it is shown for.
 func TestTheUserThatIsShownIsTheTables(t *testing.T) {
-	text := harness.Must(os.ReadFile("../../docs/deployments.md"))(t)
+	text := harness.Must(os.ReadFile("../../docs/reference/deployments.md"))(t)
 	_, shown, _ := strings.Cut(string(text), "ACL SETUSER locks on >secret resetchannels ")
 	shown, _, _ = strings.Cut(shown, "```")
 	rows := permissions(t, least)
@@ -123,11 +123,12 @@ var tours = map[string]struct {
 	"locks entered from another process (`WithDelegations`)": {[]string{"every kind", "locks, `LockAll`"}, tourNested},
 	"... whose caller has a fencing token": {[]string{"every kind", "locks, `LockAll`", "fencing tokens",
 		"locks entered from another process (`WithDelegations`)"}, tourNestedFenced},
-	"fair locks":          {[]string{"every kind"}, tourFair},
-	"read-write locks":    {[]string{"every kind"}, tourRW},
-	"counting semaphores": {[]string{"every kind"}, tourCountingSemaphore},
-	"semaphores":          {[]string{"every kind"}, tourSemaphore},
-	"count-down latches":  {[]string{"every kind"}, tourCountDownLatch},
+	"fair locks":                           {[]string{"every kind"}, tourFair},
+	"read-write locks":                     {[]string{"every kind"}, tourRW},
+	"counting semaphores":                  {[]string{"every kind"}, tourCountingSemaphore},
+	"semaphores":                           {[]string{"every kind"}, tourSemaphore},
+	"`Delete` of semaphores of both kinds": {[]string{"every kind", "counting semaphores"}, tourDelete},
+	"count-down latches":                   {[]string{"every kind"}, tourCountDownLatch},
 	"`Proclaim`, `Proclamations`; package leader, which needs fencing tokens besides": {[]string{"every kind",
 		"locks, `LockAll`"}, tourProclaim},
 	"`ClaimTick`, package once":              {[]string{"every kind"}, tourTicks},
@@ -206,7 +207,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		for row, tour := range tours {
 			harness.Beside(t, row, func(t *testing.T) {
-				harness.FatalIf(t, len(rows[row]) == 0, "docs/deployments.md has no row %q", row)
+				harness.FatalIf(t, len(rows[row]) == 0, "docs/reference/deployments.md has no row %q", row)
 				srv := redistest.Start(t)
 				var others []string
 				for _, other := range tour.besides {
@@ -438,19 +439,28 @@ func tourCountingSemaphore(v *visitor) {
 }
 
 func tourSemaphore(v *visitor) {
-	a, b := v.a.Semaphore(v.name), v.b.Semaphore(v.name)
+	a, b := v.a.Semaphore(v.name, 0), v.b.Semaphore(v.name, 0)
 	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.srv.Must("PEXPIRE", v.name, "3600000") // as Redisson may
-	permit := had(a.Acquire(v.ctx))(v)
+	permit := had(a.Acquire(v.ctx, 1))(v)
 	v.handOver(func(ctx context.Context) error {
-		p, err := b.Acquire(ctx)
+		p, err := b.Acquire(ctx, 1)
 		if err != nil {
 			return err
 		}
 		return p.Release(ctx)
 	}, func() error { return permit.Release(v.ctx) })
 	v.try(a.AddPermits(v.ctx, 1))
+	v.try(a.SetPermits(v.ctx, 3))
+	had(v.a.Semaphore(v.name, 4).TryAcquire(v.ctx, 2))(v)
+	had(a.Inspect(v.ctx))(v)
 	had(a.Available(v.ctx))(v)
+}
+
+func tourDelete(v *visitor) {
+	a := v.a.CountingSemaphore(v.name)
+	had(a.TrySetPermits(v.ctx, 1))(v)
+	had(a.Delete(v.ctx))(v)
 }
 
 func tourCountDownLatch(v *visitor) {

@@ -27,7 +27,7 @@ var replicated = mortise.WithReplicas(1, 300*time.Millisecond)
 type crew struct {
 	t       *testing.T
 	opts    []mortise.Option
-	forgets bool // what is confirmed may be lost in a failover: docs/guarantees.md
+	forgets bool // what is confirmed may be lost in a failover: docs/explanation/guarantees.md
 	turns   atomic.Int64
 	last    atomic.Pointer[time.Time] // of the last turn
 	stop    context.CancelFunc

@@ -19,7 +19,7 @@ import (
 // printed only.
 var bound = flag.Duration("deploy.resume", 0, "how long after the sentinels name a new master the first lock may come")
 
-// sentinelUsers are one that may do what docs/deployments.md says of locks and of Sentinel, and one
+// sentinelUsers are one that may do what docs/reference/deployments.md says of locks and of Sentinel, and one
 // without the latter.
 func sentinelUsers(t *testing.T) redistest.Option {
 	rows := permissions(t, least)
@@ -101,7 +101,7 @@ func TestAFailoverUnderLoad(t *testing.T) {
 	})
 }
 
-// What docs/guarantees.md says of a failover: a lock of which the replica had not heard is lost.
+// What docs/explanation/guarantees.md says of a failover: a lock of which the replica had not heard is lost.
 // Its holder is told so at its next renewal, and another may have it by then.
 func TestALockThatTheReplicaHadNotHeardOfIsLost(t *testing.T) {
 	t.Parallel()

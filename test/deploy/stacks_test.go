@@ -1,7 +1,7 @@
 // Package deploy_test runs mortise in the ways in which Redis is deployed: over TLS as a user who
 // may do no more than he has to, over a Unix socket, with sentinels, on a cluster
 // whose slots move. Its servers are real, its clients go-redis, rueidis and valkey-go.
-// docs/deployments.md names the test that shows each.
+// docs/reference/deployments.md names the test that shows each.
 package deploy_test
 
 import (

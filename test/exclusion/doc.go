@@ -24,7 +24,7 @@
 // Rule 2 of the contract says that a lease ends before another can acquire. So no two
 // claims on a name may overlap: that is a violation, and nothing else is. Neither is
 // a holder that was told too late to stop its work (no lock service can do that, see
-// docs/guarantees.md), nor one that was killed: its claim ends with its last line.
+// docs/explanation/guarantees.md), nor one that was killed: its claim ends with its last line.
 //
 // So it is with each kind: readers do not mind each other, nor the writer that they were
 // entered under; of permits one more may not be claimed than there are. A permit of a

@@ -78,7 +78,7 @@ func (c *crew) semaphore(n int) {
 	if key := c.key(0); c.config.What == "counting semaphore" {
 		made, err = c.client().CountingSemaphore(key).TrySetPermits(context.Background(), n)
 	} else {
-		made, err = c.client().Semaphore(key).TrySetPermits(context.Background(), n)
+		made, err = c.client().Semaphore(key, 0).TrySetPermits(context.Background(), n)
 	}
 	harness.FatalIf(c.t, !made || err != nil, "TrySetPermits: %v, %v", made, err)
 }
@@ -101,7 +101,7 @@ func (c *crew) left(v harness.Verdict) {
 			"%d of %d permits are there, %v; %d goroutines of the killed process held one", n, size, err, v.Dead)
 	case "semaphore":
 		c.Await("all permits are back", func() bool {
-			n, err := client.Semaphore(key).Available(ctx)
+			n, err := client.Semaphore(key, 0).Available(ctx)
 			harness.FatalIf(c.t, err != nil || n > size, "%d of %d permits are there, %v", n, size, err)
 			return n == size
 		})

@@ -209,7 +209,7 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 		})
 	case "semaphore":
 		return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
-			p, err := w.client.Semaphore(key).Acquire(w.ctx, opts...)
+			p, err := w.client.Semaphore(key, 0).Acquire(w.ctx, 1, opts...)
 			return p, 0, func(int64) error { return p.Release(context.Background()) }, err
 		})
 	}

@@ -49,11 +49,11 @@ func permitsOf(permits int) sharing {
 	return sharing{
 		name: fmt.Sprintf("semaphore of %d", permits),
 		set: func(t *testing.T, c *mortise.Client) {
-			_, err := c.Semaphore("n").TrySetPermits(t.Context(), permits)
+			_, err := c.Semaphore("n", 0).TrySetPermits(t.Context(), permits)
 			harness.OK(t, err)
 		},
 		take: func(ctx context.Context, c *mortise.Client, _ int) (func() error, error) {
-			p, err := c.Semaphore("n").Acquire(ctx)
+			p, err := c.Semaphore("n", 0).Acquire(ctx, 1)
 			return func() error { return p.Release(context.Background()) }, err
 		},
 	}

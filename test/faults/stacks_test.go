@@ -1,6 +1,6 @@
 // Package faults_test breaks what a lock stands on: connections, replies, servers,
 // the scheduler. Its servers are real redis-servers, its clients go-redis and
-// rueidis, and each test says by name which rule of docs/contract.md, or which report of
+// rueidis, and each test says by name which rule of docs/explanation/guarantees.md, or which report of
 // another system's users, it stands for.
 package faults_test
 

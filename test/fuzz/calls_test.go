@@ -285,11 +285,11 @@ func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) 
 		ask("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) })
 	}
 
-	p := c.Semaphore(in.name + "p")
+	p := c.Semaphore(in.name+"p", 0)
 	set := func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, n)) }
 	if ask("TrySetPermits of a semaphore", set) {
 		got, err := call(t, "TryAcquire", enough, func(ctx context.Context) (*mortise.Permit, error) {
-			return p.TryAcquire(ctx)
+			return p.TryAcquire(ctx, 1)
 		})
 		if say("TryAcquire of a semaphore", err) {
 			ask("Release", got.Release)

@@ -221,11 +221,11 @@ func (u *usage) one(prefix string, i int) error {
 	case 12:
 		u.kept.counts.Add(1)
 		u.kept.once.Add(1)
-		p := u.client.Semaphore(name)
+		p := u.client.Semaphore(name, 0)
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
 			return err
 		}
-		got, err := p.Acquire(ctx)
+		got, err := p.Acquire(ctx, 1)
 		if err != nil {
 			return err
 		}

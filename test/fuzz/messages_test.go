@@ -194,15 +194,15 @@ var waits = []struct {
 		}},
 	{name: "a semaphore", counts: true,
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			p := c.Semaphore("n")
+			p := c.Semaphore("n", 0)
 			if _, err := p.TrySetPermits(ctx, 1); err != nil {
 				return nil, err
 			}
-			got, err := p.TryAcquire(ctx)
+			got, err := p.TryAcquire(ctx, 1)
 			return func(ctx context.Context) error { return got.Release(ctx) }, err
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			got, err := c.Semaphore("n").Acquire(ctx)
+			got, err := c.Semaphore("n", 0).Acquire(ctx, 1)
 			return func(ctx context.Context) error { return got.Release(ctx) }, err
 		}},
 	{name: "a latch", counts: true,

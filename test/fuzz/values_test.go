@@ -393,12 +393,12 @@ var uses = []struct {
 			d.does("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) }))
 	}},
 	{"a semaphore", func(d *damage, c *mortise.Client) error {
-		p := c.Semaphore(d.name)
+		p := c.Semaphore(d.name, 0)
 		err := errors.Join(
 			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, 2)) }),
 			d.does("Available", func(ctx context.Context) error { return harness.Err(p.Available(ctx)) }))
 		got, err2 := call(d.t, "Acquire", patience, func(ctx context.Context) (*mortise.Permit, error) {
-			return p.Acquire(ctx)
+			return p.Acquire(ctx, 1)
 		})
 		if err2 == nil {
 			d.permits = append(d.permits, got)
@@ -406,7 +406,7 @@ var uses = []struct {
 		return errors.Join(err, err2)
 	}},
 	{"a semaphore's size", func(d *damage, c *mortise.Client) error {
-		p, n := c.Semaphore(d.name), int(d.tape.int())
+		p, n := c.Semaphore(d.name, 0), int(d.tape.int())
 		return errors.Join(
 			d.does("AddPermits", func(ctx context.Context) error { return p.AddPermits(ctx, n) }),
 			d.does("Release", func(ctx context.Context) error { return p.Release(ctx, "30313233343536373839616263646566") }))

@@ -62,7 +62,9 @@ var arrows = map[string]string{
 	"gen/internal/mistake":   "",
 	"gen/profiles":           "",
 
+	"internal/cmd/playground":        "", // for a browser: backend/memory, internal/playground
 	"internal/cmd/rules":             "",
+	"internal/playground":            ". backend",
 	"internal/redistest":             "internal/redistest/check",
 	"internal/redistest/anykind":     "backend",
 	"internal/redistest/check":       "",

@@ -38,6 +38,7 @@ var rules = []rule{
 	{"docs", 0, "write a doc comment", docs},
 	{"hidden", 0, "export the type, or return an interface", hidden},
 	{"persons", 1, "make a thing with a name the subject", persons},
+	{"pointers", 35, "repeat the noun instead of it, that, which, one, those", pointers},
 	{"root", 2200, "move code below internal/", rootLines},
 	{"packages", 0, "add the package to arrows, or delete its line there", unlisted},
 	{"arrows", 0, "turn the import around, or add it to arrows", forbidden},
@@ -300,30 +301,6 @@ func undocumented(f *ast.File) (names []string) {
 		}
 	}
 	return names
-}
-
-var (
-	word   = regexp.MustCompile(`[A-Za-z][A-Za-z'’-]*`)
-	person = regexp.MustCompile(`(?i)^(who|whoever|nobody|somebody|anybody|everybody)$`)
-)
-
-// persons counts how many of 1,000 words in comments written by hand stand for a person without a name.
-func persons(t tree) []finding {
-	words, of := 0, 0
-	for _, f := range t.files {
-		if f.generated {
-			continue
-		}
-		for _, c := range f.syntax.Comments {
-			for _, w := range word.FindAllString(c.Text(), -1) {
-				words++
-				if person.MatchString(w) {
-					of++
-				}
-			}
-		}
-	}
-	return []finding{{"persons", "all", 1000 * float64(of) / float64(max(words, 1))}}
 }
 
 // rootLines counts the lines of the root package, tests apart, comments included.

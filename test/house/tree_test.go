@@ -74,12 +74,19 @@ type tree struct {
 	files []*file
 	// texts are all Go files by path, those of other platforms too.
 	texts map[string][]byte
+	// pages are the documents by path, decision records apart.
+	pages map[string][]byte
 }
 
 // loadTree loads the packages of all modules of the repository.
 func loadTree(t *testing.T) tree {
 	t.Helper()
-	all := tree{texts: make(map[string][]byte)}
+	all := tree{texts: make(map[string][]byte), pages: make(map[string][]byte)}
+	for _, p := range gitFiles(t, "*.md") {
+		if text, err := os.ReadFile(filepath.Join(root, p)); err == nil && !within(p, "docs/decisions") {
+			all.pages[p] = text
+		}
+	}
 	for _, p := range gitFiles(t, "*.go") {
 		text, err := os.ReadFile(filepath.Join(root, p))
 		if errors.Is(err, fs.ErrNotExist) {

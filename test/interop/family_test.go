@@ -559,8 +559,8 @@ func longReads(p *pair) {
 	}
 }
 
-// javaReadsTwice shows what docs/redisson.md warns of: Redisson 3.52 does not renew the holds of a thread that
-// reads twice, though it renews the record, so another reader that unlocks frees the lock. 4.7 does.
+// javaReadsTwice shows what docs/reference/redisson.md warns of: Redisson 3.52 does not renew the holds of
+// a thread that reads twice, though it renews the record, so another reader that unlocks frees the lock. 4.7 does.
 func javaReadsTwice(p *pair) {
 	short := p.java.open(p.T, p.site, "short", watchdog)
 	j := short.thread(p.T, "t").lockOf("read", p.name)
@@ -750,7 +750,7 @@ func permitCounts(p *pair) {
 	ctx := context.Background()
 	java := p.java1("permits", p.name)
 	g := p.golang(slow)
-	s := g.Semaphore(p.name)
+	s := g.Semaphore(p.name, 0)
 	counts := func(free, out int) {
 		p.Helper()
 		n, err := s.Available(ctx)
@@ -776,17 +776,17 @@ func permitCounts(p *pair) {
 	set, err := s.TrySetPermits(ctx, 9)
 	harness.ErrorIf(p, err != nil || set, "Go set what Java had set: %v, %v", set, err)
 	counts(3, 0)
-	mine := harness.Must(s.Acquire(ctx))(g.t)
+	mine := harness.Must(s.Acquire(ctx, 1))(g.t)
 	theirs := java("acquire", request{Lease: minutes.Milliseconds()}).Text
 	forever := java("acquire", request{}).Text
 	counts(0, 3)
-	ids(mine.ID(), theirs, forever)
+	ids(mine.IDs()[0], theirs, forever)
 
 	// Java prolongs Go's permit, and Go's renewals do not shorten it.
-	harness.ErrorIf(p, !java("lease", request{Permit: mine.ID(), Lease: (3 * minutes).Milliseconds()}).OK,
+	harness.ErrorIf(p, !java("lease", request{Permit: mine.IDs()[0], Lease: (3 * minutes).Milliseconds()}).OK,
 		"Java does not know the permit that Go holds")
-	if end := p.permitEnds(p.name)[1]; end.id != mine.ID() || end.left < 2*minutes {
-		p.Errorf("Java prolonged %s to %v; the store says %+v", mine.ID(), 3*minutes, end)
+	if end := p.permitEnds(p.name)[1]; end.id != mine.IDs()[0] || end.left < 2*minutes {
+		p.Errorf("Java prolonged %s to %v; the store says %+v", mine.IDs()[0], 3*minutes, end)
 	}
 
 	// Each releases by its id what the other has.
@@ -795,7 +795,7 @@ func permitCounts(p *pair) {
 	harness.CheckIsf(p, s.Release(ctx, theirs), mortise.ErrNotHeld, "Go releases it again")
 	g.must(s.Release(ctx, strings.ToUpper(forever)))
 	counts(2, 1)
-	harness.ErrorIf(p, !java("tryRelease", request{Permit: mine.ID()}).OK, "Java could not release the permit of Go")
+	harness.ErrorIf(p, !java("tryRelease", request{Permit: mine.IDs()[0]}).OK, "Java could not release the permit of Go")
 	harness.CheckIsf(p, mine.Release(ctx), mortise.ErrNotHeld, "Go releases what Java had released")
 	ids()
 	counts(3, 0)
@@ -803,9 +803,9 @@ func permitCounts(p *pair) {
 	// A permit of Go's that Java releases wakes Go's waiter, and the reverse.
 	java("resize", request{Count: 1})
 	counts(1, 0)
-	mine = harness.Must(s.Acquire(ctx, mortise.WithLease(minutes)))(g.t)
+	mine = harness.Must(s.Acquire(ctx, 1, mortise.WithLease(minutes)))(g.t)
 	waiter := rested(p.goUser(p.golang(slow), "permits", p.name))
-	java("release", request{Permit: mine.ID()})
+	java("release", request{Permit: mine.IDs()[0]})
 	waiter.woken(time.Now())
 	notMine := func(permit *mortise.Permit) {
 		p.Helper()
@@ -814,7 +814,7 @@ func permitCounts(p *pair) {
 	}
 	notMine(mine)
 	back := rested(p.javaUser(p.redisson, "permits", p.name, "waiter"))
-	g.must(s.Release(ctx, waiter.permit.ID()))
+	g.must(s.Release(ctx, waiter.permit.IDs()[0]))
 	back.woken(time.Now())
 	notMine(waiter.permit)
 	ids(back.permit)
@@ -834,14 +834,14 @@ func permitsEnd(p *pair) {
 	ctx := context.Background()
 	java := p.java1("permits", p.name)
 	g := p.golang()
-	set, err := g.Semaphore(p.name).TrySetPermits(ctx, 1)
+	set, err := g.Semaphore(p.name, 0).TrySetPermits(ctx, 1)
 	harness.FatalIf(p, err != nil || !set, "Go sets the permits: %v, %v", set, err)
-	mine := harness.Must(g.Semaphore(p.name).Acquire(ctx, mortise.WithLease(short)))(g.t)
+	mine := harness.Must(g.Semaphore(p.name, 0).Acquire(ctx, 1, mortise.WithLease(short)))(g.t)
 	got := java("acquire", request{Wait: long.Milliseconds(), Lease: short.Milliseconds()})
 	harness.FatalIf(p, !got.OK, "Java did not get the permit that had ended")
 	harness.CheckIsf(p, mine.Err(), mortise.ErrLost, "Java has the permit, and Go's says")
 	harness.CheckIsf(p, mine.Release(ctx), mortise.ErrNotHeld, "Go releases a permit that had ended")
-	next := harness.Must(g.Semaphore(p.name).Acquire(ctx, in(long)))(g.t)
+	next := harness.Must(g.Semaphore(p.name, 0).Acquire(ctx, 1, in(long)))(g.t)
 	harness.ErrorIf(p, java("tryRelease", request{Permit: got.Text}).OK, "Java released a permit that had ended")
 	g.must(next.Err())
 	g.must(next.Release(ctx))

@@ -33,6 +33,8 @@ var tests = []struct {
 	{"SemaphoreCounts", semaphoreCounts},
 	{"PermitCounts", permitCounts},
 	{"PermitsEnd", permitsEnd},
+	{"SeveralPermits", severalPermits},
+	{"AcquireAfterAddPermits", acquireAfterAddPermits},
 	{"LatchCounts", latchCounts},
 	{"PlainAmongFair", plainAmongFair},
 	{"Names", names},
@@ -299,6 +301,8 @@ func (p *pair) clean() {
 			most = minutes
 		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:round"):
 			most = time.Minute
+		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:window"):
+			most = 200 * time.Millisecond
 		default:
 			p.Errorf("the key %q is left", key)
 			continue

@@ -131,7 +131,7 @@ func (p *goParty) release(kind, name string, amount int) error {
 			return fmt.Errorf("the permit had ended: %w", err)
 		}
 		if len(held)%2 == 0 {
-			return p.client.Semaphore(name).Release(ctx, last.ID())
+			return p.client.Semaphore(name, 0).Release(ctx, last.IDs()[0])
 		}
 		return last.Release(ctx)
 	}

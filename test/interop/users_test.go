@@ -250,11 +250,11 @@ func (u *goUser) acquire(ctx context.Context, try bool, opts ...mortise.Option) 
 		}
 		return u.CountingSemaphore(u.name).Acquire(ctx, u.amount, opts...)
 	case "permits":
-		take := u.Semaphore(u.name).Acquire
+		take := u.Semaphore(u.name, 0).Acquire
 		if try {
-			take = u.Semaphore(u.name).TryAcquire
+			take = u.Semaphore(u.name, 0).TryAcquire
 		}
-		u.permit, err = take(ctx, opts...)
+		u.permit, err = take(ctx, 1, opts...)
 		return err
 	}
 	take := u.locker(u.kind).Lock
@@ -281,7 +281,7 @@ func (u *goUser) take(lease time.Duration) {
 		options = options[:1] // its permits have no lease
 		harness.Must(u.CountingSemaphore(u.name).TrySetPermits(ctx, 1))(u.t)
 	case "permits":
-		harness.Must(u.Semaphore(u.name).TrySetPermits(ctx, 1))(u.t)
+		harness.Must(u.Semaphore(u.name, 0).TrySetPermits(ctx, 1))(u.t)
 	}
 	u.must(u.acquire(ctx, false, options...))
 }

@@ -13,7 +13,7 @@
  * reservation that runs out.
  *
  * Left out: leases, deadlines and tokens (claim.pml); the budget of local handoffs, how many windows come after a
- * round and how long they are (round.pml); re-entry; the waiters of one client are a number (wake.pml). Each ask has a new owner
+ * round and how long they are (turns.pml); re-entry; the waiters of one client are a number (wake.pml). Each ask has a new owner
  * id: one that nothing names any more serves again here, so that there are fewer states. Redisson's client is not
  * asleep: it takes an absent record at any time. Releases without a queue tell nothing.
  */

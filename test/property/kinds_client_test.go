@@ -442,14 +442,14 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 				})
 			}
 		case backend.KindSemaphore:
-			semaphores(func(c at) semaphore { return c.Semaphore(c.name) })
+			semaphores(func(c at) semaphore { return c.Semaphore(c.name, 0) })
 			ops["acquire"] = func(t *rapid.T) {
 				q := anykind.AcquireRequest{Owner: fmt.Sprint(len(out)), Lease: long}
 				r := k.permit(q)
 				got := make([]*mortise.Permit, len(worlds))
 				each(t, "acquire", took(r.yes), func(c at) string {
 					var err error
-					got[c.world], err = c.Semaphore(c.name).TryAcquire(ctx, mortise.WithLease(long))
+					got[c.world], err = c.Semaphore(c.name, 0).TryAcquire(ctx, 1, mortise.WithLease(long))
 					return verdict(err)
 				})
 				if r.yes {
@@ -471,7 +471,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 					each(t, what, want, func(c at) string {
 						var err error
 						if p := out[i][c.world]; byID {
-							err = c.Semaphore(c.name).Release(ctx, p.ID())
+							err = c.Semaphore(c.name, 0).Release(ctx, p.IDs()[0])
 						} else {
 							err = p.Release(ctx)
 						}

@@ -92,7 +92,7 @@ func TestUsage(t *testing.T) {
 
 func TestTheAdapterOfAnotherClientIsWrittenByHand(t *testing.T) {
 	want := "adapter: radix.tmpl is none of the built-in profiles goredis, rueidis, valkey; " +
-		"write the adapter of another client by hand, as docs/new-backend.md says"
+		"write the adapter of another client by hand, as docs/how-to/new-backend.md says"
 	if err := run([]string{"adapter", "-profile", "radix.tmpl"}); err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -40,7 +40,7 @@
 //
 //	scripts/acquire.lua:12: ARGV[4] is used but not declared; add a line "--! arg 4 NAME TYPE" to the header
 //
-// docs/generation.md lists them, the header's grammar and a profile's blocks.
+// docs/reference/generation.md lists them, the header's grammar and a profile's blocks.
 package main
 
 import (
@@ -103,7 +103,7 @@ func run(args []string) error {
 		adapter, known := profiles.Adapter(*profile, *pkg)
 		if !known {
 			return fmt.Errorf("adapter: %s is none of the built-in profiles %s; write the adapter of another client "+
-				"by hand, as docs/new-backend.md says", *profile, strings.Join(profiles.Names, ", "))
+				"by hand, as docs/how-to/new-backend.md says", *profile, strings.Join(profiles.Names, ", "))
 		}
 		src, err = format.Source(adapter)
 	default:

@@ -39,7 +39,7 @@ func LoadProfile(name string) (*Profile, error) {
 	if !known {
 		var err error
 		if src, err = os.ReadFile(name); err != nil {
-			return nil, fmt.Errorf("profile %s: it is neither a file nor one of %s", name,
+			return nil, fmt.Errorf("profile %s: neither a file nor one of %s", name,
 				strings.Join(profiles.Names, ", "))
 		}
 		file = mistake.Path(name)
@@ -67,7 +67,7 @@ func parseProfile(file, src string) (*Profile, error) {
 	var mistakes mistake.List
 	for _, name := range blocks {
 		if p.tmpl.Lookup(name) == nil {
-			mistakes.Addf(file, 0, fmt.Sprintf(`add {{define %q}}...{{end}}; docs/generation.md says what it holds`,
+			mistakes.Addf(file, 0, fmt.Sprintf(`add {{define %q}}...{{end}}; docs/reference/generation.md says what it holds`,
 				name), "the profile has no block %q", name)
 		}
 	}
@@ -79,7 +79,7 @@ func parseProfile(file, src string) (*Profile, error) {
 
 // explained is an error of package text/template, which names the profile's file and line, with the remedy.
 func explained(err error) error {
-	return fmt.Errorf("%s; docs/generation.md lists the functions, and what each block sees",
+	return fmt.Errorf("%s; docs/reference/generation.md lists the functions, and what each block sees",
 		strings.TrimPrefix(err.Error(), "template: "))
 }
 
@@ -185,7 +185,7 @@ func tidy(profile string, src []byte) ([]byte, error) {
 	fset := token.NewFileSet()
 	file, err := parser.ParseFile(fset, "", src, parser.ParseComments)
 	if err != nil {
-		return nil, fmt.Errorf("profile %s: what it generates is not Go: %w", profile, err)
+		return nil, fmt.Errorf("profile %s: the generated code is not Go: %w", profile, err)
 	}
 	for _, spec := range slices.Clone(file.Imports) {
 		path, _ := strconv.Unquote(spec.Path.Value)

@@ -70,13 +70,13 @@ func TestAProfileMustBeComplete(t *testing.T) {
 	}
 	write(t, file, src)
 	_, err := LoadProfile(file)
-	if want := file + `: the profile has no block "batch"; add {{define "batch"}}...{{end}}; docs/generation.md ` +
-		`says what it holds`; err == nil || err.Error() != want {
+	if want := file + `: the profile has no block "batch"; add {{define "batch"}}...{{end}}; ` +
+		`docs/reference/generation.md says what it holds`; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
 
 	_, err = LoadProfile("radix")
-	if want := "profile radix: it is neither a file nor one of goredis, rueidis, valkey"; err == nil ||
+	if want := "profile radix: neither a file nor one of goredis, rueidis, valkey"; err == nil ||
 		err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}
@@ -96,7 +96,7 @@ func TestAProfileThatWritesNoGoIsNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := Render("adapter", in, p); err == nil ||
-		!strings.HasPrefix(err.Error(), "profile mine.tmpl: what it generates is not Go: ") {
+		!strings.HasPrefix(err.Error(), "profile mine.tmpl: the generated code is not Go: ") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -114,7 +114,7 @@ func TestAProfileThatAsksForWhatABlockDoesNotSeeIsTold(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const remedy = "; docs/generation.md lists the functions, and what each block sees"
+	const remedy = "; docs/reference/generation.md lists the functions, and what each block sees"
 	_, err = Render("adapter", in, p)
 	if want := `mine.tmpl:2:19: executing "call" at <.Package>: can't evaluate field Package in type commands.Call` +
 		remedy; err == nil || err.Error() != want {

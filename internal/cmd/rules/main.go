@@ -22,7 +22,7 @@ import (
 	"strings"
 )
 
-// titles are the rules of docs/guarantees.md, by number less one.
+// titles are the rules of docs/explanation/guarantees.md, by number less one.
 var titles = [...]string{
 	"exclusion",
 	"the holder is told first",

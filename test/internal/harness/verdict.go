@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Promise is what docs/guarantees.md promises while something happens.
+// Promise is what docs/explanation/guarantees.md promises while something happens.
 type Promise int
 
 const (

@@ -66,7 +66,7 @@ func handover(ctx context.Context, s *scene) error {
 		return err
 	}
 	return s.claim(!early.Load() && most.Load() == 1,
-		"at most %d held it at once, and those who waited were woken by the unlock", most.Load())
+		"at most %d held it at once, and the unlock woke the waiters", most.Load())
 }
 
 // reentry: a function that holds a lock calls one that locks it too.
@@ -165,7 +165,7 @@ func killed(ctx context.Context, s *scene) error {
 	if err != nil {
 		return err
 	}
-	s.say("bob", "asks who holds it: %s", before.Owner)
+	s.say("bob", "inspects the lock, held by %s", before.Owner)
 
 	type result struct {
 		lease *mortise.Lease
@@ -200,10 +200,10 @@ func killed(ctx context.Context, s *scene) error {
 	const tolerance = 20 * time.Millisecond // of clocks that are read at two places
 	inTime := passed >= left.Remaining-tolerance && passed < Watchdog+8*time.Second
 	return s.claim(left.Held && left.Owner == before.Owner && inTime,
-		"not freed before the lease was over, and by nobody's help then")
+		"freed when the lease ended, and not before, without help")
 }
 
-// lost: somebody deletes the lock under its holder.
+// lost: the lock is deleted under its holder.
 func lost(ctx context.Context, s *scene) error {
 	name := s.name("orders:42")
 	clients, err := s.clients("alice", "bob")
@@ -242,7 +242,7 @@ func lost(ctx context.Context, s *scene) error {
 		return fmt.Errorf("bob's lock was touched: %w", err)
 	}
 	return s.claim(errors.Is(cause, mortise.ErrLost) && errors.Is(unlock, mortise.ErrNotHeld) && theirs == nil,
-		"the work was told to stop, and a late Unlock touched nobody's lock")
+		"the work was told to stop, and a late Unlock touched no lock")
 }
 
 // ledger is a store that checks fencing tokens: the one line that a database needs.

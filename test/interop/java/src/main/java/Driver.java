@@ -210,6 +210,12 @@ public final class Driver {
         }
         reply.ok = reply.text != null;
       }
+      case "acquireSeveral" -> {
+        List<String> ids = s.tryAcquire(r.count, r.wait, lease, TimeUnit.MILLISECONDS);
+        reply.ok = ids.size() == r.count && !ids.get(0).startsWith(":");
+        reply.text = reply.ok ? String.join(",", ids) : null;
+      }
+      case "releaseSeveral" -> reply.number = (long) s.tryRelease(List.of(r.permit.split(",")));
       case "release" -> s.release(r.permit);
       case "tryRelease" -> reply.ok = s.tryRelease(r.permit);
       case "lease" -> reply.ok = s.updateLeaseTime(r.permit, r.lease, TimeUnit.MILLISECONDS);

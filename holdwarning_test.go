@@ -1,0 +1,234 @@
+package mortise_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// holdLog is a logger whose lines about long holds are kept.
+type holdLog struct {
+	mu  sync.Mutex
+	buf bytes.Buffer
+}
+
+func (l *holdLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.buf.Write(p)
+}
+
+func (l *holdLog) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// lines returns the lines about long holds, and forgets them.
+func (l *holdLog) lines() (all []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range strings.Lines(l.buf.String()) {
+		if strings.Contains(line, "lock held for longer") {
+			all = append(all, line)
+		}
+	}
+	l.buf.Reset()
+	return all
+}
+
+// here is the line of its caller, as a log line names it.
+func here() string {
+	_, file, line, _ := runtime.Caller(1)
+	return fmt.Sprintf("%s:%d github.com/mortise-go/mortise_test.", file, line)
+}
+
+// Findings U3: an Unlock that was forgotten is said after ten minutes, once, with where the lock was locked.
+func TestAHoldThatLastsLongIsLoggedWithItsCallSite(t *testing.T) {
+	type taking struct {
+		at   string
+		take func(ctx context.Context, c *mortise.Client) error
+	}
+	for kind, x := range map[string]taking{
+		"lock":  {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.Lock(ctx, "n")) }},
+		"try":   {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.TryLock(ctx, "n")) }},
+		"lease": {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.Lock(ctx, "n", hour)) }},
+		"read":  {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.RW().Read.Lock(ctx, "n")) }},
+		"all":   {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.LockAll(ctx, "n", "n2")) }},
+		"one":   {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.LockAll(ctx, "n")) }},
+		"fair":  {here(), func(ctx context.Context, c *mortise.Client) error { return second(kind(c).Lock(ctx, "n")) }},
+		"permit": {here(), func(ctx context.Context, c *mortise.Client) error {
+			_, err := c.Semaphore("n", 2).Acquire(ctx, 2)
+			return err
+		}},
+		"do": {here(), func(ctx context.Context, c *mortise.Client) error {
+			go func() {
+				mortise.Do(ctx, c, "n", func(ctx context.Context) error { <-ctx.Done(); return nil })
+			}()
+			return nil
+		}},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				log := new(holdLog)
+				c, err := mortise.New(memory.New(), mortise.WithLogger(log.logger()))
+				if err != nil {
+					t.Fatal(err)
+				}
+				ctx, cancel := context.WithCancel(t.Context())
+				defer c.Close()
+				defer cancel()
+				if err := x.take(ctx, c); err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(10*time.Minute - time.Second)
+				if got := log.lines(); len(got) != 0 {
+					t.Errorf("before ten minutes: %q", got)
+				}
+				time.Sleep(20 * time.Minute)
+				got := log.lines()
+				file, _, _ := strings.Cut(x.at, ":")
+				if len(got) != 1 || !strings.Contains(got[0], file) || !strings.Contains(got[0], "mortise_test.") ||
+					!strings.Contains(got[0], "name=n") || !strings.Contains(got[0], "held=10m") {
+					t.Errorf("after half an hour: %q", got)
+				}
+				line, severalLines := strings.Fields(x.at)[0], kind == "permit" || kind == "do"
+				if !severalLines && !strings.Contains(strings.Join(got, ""), line) {
+					t.Errorf("logged %q, want the call at %s", got, line)
+				}
+			})
+		})
+	}
+}
+
+func second(_ *mortise.Lease, err error) error { return err }
+
+var hour = mortise.WithLease(time.Hour)
+
+func kind(c *mortise.Client) mortise.Locker {
+	l, err := c.Locker(mortise.Fair())
+	if err != nil {
+		panic(err)
+	}
+	return l
+}
+
+func TestHoldWarningIsSetAndSwitchedOff(t *testing.T) {
+	for _, x := range []struct {
+		opts []mortise.ClientOption
+		want int
+	}{
+		{[]mortise.ClientOption{mortise.WithHoldWarning(time.Minute)}, 1},
+		{[]mortise.ClientOption{mortise.WithHoldWarning(0)}, 0},
+		{nil, 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			log := new(holdLog)
+			opts := append(x.opts, mortise.WithLogger(log.logger()), mortise.WithName("billing"))
+			c, err := mortise.New(memory.New(), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			lease, err := c.Lock(t.Context(), "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(5 * time.Minute)
+			got := log.lines()
+			if len(got) != x.want || len(got) > 0 && !strings.Contains(got[0], "client=billing") {
+				t.Errorf("after 5 minutes: %q, want %d lines", got, x.want)
+			}
+			lease.Unlock(t.Context())
+			time.Sleep(time.Hour)
+			if got := log.lines(); len(got) != 0 {
+				t.Errorf("after Unlock: %q", got)
+			}
+		})
+	}
+	if _, err := mortise.New(memory.New(), mortise.WithHoldWarning(-1)); !errors.Is(err, mortise.ErrInvalid) {
+		t.Errorf("WithHoldWarning(-1): %v", err)
+	}
+}
+
+// A hold that is unlocked and a hold that is entered again: only what lasts is said.
+func TestAReentryThatLastsLongIsLoggedByItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		log := new(holdLog)
+		c, err := mortise.New(memory.New(), mortise.WithLogger(log.logger()), mortise.WithHoldWarning(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		outer, err := c.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(30 * time.Second)
+		inner, err := c.Lock(outer.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := here()
+		time.Sleep(40 * time.Second)
+		if got := log.lines(); len(got) != 1 {
+			t.Errorf("after 70 s of the outer hold: %q", got)
+		}
+		inner.Unlock(t.Context())
+		time.Sleep(time.Hour)
+		if got := log.lines(); len(got) != 0 {
+			t.Errorf("after the inner hold: %q, at %s", got, at)
+		}
+		outer.Unlock(t.Context())
+	})
+}
+
+// The call site costs no allocation.
+func TestAHoldWarningCostsNoAllocation(t *testing.T) {
+	allocations := func(opts ...mortise.ClientOption) float64 {
+		c, err := mortise.New(memory.New(), opts...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		return testing.AllocsPerRun(200, func() {
+			lease, err := c.Lock(t.Context(), "n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			lease.Unlock(t.Context())
+		})
+	}
+	log := mortise.WithLogger(slog.New(slog.DiscardHandler))
+	with, without := allocations(log), allocations(log, mortise.WithHoldWarning(0))
+	if with > without {
+		t.Errorf("%.0f allocations with a warning, %.0f without", with, without)
+	}
+}
+
+func BenchmarkLockWithHoldWarning(b *testing.B) {
+	for name, d := range map[string]time.Duration{"on": time.Minute, "off": 0} {
+		b.Run(name, func(b *testing.B) {
+			log := mortise.WithLogger(slog.New(slog.DiscardHandler))
+			c, err := mortise.New(memory.New(), log, mortise.WithHoldWarning(d))
+			if err != nil {
+				b.Fatal(err)
+			}
+			defer c.Close()
+			for b.Loop() {
+				lease, err := c.Lock(b.Context(), "n")
+				if err != nil {
+					b.Fatal(err)
+				}
+				lease.Unlock(b.Context())
+			}
+		})
+	}
+}

@@ -1,0 +1,152 @@
+package playground
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/mortise-go/mortise/backend"
+)
+
+// Remote is a store at the other end of a link: a [backend.Backend] of plain and fenced locks, with a queue. Each
+// session has a link of its own, which Dial makes.
+type Remote struct{ Dial func() (*Link, error) }
+
+// Open implements [backend.Backend].
+func (r Remote) Open(h backend.Handler) (backend.Store, error) {
+	if h == nil {
+		return nil, errors.New("playground: nil Handler")
+	}
+	l, err := r.Dial()
+	if err != nil {
+		return nil, err
+	}
+	l.event = func(f frame) { told(h, f) }
+	_, queues := h.(backend.QueueHandler)
+	l.send(encode(frame{Op: "open"}, opening{Queues: queues}))
+	return &session{l}, nil
+}
+
+// opening is the first message of a session.
+type opening struct {
+	Queues bool `json:"queues"` // its handler is a backend.QueueHandler
+}
+
+// news is the body of an event.
+type news struct {
+	Topic backend.Topic
+	Entry uint64 `json:",omitempty"`
+	After int64  `json:",omitempty"` // milliseconds
+}
+
+func told(h backend.Handler, f frame) {
+	var n news
+	if err := json.Unmarshal(f.Body, &n); err != nil {
+		panic(err)
+	}
+	switch f.Op {
+	case "watching":
+		h.Watching(n.Topic)
+	case "released":
+		h.Released(n.Topic)
+	case "changed":
+		h.Changed(n.Topic)
+	case "changedAll":
+		h.ChangedAll()
+	case "reserved":
+		h.(backend.QueueHandler).Reserved(n.Topic, n.Entry)
+	case "first":
+		h.(backend.QueueHandler).First(n.Topic, n.Entry, millis(n.After))
+	}
+}
+
+// session is the calling end of a session of the host's store.
+type session struct{ link *Link }
+
+// Capabilities implements [backend.Store].
+func (s *session) Capabilities() backend.Capabilities {
+	return backend.Capabilities{Queue: queue{s.link}}
+}
+
+// Acquire implements [backend.Store].
+func (s *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
+	return call[backend.AcquireRequest, backend.AcquireReply](ctx, s.link, "acquire", q)
+}
+
+// SetHolds implements [backend.Store].
+func (s *session) SetHolds(ctx context.Context, q backend.HoldsRequest) (backend.HoldsReply, error) {
+	return call[backend.HoldsRequest, backend.HoldsReply](ctx, s.link, "holds", q)
+}
+
+// Release implements [backend.Store].
+func (s *session) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return call[backend.ReleaseRequest, backend.ReleaseReply](ctx, s.link, "release", q)
+}
+
+// renewal is a [backend.RenewResult] in a message.
+type renewal struct {
+	Held  bool
+	Fault *fault `json:",omitempty"`
+}
+
+// Renew implements [backend.Store].
+func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	all, err := call[[]backend.RenewRequest, []renewal](ctx, s.link, "renew", in)
+	for i := range out {
+		if err != nil {
+			out[i] = backend.RenewResult{Err: err}
+			continue
+		}
+		out[i] = backend.RenewResult{Held: all[i].Held, Err: all[i].Fault.err()}
+	}
+}
+
+// Inspect implements [backend.Store].
+func (s *session) Inspect(ctx context.Context, name string) (backend.Record, error) {
+	return call[string, backend.Record](ctx, s.link, "inspect", name)
+}
+
+// ForceRelease implements [backend.Store].
+func (s *session) ForceRelease(ctx context.Context, name string) (bool, error) {
+	return call[string, bool](ctx, s.link, "force", name)
+}
+
+// Ping implements [backend.Store].
+func (s *session) Ping(ctx context.Context) error {
+	_, err := call[any, any](ctx, s.link, "ping", nil)
+	return err
+}
+
+// Subscribe implements [backend.Store].
+func (s *session) Subscribe(t backend.Topic) { s.link.send(encode(frame{Op: "subscribe"}, t)) }
+
+// Unsubscribe implements [backend.Store].
+func (s *session) Unsubscribe(t backend.Topic) { s.link.send(encode(frame{Op: "unsubscribe"}, t)) }
+
+// Close implements [backend.Store].
+func (s *session) Close() error { s.link.close(); return nil }
+
+// queue is the calling end of a [backend.QueueStore].
+type queue struct{ link *Link }
+
+// Enrol implements [backend.QueueStore].
+func (q queue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.EnrolReply, error) {
+	return call[backend.EnrolRequest, backend.EnrolReply](ctx, q.link, "enrol", r)
+}
+
+// Serve implements [backend.QueueStore].
+func (q queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.ServeReply, error) {
+	return call[backend.ServeRequest, backend.ServeReply](ctx, q.link, "serve", r)
+}
+
+// departure is the body of a Leave.
+type departure struct {
+	Name  string
+	Entry uint64
+}
+
+// Leave implements [backend.QueueStore].
+func (q queue) Leave(ctx context.Context, name string, entry uint64) error {
+	_, err := call[departure, any](ctx, q.link, "leave", departure{name, entry})
+	return err
+}

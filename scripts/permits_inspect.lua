@@ -1,0 +1,20 @@
+--! script permits_inspect
+--! key 1 permits  string
+--! key 2 timeouts zset
+--! arg 1 most     int
+--! reply strings  how many are free, how many are out, then id and what is left of its lease in ms in turn
+--
+-- Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for.
+-- Permits whose leases have ended count as free, 1000 at the most.
+--! include count_value
+--! include server_time
+local free, out = tonumber(value or '0'), redis.call('zcard', KEYS[2])
+local last = string.format('%.0f', now)
+local ended = #redis.call('zrangebyscore', KEYS[2], 0, last, 'limit', 0, 1000)
+local reply = {string.format('%.0f', free + ended), string.format('%.0f', out - ended)}
+local permits = redis.call('zrangebyscore', KEYS[2], '(' .. last, '+inf', 'withscores', 'limit', 0, ARGV[1])
+for i = 1, #permits, 2 do
+  table.insert(reply, permits[i])
+  table.insert(reply, string.format('%.0f', tonumber(permits[i + 1]) - now))
+end
+return reply
