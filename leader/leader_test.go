@@ -448,3 +448,30 @@ func TestABackendThatKeepsNoTextsHasLeadersThatAreNotSeen(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+func TestAClientsPrefixIsOfLeadersAndTicksToo(t *testing.T) {
+	store := memory.New()
+	prefixed := check.Value(mortise.New(store, mortise.WithPrefix("p:"))).In(t)
+	bare := check.Value(mortise.New(store)).In(t)
+	defer prefixed.Close()
+	defer bare.Close()
+	err := leader.Run(t.Context(), prefixed, "n", func(ctx context.Context, _ leader.Term) error {
+		for c, name := range map[*mortise.Client]string{prefixed: "n", bare: "p:n"} {
+			if l, err := leader.Current(ctx, c, name); err != nil || l.Identity != "a" {
+				t.Errorf("under %q: %v, %v", name, l, err)
+			}
+		}
+		return nil
+	}, leader.Identity("a"))
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := prefixed.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Second}); err != nil {
+		t.Error(err)
+	}
+	store.Occupy("mortise:1:tick:{p:n}")
+	_, err = prefixed.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Second})
+	if !errors.Is(err, mortise.ErrWrongKind) {
+		t.Errorf("a tick of another kind under the full name: %v", err)
+	}
+}
