@@ -42,7 +42,7 @@ func (c *Client) Proclamations(ctx context.Context, name string) iter.Seq2[Procl
 			yield(Proclamation{}, fail.New("proclamations", name, fail.NilContext))
 			return
 		}
-		all := counters.NewProclamations(c.inner(), name)
+		all := counters.NewProclamations(c.inner(), engine.FullName(c.inner(), name))
 		for p, err := range all.All(ctx) {
 			if !yield(Proclamation{p.Text, engine.ClientOf(p.Owner), p.Token}, err) {
 				return

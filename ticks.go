@@ -6,6 +6,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/counters"
+	"github.com/mortise-go/mortise/internal/engine"
 )
 
 // TickRequest claims a tick of a schedule; see [Client.ClaimTick]. Its durations are whole milliseconds.
@@ -54,7 +55,7 @@ type Tick struct {
 // lock of the same name.
 func (c *Client) ClaimTick(ctx context.Context, name string, r TickRequest) (Tick, error) {
 	reply, err := counters.ClaimTick(ctx, c.inner(), backend.TickRequest{
-		Name: name, ID: r.ID, Interval: r.Interval, Offset: r.Offset, Missed: r.CatchUp, Late: r.MaxLate,
+		Name: engine.FullName(c.inner(), name), ID: r.ID, Interval: r.Interval, Offset: r.Offset, Missed: r.CatchUp, Late: r.MaxLate,
 	})
 	return Tick{Claimed: reply.Granted, At: reply.Tick, Next: reply.Next}, err
 }

@@ -108,6 +108,8 @@ const (
 // When ctx ends, Run waits until fn has returned, resigns, and returns an error that wraps ctx's
 // own, beside fn's if fn returned another. If fn panics, Run resigns first.
 //
+// With a backend that keeps no texts Run leads, and followers get [mortise.ErrInvalid].
+//
 // Run goes on while the store is unavailable ([OnError]). It returns [mortise.ErrClosed] after a
 // Shutdown of the client; end ctx before Shutdown, which otherwise waits for the leader.
 // [mortise.ErrInvalid], [mortise.ErrInvalidName] and
@@ -175,11 +177,15 @@ func valid(identity string) bool {
 // campaigns again, and err says why, nil after StepDown.
 func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	lease, err := x.locker.Lock(ctx, x.name)
-	if err != nil {
+	switch {
+	case errors.Is(err, mortise.ErrNotAcquired): // the Locker bounds its waits
+		return false, nil
+	case err != nil:
 		return !errors.Is(err, mortise.ErrUnavailable), err
 	}
 	defer x.resign(ctx, lease)
-	if err := lease.Proclaim(ctx, x.identity); err != nil {
+	err = lease.Proclaim(ctx, x.identity)
+	if err != nil && !errors.Is(err, mortise.ErrInvalid) { // the backend keeps no texts: it leads, and is not seen
 		again := errors.Is(err, mortise.ErrUnavailable) || errors.Is(err, mortise.ErrNotHeld)
 		return !again, err
 	}

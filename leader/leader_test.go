@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/leader"
@@ -383,11 +384,18 @@ func TestFollowingStopsWithTheLoopAndAtWhatWillNotPass(t *testing.T) {
 }
 
 // single is a Client for tests of code that leads: it makes the process the leader at once.
-type single struct{ lose context.CancelCauseFunc }
+type single struct {
+	lose    context.CancelCauseFunc
+	refused int
+}
 
 func (s *single) Locker(...mortise.LockerOption) (mortise.Locker, error) { return s, nil }
 
 func (s *single) Lock(ctx context.Context, name string, _ ...mortise.Option) (*mortise.Lease, error) {
+	if s.refused > 0 { // its wait was over
+		s.refused--
+		return nil, &mortise.Error{Op: "lock", Name: name, Err: mortise.ErrNotAcquired}
+	}
 	ctx, s.lose = context.WithCancelCause(ctx)
 	return mortise.NewLease(ctx, name, nil, mortise.LeaseToken(7)), nil
 }
@@ -397,7 +405,7 @@ func (s *single) TryLock(ctx context.Context, name string, opts ...mortise.Optio
 }
 
 func TestAMockIsEnough(t *testing.T) {
-	var s single
+	s := single{refused: 2}
 	terms := 0
 	err := leader.Run(t.Context(), &s, "n", func(ctx context.Context, term leader.Term) error {
 		if terms++; terms == 2 {
@@ -412,5 +420,58 @@ func TestAMockIsEnough(t *testing.T) {
 	})
 	if err != nil || terms != 2 {
 		t.Errorf("%d terms, %v", terms, err)
+	}
+}
+
+// plain is a backend without capabilities.
+type plain struct{ backend.Backend }
+
+type plainStore struct{ backend.Store }
+
+func (plainStore) Capabilities() backend.Capabilities { return backend.Capabilities{} }
+
+func (p plain) Open(h backend.Handler) (backend.Store, error) {
+	s, err := p.Backend.Open(h)
+	return plainStore{s}, err
+}
+
+func TestABackendThatKeepsNoTextsHasLeadersThatAreNotSeen(t *testing.T) {
+	client := check.Value(mortise.New(plain{memory.New()})).In(t)
+	defer client.Close()
+	err := leader.Run(t.Context(), client, "n", func(ctx context.Context, term leader.Term) error {
+		if _, err := leader.Current(ctx, client, "n"); !errors.Is(err, mortise.ErrInvalid) {
+			t.Errorf("Current: %v", err)
+		}
+		return term.Err()
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAClientsPrefixIsOfLeadersAndTicksToo(t *testing.T) {
+	store := memory.New()
+	prefixed := check.Value(mortise.New(store, mortise.WithPrefix("p:"))).In(t)
+	bare := check.Value(mortise.New(store)).In(t)
+	defer prefixed.Close()
+	defer bare.Close()
+	err := leader.Run(t.Context(), prefixed, "n", func(ctx context.Context, _ leader.Term) error {
+		for c, name := range map[*mortise.Client]string{prefixed: "n", bare: "p:n"} {
+			if l, err := leader.Current(ctx, c, name); err != nil || l.Identity != "a" {
+				t.Errorf("under %q: %v, %v", name, l, err)
+			}
+		}
+		return nil
+	}, leader.Identity("a"))
+	if err != nil {
+		t.Error(err)
+	}
+	if _, err := prefixed.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Second}); err != nil {
+		t.Error(err)
+	}
+	store.Occupy("mortise:1:tick:{p:n}")
+	_, err = prefixed.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Second})
+	if !errors.Is(err, mortise.ErrWrongKind) {
+		t.Errorf("a tick of another kind under the full name: %v", err)
 	}
 }

@@ -154,28 +154,28 @@ func TestTicksOfAnOutage(t *testing.T) {
 		opts []once.Option
 		want []float64
 	}{
-		{"the newest is started, those before are dropped", nil, []float64{1, 2, 8, 9, 10}},
-		{"three are made up", []once.Option{once.CatchUp(3)}, []float64{1, 2, 5, 6, 7, 8, 9, 10}},
-		{"all are made up", []once.Option{once.CatchUp(100)}, []float64{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}},
-		{"late ones are dropped", []once.Option{once.MaxLate(100 * time.Millisecond)}, []float64{1, 2, 9, 10}},
-		{"those are made up that are not too late", []once.Option{once.CatchUp(100), once.MaxLate(3 * time.Second)},
-			[]float64{1, 2, 6, 7, 8, 9, 10}},
+		{"the newest is started, those before are dropped", nil, []float64{10, 20, 80, 90, 100}},
+		{"three are made up", []once.Option{once.CatchUp(3)}, []float64{10, 20, 50, 60, 70, 80, 90, 100}},
+		{"all are made up", []once.Option{once.CatchUp(100)}, []float64{10, 20, 30, 40, 50, 60, 70, 80, 90, 100}},
+		{"late ones are dropped", []once.Option{once.MaxLate(500 * time.Millisecond)}, []float64{10, 20, 90, 100}},
+		{"those are made up that are not too late", []once.Option{once.CatchUp(100), once.MaxLate(30 * time.Second)},
+			[]float64{10, 20, 60, 70, 80, 90, 100}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				f, begin := newFleet(t), time.Now()
-				ctx, stop := context.WithTimeout(t.Context(), 10500*time.Millisecond)
+				ctx, stop := context.WithTimeout(t.Context(), 105*time.Second)
 				defer stop()
-				done := f.every(ctx, 1, time.Second, 0, c.opts...)
-				time.Sleep(2500 * time.Millisecond)
+				done := f.every(ctx, 1, 10*time.Second, 0, c.opts...)
+				time.Sleep(25 * time.Second)
 				f.store.SetDown(errors.New("gone"))
-				time.Sleep(5700 * time.Millisecond)
+				time.Sleep(56 * time.Second) // a process that found it down asks again within 5 s
 				f.store.SetDown(nil)
 				<-done
 				if got := f.ticks(begin); !slices.Equal(got, c.want) {
 					t.Errorf("%v were started, want %v", got, c.want)
 				}
-				if len(f.errs) == 0 || !errors.Is(f.errs[0], mortise.ErrUnavailable) || len(f.errs) > 20 {
+				if len(f.errs) == 0 || !errors.Is(f.errs[0], mortise.ErrUnavailable) || len(f.errs) > 40 {
 					t.Errorf("%d errors were told: %v", len(f.errs), f.errs)
 				}
 			})

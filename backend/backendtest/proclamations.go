@@ -112,6 +112,49 @@ var proclamationTests = where(
 			seen.next("y")
 			e.always(200*time.Millisecond, "cheap", func() bool { return f.Count()-before <= 2 })
 		}},
+		{"Rule09_AFollowerThatLeavesWhileItAsksLeavesNothing", func(e *env) {
+			c, f := e.tapped()
+			before, _ := e.goroutines()
+			for range 20 {
+				end, began := f.holdsFirst(replyLate, OpProclaimed)
+				ctx, leave := context.WithCancel(background)
+				done := async(func() error {
+					for range c.Proclamations(ctx, "n") {
+					}
+					return nil
+				})
+				e.until("it asks", func() bool {
+					select {
+					case <-began:
+						return true
+					default:
+						return false
+					}
+				})
+				leave()
+				<-done
+				close(end)
+			}
+			for range 20 { // once it follows, and asks again
+				f.Hook(nil)
+				ctx, leave := context.WithCancel(background)
+				asked := f.Count(OpProclaimed)
+				end := make(chan struct{})
+				done := async(func() error {
+					for range c.Proclamations(ctx, "n") {
+						f.Hook(on(Fate{After: end}, OpProclaimed))
+					}
+					return nil
+				})
+				e.until("it asks again", func() bool { return f.Count(OpProclaimed) >= asked+2 })
+				leave()
+				<-done
+				close(end)
+			}
+			f.Hook(nil)
+			// Of 40 questions; the client's connections have some of their own.
+			e.noMoreGoroutines("the questions come to their end", before, before+12)
+		}},
 		{"Rule12_AFollowerSurvivesALostConnectionAndAStoreThatIsDown", func(e *env) {
 			c := e.client()
 			lease := e.lock(c, background, "n", mortise.WithLease(long))

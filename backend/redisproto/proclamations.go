@@ -7,15 +7,19 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// proclamationKey keeps what the owner of a lock says of itself. Changes are announced on a channel of the same name.
+// proclamationKey keeps what the owner of a lock says of itself.
 func proclamationKey(name string) string { return companion("proclaim", name) }
+
+// proclamationChannel is where changes of it are announced: below the channel of the lock, which users of the lock may
+// listen to already.
+func proclamationChannel(name string) string { return channelOf(name) + ":proclaim" }
 
 // Proclaim implements [backend.ProclamationStore].
 func (s proclaimed) Proclaim(ctx context.Context, r backend.ProclaimRequest) (bool, error) {
-	key := proclamationKey(r.Name)
+	keys := ProclaimKeys{Lock: r.Name, Said: proclamationKey(r.Name), Channel: proclamationChannel(r.Name)}
 	return s.affirmed(ctx, "proclaim", func() (int64, error) {
-		return s.adapter.Proclaim(ctx, ProclaimKeys{Lock: r.Name, Said: key, Channel: key},
-			ProclaimArgs{Owner: r.Owner, Token: r.Token, Text: r.Text, Keep: r.Keep, Publish: s.publish()})
+		return s.adapter.Proclaim(ctx, keys, ProclaimArgs{Owner: r.Owner, Token: r.Token, Text: r.Text, Keep: r.Keep,
+			Publish: s.publish()})
 	})
 }
 

@@ -104,7 +104,7 @@ func topicChannel(t backend.Topic) string {
 	case backend.KindDelegated:
 		return underChannel(t.Name, t.Owner)
 	case backend.KindProclamation:
-		return proclamationKey(t.Name)
+		return proclamationChannel(t.Name)
 	}
 	return channelOf(t.Name)
 }

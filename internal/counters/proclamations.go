@@ -96,7 +96,7 @@ func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (s
 	if err != nil {
 		return nil, p.fail("proclamations", err)
 	}
-	_, err = w.For(0, func() (a engine.Answer, err error) {
+	_, err = w.For(0, func() (engine.Answer, error) {
 		now, a, err := p.look(w.Context(), s, last)
 		if a.Got {
 			seen = now
@@ -109,24 +109,24 @@ func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (s
 // look reads the proclamation for all that wait by now.
 func (p *Proclamations) look(
 	wait context.Context, s backend.ProclamationStore, last backend.Proclamation,
-) (now *backend.Proclamation, a engine.Answer, err error) {
+) (*backend.Proclamation, engine.Answer, error) {
 	p.Hold()
 	defer p.End()
 	came := p.Joined()
-	now = new(backend.Proclamation)
-	err = p.Await(wait, func() (err error) {
+	now := new(backend.Proclamation) // of the question, which goes on when its caller has left
+	err := p.Await(wait, func() (err error) {
 		*now, err = s.Proclaimed(p.Base(), p.Topic.Name)
 		return err
 	}, nil)
 	switch {
 	case fail.IsGone(err):
-		return nil, a, err
+		return nil, engine.Answer{}, err
 	case err != nil:
 		return nil, engine.Answer{Failure: err}, nil
 	case same(*now, last) && now.Owner == "":
-		return now, engine.Answer{Left: -1}, nil
+		return nil, engine.Answer{Left: -1}, nil
 	case same(*now, last):
-		return now, engine.Answer{Left: now.Remaining}, nil
+		return nil, engine.Answer{Left: now.Remaining}, nil
 	}
 	p.Serve(came)
 	return now, engine.Answer{Got: true, More: true}, nil // a call that came later asks

@@ -263,29 +263,30 @@ var operations = []operation{
 				return s.Release(t.Context(), 1)
 			}
 		}},
-	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 49}, {2, 30}, {2, 30}, {0, 20}},
+	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}},
 		prepare: func(t *testing.T, b *setup) func() error {
-			p := b.Semaphore("n", 0)
+			p := b.Semaphore("n")
 			harness.Must(p.TrySetPermits(t.Context(), 2))(t)
 			return func() error {
-				permit, err := p.Acquire(t.Context(), 1)
+				permit, err := p.Acquire(t.Context())
 				if err != nil {
 					return err
 				}
 				return permit.Release(t.Context())
 			}
 		}},
-	{name: "ClaimTick", want: [4]cost{{1, 18}, {1, 12}, {1, 12}, {0, 8}}, prepare: func(t *testing.T,
-		b *setup) func() error {
-		return func() error {
-			_, err := b.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Hour})
-			return err
-		}
-	}},
-	{name: "Proclaim", want: [4]cost{{1, 19}, {1, 8}, {1, 8}, {0, 9}}, prepare: func(t *testing.T, b *setup) func() error {
-		lease := held(t, b.Client, "n")
-		return func() error { return lease.Proclaim(t.Context(), "here") }
-	}},
+	{name: "ClaimTick", want: [4]cost{{1, 18}, {1, 12}, {1, 12}, {0, 8}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			return func() error {
+				_, err := b.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Hour})
+				return err
+			}
+		}},
+	{name: "Proclaim", want: [4]cost{{1, 19}, {1, 8}, {1, 8}, {0, 9}},
+		prepare: func(t *testing.T, b *setup) func() error {
+			lease := held(t, b.Client, "n")
+			return func() error { return lease.Proclaim(t.Context(), "here") }
+		}},
 	// A goroutine waits, the holder unlocks, the goroutine's Lock returns.
 	{name: "local handoff", want: [4]cost{{0.5, 19}, {0.5, 14}, {0.5, 14}, {0, 14}},
 		prepare: func(t *testing.T, b *setup) func() error {

@@ -31,8 +31,8 @@ func FuzzValues(f *testing.F) {
 	}
 	for text := range byte(len(texts)) {
 		f.Add(byte(1), []byte{0, 0, 9, text, 10, text, 0, 143, 144, 145, 146, 135, 136, 150})       // the counts of sides
-		f.Add(byte(1), []byte{0, 9, 0, text, 151, 151, 0, 9, 13, text, 151})                        // ticks
-		f.Add(byte(2), []byte{128, 152, 0, 10, 8, 5, text, 152, 0, 10, 10, 5, text, 152})           // proclamations
+		f.Add(byte(1), []byte{0, 10, 0, text, 151, 151, 0, 10, 13, text, 151})                      // ticks
+		f.Add(byte(2), []byte{128, 152, 0, 11, 8, 5, text, 152, 0, 11, 10, 5, text, 152})           // proclamations
 		f.Add(byte(2), []byte{0, 0, 0, text, 0, 137, 138, 139, 140, 141, 142})                      // the counts of counts
 		f.Add(byte(1), []byte{0, 7, 6, text, 1, text, 0, 0, 4, 3, text, 3, text, 0, 130, 131, 147}) // queues
 	}
