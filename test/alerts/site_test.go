@@ -28,7 +28,7 @@ const (
 	// pace is how often a sample is taken, unless said otherwise; it stands for step.
 	pace = 100 * time.Millisecond
 	// patience bounds how long an alert may take to fire.
-	patience = time.Minute
+	patience = 2 * time.Minute
 )
 
 // site is a service whose metrics are scraped.
