@@ -172,7 +172,7 @@ failover: deps ## kill masters and move slots under load: the first lock within 
 
 .PHONY: examples
 examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too
-	for d in examples/*/; do go run -C "$$d" .; done
+	for f in examples/*/main.go; do go run -C "$${f%/main.go}" .; done
 	@rc=0; $(call each,$(filter examples/%,$(nested)),go test -count=1 ./...)
 
 .PHONY: docs
