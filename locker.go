@@ -8,15 +8,16 @@
 //	lease, err := locks.Lock(ctx, "orders:42", mortise.WithWait(5*time.Second))
 //	if err != nil { ... } // ErrNotAcquired, ErrUnavailable, ctx's own
 //	defer lease.Unlock(ctx)
-//	work(lease.Context()) // ends the moment the lock is lost
+//	work(lease.Context()) // ends if the lock is lost
 //
 // # Leases
 //
 // A lock is held for a lease. By default the lease is short and renewed in the background while the
 // holder lives (the watchdog), so the lock of a dead process frees itself; [WithLease] asks for a
-// lease without renewal. A holder that cannot renew in time, or whose lock was taken away, is told
-// before another owner can get the lock: [Lease.Context] ends and [Lease.Err] returns [ErrLost].
-// Work that must not outlive the lock runs under this context.
+// lease without renewal. If a holder cannot renew in time, [Lease.Context] ends and [Lease.Err]
+// returns [ErrLost] before another owner can get the lock. If the record was removed (DEL, a
+// failover, [Client.ForceUnlock]), the holder learns of it at its next renewal only, and with
+// WithLease when the lease ends. Work that must not outlive the lock runs under this context.
 //
 // # Re-entry
 //

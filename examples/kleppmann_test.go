@@ -28,8 +28,8 @@ func (f *file) write(content string, token int64) error {
 	return nil
 }
 
-// twoWriters has client 1 read, pause for a minute and write; client 2 locks and writes meanwhile. look makes client 1
-// look at its lease after the pause.
+// twoWriters makes client 1 read, pause for a minute and write; client 2 locks and writes meanwhile. With look,
+// client 1 checks its lease after the pause.
 func twoWriters(ctx context.Context, one, two mortise.Locker, f *file, look bool) error {
 	lease1, err := one.Lock(ctx, "file", mortise.WithLease(10*time.Second))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// serve serves until ctx ends (signal.NotifyContext with SIGTERM), and then for as long as grace lets requests finish.
+// serve serves until ctx ends (signal.NotifyContext with SIGTERM). It then lets requests finish, for up to grace.
 func serve(ctx context.Context, srv *http.Server, l net.Listener, locks *mortise.Client, grace time.Duration) error {
 	failed := make(chan error, 1)
 	go func() { failed <- srv.Serve(l) }()

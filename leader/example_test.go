@@ -45,7 +45,7 @@ func ExampleObserve() {
 	for l, err := range leader.Observe(ctx, client, "scheduler") {
 		switch {
 		case err != nil: // the store is unavailable: the leader is not known
-		case l == leader.Leader{}: // none leads
+		case l == leader.Leader{}: // no leader now
 		default:
 			fmt.Println("forward to", l.Identity)
 			stop()

@@ -284,7 +284,7 @@ type Leader struct {
 //	for l, err := range leader.Observe(ctx, client, "scheduler") {
 //		switch {
 //		case err != nil: // the store is unavailable: the leader is not known
-//		case l == leader.Leader{}: // none leads
+//		case l == leader.Leader{}: // no leader now
 //		default: // l.Identity leads
 //		}
 //	}

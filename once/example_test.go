@@ -45,7 +45,7 @@ func ExampleEvery_withoutOverlap() {
 		lease, err := client.TryLock(ctx, "reports")
 		switch {
 		case errors.Is(err, mortise.ErrNotAcquired):
-			return // the run before goes on in another process
+			return // the previous run is not over yet in another process
 		case err != nil:
 			fmt.Println("report of", at, "skipped:", err)
 			return

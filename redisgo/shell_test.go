@@ -127,7 +127,7 @@ func TestTheCommandsThatFreeALock(t *testing.T) {
 		})
 	}
 	for _, m := range regexp.MustCompile(`(?m)^## (.*)\n`).FindAllStringSubmatch(page, -1) {
-		known := tried[m[1]] || m[1] == "See which owner holds it" || m[1] == "A lock that was entered from another service"
+		known := tried[m[1]] || m[1] == "See the owner" || m[1] == "A lock entered from another service"
 		check.ErrorIf(t, !known, "no test runs the section %q", m[1])
 	}
 }

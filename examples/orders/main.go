@@ -92,7 +92,7 @@ func serve(ctx context.Context, store backend.Backend, l net.Listener) error {
 	server.RegisterOnShutdown(func() { client.Shutdown(end) }) // requests that wait for a lock return
 	go func() {
 		<-ctx.Done()
-		time.AfterFunc(20*time.Second, cancel) // less than what the platform leaves before it kills
+		time.AfterFunc(20*time.Second, cancel) // shorter than the grace period of the platform
 		server.Shutdown(end)
 	}()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -17,7 +17,7 @@ type service struct {
 	buy   func(ctx context.Context, order string) (label string, err error) // from a carrier: slow, and costs money
 }
 
-// shipUnlocked is right as long as one request at a time asks for an order.
+// shipUnlocked is correct as long as one request at a time asks for an order.
 func (s *service) shipUnlocked(ctx context.Context, order string) error {
 	if bought, err := label(ctx, s.db, order); err != nil || bought != "" {
 		return err
@@ -29,14 +29,14 @@ func (s *service) shipUnlocked(ctx context.Context, order string) error {
 	return save(ctx, s.db, order, bought)
 }
 
-// shipLocked is right as long as no process is paused for longer than its lease.
+// shipLocked is correct as long as no process is paused for longer than its lease.
 func (s *service) shipLocked(ctx context.Context, order string) error {
 	return mortise.Do(ctx, s.locks, "orders:"+order, func(ctx context.Context) error {
 		return s.shipUnlocked(ctx, order)
 	}, mortise.WithWait(5*time.Second))
 }
 
-// ship is right whatever the clocks do: a late write is refused by the row.
+// ship is correct whatever the clocks do: the row refuses a late write.
 func (s *service) ship(ctx context.Context, order string) error {
 	lease, err := s.locks.Lock(ctx, "orders:"+order, mortise.WithWait(5*time.Second))
 	if err != nil {

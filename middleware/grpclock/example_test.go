@@ -25,7 +25,7 @@ func Example() {
 	defer locks.Close()
 
 	server := newServer(locks)
-	registerOrders(server, func(ctx context.Context) { // in yours: shopv1.RegisterOrdersServer(server, orders)
+	registerOrders(server, func(ctx context.Context) { // in a service: shopv1.RegisterOrdersServer(server, orders)
 		fmt.Println("holds", grpclock.Lease(ctx).Name()) // ctx ends if the lock is lost
 	})
 	if err := callShip(server, "42"); err != nil {
@@ -36,7 +36,7 @@ func Example() {
 
 func newServer(locks mortise.Locker) *grpc.Server {
 	methods := grpclock.Methods{"/shop.v1.Orders/Ship": grpclock.Fields("orders:{order.id}")}
-	lock := grpclock.UnaryServerInterceptor(locks, methods, grpclock.WithWait(2*time.Second)) // without: refuses at once
+	lock := grpclock.UnaryServerInterceptor(locks, methods, grpclock.WithWait(2*time.Second)) // default: no wait
 	return grpc.NewServer(grpc.UnaryInterceptor(lock))
 }
 

@@ -26,8 +26,8 @@ func Example() {
 	defer locks.Close()
 	// One lock for 42, 042 and +42, and the handler sees 42. Without Canonical they are three locks.
 	key := httplock.RouteKey("orders:{id}", httplock.Canonical("id", httplock.Integer))
-	lock := httplock.New(locks, key, // refuses at once; to wait: httplock.WithWait(2*time.Second)
-		httplock.WithLockOptions(mortise.WithMaxHold(time.Minute))) // whatever handler and client do
+	lock := httplock.New(locks, key, // a held lock is 423 at once; to wait: httplock.WithWait(2*time.Second)
+		httplock.WithLockOptions(mortise.WithMaxHold(time.Minute))) // even if handler or client hangs
 
 	ship := func(w http.ResponseWriter, r *http.Request) {
 		// r.Context() ends if the lock is lost. For a store that checks tokens:
@@ -118,14 +118,14 @@ func ExampleWithErrorHandler() {
 // A service that holds an order's lock calls another one, which takes the same lock: it enters,
 // instead of waiting for its own caller.
 func ExampleAcceptDelegations() {
-	secret := []byte("in production 32 random bytes, from where your secrets are") // the same in both services
+	secret := []byte("in production 32 random bytes from your secret store") // the same in both services
 	ring, err := delegation.NewRing(delegation.NewKey("2026-11", secret))
 	if err != nil {
 		log.Fatal(err)
 	}
 	store := memory.New() // on Redis: redisgo.New(rdb), in each service
 
-	// The service that is called, "stock".
+	// The called service, "stock".
 	stockLocks, err := mortise.New(store)
 	if err != nil {
 		log.Fatal(err)
@@ -144,7 +144,7 @@ func ExampleAcceptDelegations() {
 	stock := httptest.NewServer(mux)
 	defer stock.Close()
 
-	// The service that calls. Only the origins that it names are told.
+	// The calling service. Only the listed origins get delegations.
 	locks, err := mortise.New(store)
 	if err != nil {
 		log.Fatal(err)
