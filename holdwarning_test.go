@@ -15,6 +15,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/leader"
 )
 
 // holdLog is a logger whose lines about long holds are kept.
@@ -187,6 +188,56 @@ func TestAReentryThatLastsLongIsLoggedByItself(t *testing.T) {
 			t.Errorf("after the inner hold: %q, at %s", got, at)
 		}
 		outer.Unlock(t.Context())
+	})
+}
+
+// A leader holds long by design: a hold that has proclaimed is not logged, neither while it lasts nor when it resigns.
+func TestAHoldThatHasProclaimedIsNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, log := t.Context(), new(holdLog)
+		c, err := mortise.New(memory.New(), mortise.WithLogger(log.logger()), mortise.WithHoldWarning(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		led := make(chan error, 1)
+		go func() {
+			led <- leader.Run(ctx, c, "led", func(context.Context, leader.Term) error {
+				time.Sleep(2 * time.Hour)
+				return nil
+			})
+		}()
+		told, err := c.Lock(ctx, "told")
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent, err := c.Lock(ctx, "silent")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := told.Proclaim(ctx, "host:1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := silent.Proclaim(ctx, ""); err != nil { // which proclaims nothing
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if got := log.lines(); len(got) != 1 || !strings.Contains(got[0], "name=silent") {
+			t.Errorf("after an hour: %q, want the hold that has proclaimed nothing", got)
+		}
+		if err := told.Proclaim(ctx, ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		if err := <-led; err != nil {
+			t.Errorf("the leader: %v", err)
+		}
+		told.Unlock(ctx)
+		silent.Unlock(ctx)
+		time.Sleep(time.Second)
+		if got := log.lines(); len(got) != 0 {
+			t.Errorf("after the resignation: %q", got)
+		}
 	})
 }
 

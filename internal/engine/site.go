@@ -95,7 +95,7 @@ func (s site) LogValue() slog.Value {
 
 // warnAt is when to log that a hold lasts long; clock.Never if it was logged, or is not to be.
 func warnAt(t *tenure, h *lease.Hold) int64 {
-	if h.Marks.Long || !warnsOfHolds(t.engine) {
+	if h.Marks.Long || h.Marks.Proclaims || !warnsOfHolds(t.engine) {
 		return clock.Never
 	}
 	return h.Since.Mono + int64(t.engine.Config.HoldWarning)
