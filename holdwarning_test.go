@@ -191,6 +191,42 @@ func TestAReentryThatLastsLongIsLoggedByItself(t *testing.T) {
 	})
 }
 
+// The parts of a quorum are acquired by goroutines of this module: their call site is that of the whole.
+func TestAQuorumsHoldIsLoggedWithItsCallSite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs, clients := [3]holdLog{}, [3]*mortise.Client{}
+		for i := range clients {
+			opts := []mortise.ClientOption{mortise.WithRejoinDelay(0)}
+			if i > 0 { // the first has no logger
+				opts = append(opts, mortise.WithLogger(logs[i].logger()))
+			}
+			c, err := mortise.New(memory.New(), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			clients[i] = c
+		}
+		q, err := mortise.Quorum(clients[:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := here()
+		lease, err := q.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Unlock(t.Context())
+		time.Sleep(time.Hour)
+		file, _, _ := strings.Cut(at, ":")
+		for i := range logs[1:] {
+			if got := logs[i+1].lines(); len(got) != 1 || !strings.Contains(got[0], file) {
+				t.Errorf("client %d logged %q, want one line with a call in %s", i+1, got, file)
+			}
+		}
+	})
+}
+
 // A leader holds long by design: a hold that has proclaimed is not logged, neither while it lasts nor when it resigns.
 func TestAHoldThatHasProclaimedIsNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -35,6 +35,10 @@ func siteOf(e *Engine) uintptr {
 	return outside(all[:n])
 }
 
+// CallSite is where the program called this module, for a Request that another goroutine carries out; 0 where that is of
+// no use.
+func (e *Engine) CallSite() uintptr { return siteOf(e) }
+
 // known is whether a program counter is in this module, for those that were asked for. They are as many as the program
 // has calls of this module.
 var known sync.Map
