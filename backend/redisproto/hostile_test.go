@@ -290,15 +290,14 @@ func TestAChangeOfADamagedCountThatFailsIsNotRemembered(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
 		can := s.Capabilities()
+		ctx, counting, latches, expiring := t.Context(), can.CountingSemaphores, can.CountDownLatches, can.Semaphores
 		changes := map[string]func(backend.CountRequest) error{
-			"AddCount":  func(r backend.CountRequest) error { return second(can.CountingSemaphores.AddCount(t.Context(), r)) },
-			"TakeCount": func(r backend.CountRequest) error { return second(can.CountingSemaphores.TakeCount(t.Context(), r)) },
-			"DrainCount": func(r backend.CountRequest) error {
-				return second(can.CountingSemaphores.DrainCount(t.Context(), r))
-			},
-			"CountDown":           func(r backend.CountRequest) error { return second(can.CountDownLatches.CountDown(t.Context(), r)) },
-			"SetLimit":            func(r backend.CountRequest) error { return second(can.Semaphores.SetLimit(t.Context(), r)) },
-			"AddCount of permits": func(r backend.CountRequest) error { return second(can.Semaphores.AddCount(t.Context(), r)) },
+			"AddCount":            func(r backend.CountRequest) error { return second(counting.AddCount(ctx, r)) },
+			"TakeCount":           func(r backend.CountRequest) error { return second(counting.TakeCount(ctx, r)) },
+			"DrainCount":          func(r backend.CountRequest) error { return second(counting.DrainCount(ctx, r)) },
+			"CountDown":           func(r backend.CountRequest) error { return second(latches.CountDown(ctx, r)) },
+			"SetLimit":            func(r backend.CountRequest) error { return second(expiring.SetLimit(ctx, r)) },
+			"AddCount of permits": func(r backend.CountRequest) error { return second(expiring.AddCount(ctx, r)) },
 		}
 		kinds := map[string]backend.Kind{"CountDown": backend.KindCountDownLatch, "SetLimit": backend.KindSemaphore,
 			"AddCount of permits": backend.KindSemaphore}
@@ -320,7 +319,7 @@ func TestAChangeOfADamagedCountThatFailsIsNotRemembered(t *testing.T) {
 				}
 				failed++
 				keys := do(t, srv, "DBSIZE")
-				check.ErrorIf(t, keys != before, "%s after %v failed, and left %v keys behind, %v before", what, bad, keys, before)
+				check.ErrorIf(t, keys != before, "%s after %v failed, and left %v keys, of %v", what, bad, keys, before)
 			}
 			check.ErrorIf(t, failed == 0, "%s: nothing failed", what)
 		}

@@ -663,7 +663,9 @@ var garbled = [][]string{
 // Whatever stands there, a release releases, the waiter has the lock soon, and so has a client that does not wait.
 func TestKeysThatAreGarbled(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
-		keys := map[string]string{"queue": queueOf("n"), "round": roundOf("n"), "window": queueOf("n") + ":window", "fair": "redisson_lock_queue:{n}"}
+		keys := map[string]string{
+			"queue": queueOf("n"), "round": roundOf("n"), "window": queueOf("n") + ":window", "fair": "redisson_lock_queue:{n}",
+		}
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
 		for _, foreign := range []bool{false, true} {

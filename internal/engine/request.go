@@ -29,7 +29,6 @@ type Request struct {
 	Replicas     Replicas
 	Age          *backend.Age // how old the store must be; nil: any age
 	Limit        Limit
-	Site         uintptr // where the program called this module; 0: Acquire finds out
 }
 
 // Limit is how many permits a semaphore is to have; zero: what the store says.

@@ -2,7 +2,6 @@
 package quorum
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,8 +31,6 @@ type Node interface {
 	RejoinDelay() time.Duration
 	// KnowsAge reports whether the store can tell since when it has its data, in the scope.
 	KnowsAge() (scope string, knows bool)
-	// CallSite is where the program called this module; 0 where the node does not log it.
-	CallSite() uintptr
 }
 
 const (
@@ -85,10 +82,7 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 	}
 	// The parts live until they are unlocked or lost: the caller's context ends the lease's context, not what notices
 	// a loss.
-	for _, n := range q.nodes {
-		r.Site = cmp.Or(r.Site, n.CallSite()) // the parts are acquired by goroutines of their own
-	}
-	c := &call{Quorum: q, Request: r, ctx: ctx, parent: context.WithoutCancel(ctx)}
+	c := &call{Quorum: q, Request: r, ctx: ctx, parent: engine.WithCallSite(context.WithoutCancel(ctx))}
 	c.patience = min(max(ttl/10, 50*time.Millisecond), time.Second)
 	wait := ctx
 	if r.Wait > 0 {
