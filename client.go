@@ -142,7 +142,8 @@ const DefaultHoldWarning = 10 * time.Minute
 // WithHoldWarning logs once that a lock, or a permit, has been held for longer than d, and the
 // place of its Lock in the program: its Unlock may have been forgotten. The default is
 // [DefaultHoldWarning]; zero switches the warning off, and for a negative d New returns
-// [ErrInvalid]. Without [WithLogger] there is no warning.
+// [ErrInvalid]. Without [WithLogger] there is no warning, nor for a lease that has proclaimed a text
+// ([Lease.Proclaim]): leaders hold long by design.
 //
 // Cost: with a logger, Lock notes its caller's program counter: no command and no allocation.
 func WithHoldWarning(d time.Duration) ClientOption {

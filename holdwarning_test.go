@@ -15,6 +15,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/leader"
 )
 
 // holdLog is a logger whose lines about long holds are kept.
@@ -187,6 +188,92 @@ func TestAReentryThatLastsLongIsLoggedByItself(t *testing.T) {
 			t.Errorf("after the inner hold: %q, at %s", got, at)
 		}
 		outer.Unlock(t.Context())
+	})
+}
+
+// The parts of a quorum are acquired by goroutines of this module: their call site is that of the whole.
+func TestAQuorumsHoldIsLoggedWithItsCallSite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		logs, clients := [3]holdLog{}, [3]*mortise.Client{}
+		for i := range clients {
+			opts := []mortise.ClientOption{mortise.WithRejoinDelay(0)}
+			if i > 0 { // the first has no logger
+				opts = append(opts, mortise.WithLogger(logs[i].logger()))
+			}
+			c, err := mortise.New(memory.New(), opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			clients[i] = c
+		}
+		q, err := mortise.Quorum(clients[:]...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := here()
+		lease, err := q.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Unlock(t.Context())
+		time.Sleep(time.Hour)
+		file, _, _ := strings.Cut(at, ":")
+		for i := range logs[1:] {
+			if got := logs[i+1].lines(); len(got) != 1 || !strings.Contains(got[0], file) {
+				t.Errorf("client %d logged %q, want one line with a call in %s", i+1, got, file)
+			}
+		}
+	})
+}
+
+// A leader holds long by design: a hold that has proclaimed is not logged, neither while it lasts nor when it resigns.
+func TestAHoldThatHasProclaimedIsNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, log := t.Context(), new(holdLog)
+		c, err := mortise.New(memory.New(), mortise.WithLogger(log.logger()), mortise.WithHoldWarning(time.Minute))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		led := make(chan error, 1)
+		go func() {
+			led <- leader.Run(ctx, c, "led", func(context.Context, leader.Term) error {
+				time.Sleep(2 * time.Hour)
+				return nil
+			})
+		}()
+		told, err := c.Lock(ctx, "told")
+		if err != nil {
+			t.Fatal(err)
+		}
+		silent, err := c.Lock(ctx, "silent")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := told.Proclaim(ctx, "host:1"); err != nil {
+			t.Fatal(err)
+		}
+		if err := silent.Proclaim(ctx, ""); err != nil { // which proclaims nothing
+			t.Fatal(err)
+		}
+		time.Sleep(time.Hour)
+		if got := log.lines(); len(got) != 1 || !strings.Contains(got[0], "name=silent") {
+			t.Errorf("after an hour: %q, want the hold that has proclaimed nothing", got)
+		}
+		if err := told.Proclaim(ctx, ""); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(2 * time.Hour)
+		if err := <-led; err != nil {
+			t.Errorf("the leader: %v", err)
+		}
+		told.Unlock(ctx)
+		silent.Unlock(ctx)
+		time.Sleep(time.Second)
+		if got := log.lines(); len(got) != 0 {
+			t.Errorf("after the resignation: %q", got)
+		}
 	})
 }
 

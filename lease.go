@@ -65,7 +65,8 @@ func (l *Lease) Token() (token int64, fenced bool) {
 // hold the lock: [Client.Proclamations] returns the text, and its changes. The text has 1 to 256
 // bytes of UTF-8 without control characters. The next Proclaim replaces the text, an empty text
 // removes it, and the text is gone when the lease ends. The store keeps a text for an hour:
-// proclaim again within this time if the lease may last longer.
+// proclaim again within this time if the lease may last longer. [WithHoldWarning] says nothing of a
+// lease that has proclaimed a text.
 //
 // Errors: [ErrNotHeld] if the lease has ended, [ErrUnavailable], [ErrClosed], ctx's own;
 // [ErrInvalid] for another text, for a lease of [LockAll], [Quorum], [Client.RW] or a delegation,

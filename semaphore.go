@@ -3,7 +3,6 @@ package mortise
 import (
 	"cmp"
 	"context"
-	"errors"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -107,7 +106,7 @@ func (p *Semaphore) TryAcquire(ctx context.Context, n int, opts ...Option) (*Per
 
 func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) (*Permit, error) {
 	r.Name, r.Family, r.Wants = p.count.Topic.Name, backend.KindSemaphore, int64(n)
-	r.Limit = engine.Limit{N: int64(p.limit), Declare: !p.declared.Load()}
+	r.Limit = engine.Limit{N: int64(p.limit), Declared: &p.declared}
 	r, err := p.count.With(with(r, opts))
 	if err != nil {
 		return nil, err
@@ -116,9 +115,6 @@ func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts [
 		return nil, r.Fail(err)
 	}
 	l, err := p.count.Engine.Acquire(ctx, ctx, r)
-	if err == nil || errors.Is(err, ErrNotAcquired) { // the store has answered
-		p.declared.Store(true)
-	}
 	if err != nil {
 		return nil, err
 	}

@@ -8,13 +8,14 @@
 -- Takes one off a latch's count. At zero the latch is removed and its waiters
 -- are told, as Redisson does both. once remembers that this request was carried out.
 --! include count_value
-if not redis.call('set', KEYS[2], '1', 'px', ARGV[1], 'nx') then
+if redis.call('exists', KEYS[2]) == 1 then
   return math.min(tonumber(value or '0'), 9007199254740992) -- see count
 end
+local left = value and redis.call('decr', KEYS[1]) or 0 -- first: a value that cannot be counted down fails here
+redis.call('set', KEYS[2], '1', 'px', ARGV[1])
 if not value then
   return 0
 end
-local left = redis.call('decr', KEYS[1])
 if left > 0 then
   return math.min(left, 9007199254740992)
 end

@@ -13,6 +13,7 @@
 --! include permits_value
 --! include server_time
 local there = tonumber(value or '0')
+redis.call('zcard', KEYS[2]) -- what is no zset fails here, before the first write
 if not redis.call('set', KEYS[4], '1', 'px', ARGV[2], 'nx') then
   return there
 end

@@ -862,13 +862,13 @@ const ClaimTickSHA = "aa639dd7ae9d89cbcea7784775e653a0ea7ea740"
 //
 // Reads the count of a latch or a semaphore.
 const CountSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 return math.min(tonumber(value or '0'), 9007199254740992)`
 
 // CountSHA is the SHA-1 of [CountSource].
-const CountSHA = "71e7f0dfdc8ef82d03e71aa6d8d544f62ec6e171"
+const CountSHA = "6994ab0e4c0eaea62ab35939f4b830ff67a7f9f7"
 
 // DelegateEnterSource is delegate_enter.lua.
 //
@@ -2506,16 +2506,17 @@ const JointSHA = "45e37fc71caeddd3a7baef861c4372fcddcee62e"
 // Takes one off a latch's count. At zero the latch is removed and its waiters
 // are told, as Redisson does both. once remembers that this request was carried out.
 const LatchCountDownSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
-if not redis.call('set', KEYS[2], '1', 'px', ARGV[1], 'nx') then
+if redis.call('exists', KEYS[2]) == 1 then
 return math.min(tonumber(value or '0'), 9007199254740992)
 end
+local left = value and redis.call('decr', KEYS[1]) or 0
+redis.call('set', KEYS[2], '1', 'px', ARGV[1])
 if not value then
 return 0
 end
-local left = redis.call('decr', KEYS[1])
 if left > 0 then
 return math.min(left, 9007199254740992)
 end
@@ -2528,7 +2529,7 @@ redis.call(ARGV[2], channel, '0')
 return 0`
 
 // LatchCountDownSHA is the SHA-1 of [LatchCountDownSource].
-const LatchCountDownSHA = "08b0cc44c0216d14f2ee2264a394a91d82b1fc53"
+const LatchCountDownSHA = "820ea41f04bf2fd28e57bda215d1fa1ac86359c5"
 
 // LatchDeleteSource is latch_delete.lua.
 //
@@ -2538,7 +2539,7 @@ const LatchCountDownSHA = "08b0cc44c0216d14f2ee2264a394a91d82b1fc53"
 //
 // Removes a latch and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchDeleteSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '1' or '0', 'px', ARGV[1], 'nx') then
@@ -2556,7 +2557,7 @@ redis.call(ARGV[2], channel, '1')
 return 1`
 
 // LatchDeleteSHA is the SHA-1 of [LatchDeleteSource].
-const LatchDeleteSHA = "52ed5e63d87ced8ec824c4db6c439e7c5c7c29bd"
+const LatchDeleteSHA = "899839e5167a2099aa06f55edbf242dd3dc2c8f9"
 
 // LatchSetSource is latch_set.lua.
 //
@@ -2566,7 +2567,7 @@ const LatchDeleteSHA = "52ed5e63d87ced8ec824c4db6c439e7c5c7c29bd"
 //
 // Makes a latch with a count, and tells its waiters. once remembers, for keep, the outcome of this request.
 const LatchSetSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
@@ -2584,7 +2585,7 @@ redis.call(ARGV[3], channel, '1')
 return 1`
 
 // LatchSetSHA is the SHA-1 of [LatchSetSource].
-const LatchSetSHA = "0401f1320f8fdc0cd60e38e7f65a846d8a6cf506"
+const LatchSetSHA = "c02cb283be83ee01d65b03b5f53fa54cdf5fc254"
 
 // LeaveQueueSource is leave_queue.lua.
 //
@@ -2763,7 +2764,7 @@ const LeaveQueueSHA = "44913aba7d49b3513692ad3b03717a9b6e09da51"
 // and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
 // the count does. entry, stays and least: as in semaphore_take.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if value and #value > 17 then
@@ -2933,7 +2934,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "2ca3bf633ec89801c9c6138922960fae4c488c3f"
+const PermitsAcquireSHA = "37b476015d3bac64ad32314f70fed7690ad0f99d"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2943,7 +2944,7 @@ const PermitsAcquireSHA = "2ca3bf633ec89801c9c6138922960fae4c488c3f"
 //
 // Reads how many permits are free, after permits whose leases have ended are back.
 const PermitsCountSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if value and #value > 17 then
@@ -3031,7 +3032,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "fda770a9e02a6278035481745df35d9ce337d1e8"
+const PermitsCountSHA = "7f89bcb1ac24276b9536835f9d1f3331053de63a"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3043,7 +3044,7 @@ const PermitsCountSHA = "fda770a9e02a6278035481745df35d9ce337d1e8"
 // Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for.
 // Permits whose leases have ended count as free, 1000 at the most.
 const PermitsInspectSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if value and #value > 17 then
@@ -3064,7 +3065,7 @@ end
 return reply`
 
 // PermitsInspectSHA is the SHA-1 of [PermitsInspectSource].
-const PermitsInspectSHA = "81e790f0d9ac19d2906fbf565680ad6740848b6e"
+const PermitsInspectSHA = "5ebc7b92d6417777d7e0a29a06c1ab23a76a9f90"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -3089,7 +3090,7 @@ if #out == 0 then
 return 0
 end
 local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if value and #value > 17 then
@@ -3170,7 +3171,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "e917e27f2b40b152093e77c07e3466ad9a8dc76c"
+const PermitsReleaseSHA = "a7033da45f2ac417e0ca9a5347dc3bfe3d1244cd"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -3216,7 +3217,7 @@ const PermitsRenewSHA = "5973ff62418dbcaae1a032321ca68924d282bab1"
 // Sets how many permits there are, free ones and others, after permits whose leases have ended are back, and tells the
 // waiters if there are more than before. once remembers, for keep, that this request was carried out.
 const PermitsSetSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if value and #value > 17 then
@@ -3226,6 +3227,7 @@ local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local there = tonumber(value or '0')
+redis.call('zcard', KEYS[2])
 if not redis.call('set', KEYS[4], '1', 'px', ARGV[2], 'nx') then
 return there
 end
@@ -3313,7 +3315,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "22ffac178874f1e64af8974bb35c144476f34bab"
+const PermitsSetSHA = "b66e7fd3c0200fdd1b84c7ecbdc6dd5e2a77331e"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -4470,8 +4472,11 @@ const RwWithdrawSHA = "fca75f002087204115366900b0aa743522ca5533"
 // that this request was carried out. Redisson wakes as many waiters as the message
 // says, and fails on a negative number.
 const SemaphoreAddSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
 return tonumber(value or '0')
@@ -4550,7 +4555,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "60f18ac7598a49fd00ab33ecc2a0b013399c2f45"
+const SemaphoreAddSHA = "7b75d08a10489498cfc2ba48603e027eac6af2c8"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -4561,8 +4566,11 @@ const SemaphoreAddSHA = "60f18ac7598a49fd00ab33ecc2a0b013399c2f45"
 // Undoes semaphore_take, wherever it is: what it took is given back, and if it has not
 // arrived yet it will be refused.
 const SemaphoreCancelSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local done = redis.call('get', KEYS[2])
 redis.call('set', KEYS[2], '0', 'px', ARGV[2])
@@ -4643,7 +4651,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "5e7a7ee093ffd633129b6a23cbbec05c1fbb1e50"
+const SemaphoreCancelSHA = "a3e51ae6383ce81740b387c1a8c801f46b637979"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -4653,7 +4661,7 @@ const SemaphoreCancelSHA = "5e7a7ee093ffd633129b6a23cbbec05c1fbb1e50"
 //
 // Removes a semaphore, and the permits that are out. once remembers, for keep, the outcome of this request.
 const SemaphoreDeleteSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx') then
@@ -4663,7 +4671,7 @@ redis.call('del', KEYS[1], KEYS[2])
 return value and 1 or 0`
 
 // SemaphoreDeleteSHA is the SHA-1 of [SemaphoreDeleteSource].
-const SemaphoreDeleteSHA = "9ad99922266904a3698891eaf1bc870461efc61a"
+const SemaphoreDeleteSHA = "73205e828839f496da39ac3a5f19af03b11cf85c"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -4673,8 +4681,11 @@ const SemaphoreDeleteSHA = "9ad99922266904a3698891eaf1bc870461efc61a"
 //
 // Takes all permits. once remembers, for keep, how many this request took.
 const SemaphoreDrainSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 if not redis.call('set', KEYS[2], value or '0', 'px', ARGV[1], 'nx') then
 return tonumber(redis.call('get', KEYS[2]))
@@ -4685,7 +4696,7 @@ end
 return tonumber(value or '0')`
 
 // SemaphoreDrainSHA is the SHA-1 of [SemaphoreDrainSource].
-const SemaphoreDrainSHA = "e3ffcbdbf9b51004b0aa6738162b99e066a7b4b9"
+const SemaphoreDrainSHA = "02df94fc05b9d0ceb51454a663c0be6b79d9735b"
 
 // SemaphoreLeaveSource is semaphore_leave.lua.
 //
@@ -4793,7 +4804,7 @@ const SemaphoreLeaveSHA = "42018e77869a067ffa61356f426c30814e8118fb"
 // Makes a semaphore, of permits that expire too, and tells the waiters. once
 // remembers, for keep, the outcome of this request.
 const SemaphoreSetSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
@@ -4877,7 +4888,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "088905f6537412adda6ce3bef20250919b682a9d"
+const SemaphoreSetSHA = "9ee0e79e6dbe887e1dfb2c6ecbea30c707b7847c"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -4891,8 +4902,11 @@ const SemaphoreSetSHA = "088905f6537412adda6ce3bef20250919b682a9d"
 // else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
 // what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
-if value and not string.find(value, '^%-?%d+$') then
+if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
+end
+if value and #value > 17 then
+return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
@@ -5027,7 +5041,7 @@ end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "397cd1842537055873661dcf7dcb8198773b1eae"
+const SemaphoreTakeSHA = "a671b3e58660ecde961dca13da5f4f56873f5d51"
 
 // ServeSource is serve.lua.
 //

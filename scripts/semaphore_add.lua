@@ -11,7 +11,7 @@
 -- the waiters: a release, and a change of the size. once remembers, for keep,
 -- that this request was carried out. Redisson wakes as many waiters as the message
 -- says, and fails on a negative number.
---! include count_value
+--! include permits_value
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
   return tonumber(value or '0')
 end

@@ -9,7 +9,7 @@
 --
 -- Undoes semaphore_take, wherever it is: what it took is given back, and if it has not
 -- arrived yet it will be refused.
---! include count_value
+--! include permits_value
 local done = redis.call('get', KEYS[2])
 redis.call('set', KEYS[2], '0', 'px', ARGV[2])
 if done ~= '1' or not value then

@@ -5,7 +5,7 @@
 --! reply int       how many there were
 --
 -- Takes all permits. once remembers, for keep, how many this request took.
---! include count_value
+--! include permits_value
 if not redis.call('set', KEYS[2], value or '0', 'px', ARGV[1], 'nx') then
   return tonumber(redis.call('get', KEYS[2]))
 end

@@ -13,7 +13,7 @@
 -- was carried out (1) or cancelled (0). again: it was sent before, and may have been;
 -- else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
 -- what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
---! include count_value
+--! include permits_value
 local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
 local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false

@@ -258,6 +258,24 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		use(older)
 		limit(3)
 	}},
+	{"Rule01_AWaiterDeclaresOnceAndLeavesALaterLimitAlone", func(e *env) {
+		clerk := e.client().Semaphore("n", 0)
+		e.done("SetPermits", clerk.SetPermits(background, 1))
+		p := value(clerk.Acquire(background, 1)).in(e)
+		c, f := e.tapped()
+		s := c.Semaphore("n", 1)
+		acquire := func() error { return second(s.Acquire(background, 1, mortise.WithWait(patience))) }
+		first := async(acquire)
+		e.settled(f)
+		behind := async(acquire)
+		e.settled(f)
+		e.done("SetPermits", clerk.SetPermits(background, 3))
+		e.done("a waiter, after the limit was raised from 1 to 3,", receive(e, "it is served", first))
+		e.done("the waiter behind it", receive(e, "it is served", behind))
+		info := value(clerk.Inspect(background)).in(e)
+		e.errorIf(info.Limit != 3, "the limit is %d after SetPermits(3): a waiter declared its own again", info.Limit)
+		e.done("Release", p.Release(background))
+	}},
 	{"Rule01_InspectTellsWhichClientHolds", func(e *env) {
 		a, b := e.client(mortise.WithID("a/1")), e.client(mortise.WithID("b/2"))
 		p := value(a.Semaphore("n", 4).Acquire(background, 2, mortise.WithLease(10*time.Second))).in(e)

@@ -267,7 +267,7 @@ func TestACountThatIsDamagedCostsNoPermit(t *testing.T) {
 		check.NoError(t, take(1, time.Minute))
 		check.NoError(t, take(3, time.Millisecond))
 		out := func() string { return fmt.Sprint(do(t, srv, "ZCARD", "{n}:timeout")) }
-		for _, count := range []string{"9223372036854775807", "-9223372036854775808", "999999999999999999"} {
+		for _, count := range []string{"9223372036854775807", "-9223372036854775808", "999999999999999999", "007", "-0"} {
 			do(t, srv, "SET", "n", count)
 			_, err := can.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: owner(1)})
 			check.ErrorIf(t, !errors.Is(err, backend.ErrWrongKind) || out() != "4",
@@ -284,3 +284,46 @@ func TestACountThatIsDamagedCostsNoPermit(t *testing.T) {
 		check.ErrorIf(t, err != nil || r.Granted, "two of a negative count: %+v, %v", r, err)
 	})
 }
+
+// A script that fails has changed nothing, and remembers nothing: the request is carried out once the key is mended.
+func TestAChangeOfADamagedCountThatFailsIsNotRemembered(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		can := s.Capabilities()
+		ctx, counting, latches, expiring := t.Context(), can.CountingSemaphores, can.CountDownLatches, can.Semaphores
+		changes := map[string]func(backend.CountRequest) error{
+			"AddCount":            func(r backend.CountRequest) error { return second(counting.AddCount(ctx, r)) },
+			"TakeCount":           func(r backend.CountRequest) error { return second(counting.TakeCount(ctx, r)) },
+			"DrainCount":          func(r backend.CountRequest) error { return second(counting.DrainCount(ctx, r)) },
+			"CountDown":           func(r backend.CountRequest) error { return second(latches.CountDown(ctx, r)) },
+			"SetLimit":            func(r backend.CountRequest) error { return second(expiring.SetLimit(ctx, r)) },
+			"AddCount of permits": func(r backend.CountRequest) error { return second(expiring.AddCount(ctx, r)) },
+		}
+		kinds := map[string]backend.Kind{"CountDown": backend.KindCountDownLatch, "SetLimit": backend.KindSemaphore,
+			"AddCount of permits": backend.KindSemaphore}
+		damage := [][]string{{"SET", "n", "9223372036854775807"}, {"SET", "n", "-9223372036854775808"},
+			{"SET", "n", "99999999999999999999"}, {"SET", "n", "007"}, {"SET", "n", "-0"}, {"SET", "{n}:timeout", "no zset"}}
+		for what, change := range changes {
+			kind, other := kinds[what]
+			if !other {
+				kind = backend.KindCountingSemaphore
+			}
+			failed := 0
+			for i, bad := range damage {
+				do(t, srv, "FLUSHALL")
+				do(t, srv, bad...)
+				r := backend.CountRequest{Topic: backend.Topic{Kind: kind, Name: "n"}, ID: fmt.Sprint("c:", i), N: 1}
+				before := do(t, srv, "DBSIZE")
+				if err := change(r); err == nil {
+					continue
+				}
+				failed++
+				keys := do(t, srv, "DBSIZE")
+				check.ErrorIf(t, keys != before, "%s after %v failed, and left %v keys, of %v", what, bad, keys, before)
+			}
+			check.ErrorIf(t, failed == 0, "%s: nothing failed", what)
+		}
+	})
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -656,13 +656,16 @@ var garbled = [][]string{
 	{"HSET", "round", "lapsed", "3"},
 	{"HSET", "round", "pause", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "seen", "1e300"},
 	{"HSET", "round", "owed", "nan"}, {"HSET", "round", "due", "99999999999"},
+	{"SET", "window", "x"}, {"HSET", "window", "x", "1"}, {"ZADD", "window", "1", "x"},
 	{"SET", "fair", "x"}, {"HSET", "fair", "x", "1"}, {"RPUSH", "fair", "\x00:\xff"},
 }
 
 // Whatever stands there, a release releases, the waiter has the lock soon, and so has a client that does not wait.
 func TestKeysThatAreGarbled(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
-		keys := map[string]string{"queue": queueOf("n"), "round": roundOf("n"), "fair": "redisson_lock_queue:{n}"}
+		keys := map[string]string{
+			"queue": queueOf("n"), "round": roundOf("n"), "window": queueOf("n") + ":window", "fair": "redisson_lock_queue:{n}",
+		}
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
 		for _, foreign := range []bool{false, true} {

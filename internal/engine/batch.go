@@ -48,7 +48,7 @@ type batch struct {
 // the leases' parent is ctx; each is the parent of the next.
 func (e *Engine) AcquireAll(ctx, wait context.Context, rs []Request) (leases []*lease.Handle, failed int, err error) {
 	b := &batch{engine: e, calls: make([]call, len(rs)), wait: wait}
-	site := siteOf(e)
+	site := siteOf(ctx, e)
 	for i := range rs {
 		b.calls[i].begin(e, ctx, wait, rs[i])
 		b.calls[i].site = site

@@ -61,7 +61,7 @@ func (e *Engine) Acquire(ctx, wait context.Context, r Request) (h *lease.Handle,
 	}
 	c := new(call)
 	c.begin(e, ctx, wait, r)
-	c.marks.fresh, c.site = true, siteOf(e)
+	c.marks.fresh, c.site = true, siteOf(ctx, e)
 	if err := c.replicable(); err != nil {
 		return nil, r.Fail(err)
 	}

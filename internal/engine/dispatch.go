@@ -102,10 +102,14 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 		x, err := s.can.Fair.Acquire(ctx, backend.FairRequest{AcquireRequest: q, Wait: c.place})
 		return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Joined: x.Joined}, err
 	case c.Family == backend.KindSemaphore:
+		declared := c.Limit.Declared
 		x, err := s.can.Semaphores.Acquire(ctx, backend.PermitRequest{
-			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Limit: c.Limit.N, Declare: c.Limit.Declare,
+			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Limit: c.Limit.N, Declare: !declared.Load(),
 			Enrolment: c.enrolment(),
 		})
+		if err == nil { // a refusal, too: a waiter that asks again does not undo a later limit
+			declared.Store(true)
+		}
 		return reply{AcquireReply: x.AcquireReply, Available: x.Available, QueueReply: x.QueueReply}, err
 	case c.Family == backend.KindRead:
 		read := backend.ReadRequest{

@@ -25,9 +25,6 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 	t := of(h)
 	e := t.engine
 	can := e.store.can.Proclamations
-	if err := e.Can(can != nil, "proclamations"); err != nil {
-		return err
-	}
 	if topicOf(t.family, "").Kind != backend.KindLock || t.family == backend.KindDelegated {
 		return fail.Invalidf("Proclaim is for plain, fenced and fair locks that this client took itself")
 	}
@@ -35,6 +32,12 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 		if err := CheckID("Proclaim", text); err != nil {
 			return err
 		}
+		e.lock()
+		h.Marks.Proclaims = true // also with a backend that keeps no texts: a leader leads there, too
+		e.unlock()
+	}
+	if err := e.Can(can != nil, "proclamations"); err != nil {
+		return err
 	}
 	if err := h.Err(); err != nil {
 		return fmt.Errorf("%w: %w", fail.NotHeld, err)

@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -32,8 +33,9 @@ type Request struct {
 
 // Limit is how many permits a semaphore is to have; zero: what the store says.
 type Limit struct {
-	N       int64
-	Declare bool // though the store says another
+	N int64
+	// Declared notes that the store has answered a request with N. Until then N is set though the store says another.
+	Declared *atomic.Bool
 }
 
 // Replicas is how many replicas are to have a grant, and for how long they are waited for.

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"runtime"
@@ -20,18 +21,33 @@ type site uintptr
 // warnsOfHolds reports whether holds of an engine that last long are logged.
 func warnsOfHolds(e *Engine) bool { return e.Config.HoldWarning > 0 && e.announce.Logs() }
 
-// siteOf is where its caller's caller was called from; 0 where that is of no use.
-func siteOf(e *Engine) uintptr {
+// siteOf is where its caller's caller was called from, or what ctx says of that; 0 where that is of no use.
+func siteOf(ctx context.Context, e *Engine) uintptr {
 	if !warnsOfHolds(e) {
 		return 0
 	}
+	pc := callSite()
+	if pc == 0 {
+		pc, _ = ctx.Value(siteKey{}).(uintptr)
+	}
+	return pc
+}
+
+type siteKey struct{}
+
+// WithCallSite is ctx for goroutines of this module that lock for its caller: with where this module was called from.
+func WithCallSite(ctx context.Context) context.Context {
+	return context.WithValue(ctx, siteKey{}, callSite())
+}
+
+func callSite() uintptr {
 	var near [2]uintptr // a method of Client, and what called it, mostly
-	n := runtime.Callers(3, near[:])
+	n := runtime.Callers(4, near[:])
 	if pc := outside(near[:n]); pc != 0 {
 		return pc
 	}
 	var all [32]uintptr
-	n = runtime.Callers(3, all[:])
+	n = runtime.Callers(4, all[:])
 	return outside(all[:n])
 }
 
@@ -95,7 +111,7 @@ func (s site) LogValue() slog.Value {
 
 // warnAt is when to log that a hold lasts long; clock.Never if it was logged, or is not to be.
 func warnAt(t *tenure, h *lease.Hold) int64 {
-	if h.Marks.Long || !warnsOfHolds(t.engine) {
+	if h.Marks.Long || h.Marks.Proclaims || !warnsOfHolds(t.engine) {
 		return clock.Never
 	}
 	return h.Since.Mono + int64(t.engine.Config.HoldWarning)

@@ -103,6 +103,7 @@ type Marks struct {
 	Announced bool // the observer knows that it was acquired
 	Unlocked  bool
 	Long      bool // the log says that it lasts long
+	Proclaims bool // it has said something of itself: it may last long
 }
 
 // Until is the end of MaxHold, if there is one.

@@ -82,7 +82,7 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 	}
 	// The parts live until they are unlocked or lost: the caller's context ends the lease's context, not what notices
 	// a loss.
-	c := &call{Quorum: q, Request: r, ctx: ctx, parent: context.WithoutCancel(ctx)}
+	c := &call{Quorum: q, Request: r, ctx: ctx, parent: engine.WithCallSite(context.WithoutCancel(ctx))}
 	c.patience = min(max(ttl/10, 50*time.Millisecond), time.Second)
 	wait := ctx
 	if r.Wait > 0 {
