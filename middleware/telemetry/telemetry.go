@@ -58,8 +58,8 @@ const scope = "github.com/mortise-go/mortise/middleware/telemetry"
 // Option changes what [New] makes.
 type Option func(*reporter) error
 
-// WithMeterProvider sets where metrics go. By default it is otel.GetMeterProvider(), as it
-// is when New is called.
+// WithMeterProvider sets the destination of metrics. The default is the result of
+// otel.GetMeterProvider() when New is called.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(r *reporter) error {
 		if p == nil {
@@ -70,8 +70,8 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	}
 }
 
-// WithTracerProvider sets where spans go. By default it is otel.GetTracerProvider(), as it is
-// when New is called.
+// WithTracerProvider sets the destination of spans. The default is the result of
+// otel.GetTracerProvider() when New is called.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(r *reporter) error {
 		if p == nil {
@@ -82,9 +82,10 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	}
 }
 
-// WithNameAttribute adds the attribute mortise.name to metrics and spans. label maps a lock's name to its value,
-// such as "orders:42" to "orders"; it must be fast and is called concurrently. At most limit values are kept apart,
-// those that come first; further ones are reported as "other". limit is at least one.
+// WithNameAttribute adds the attribute mortise.name to metrics and spans. label maps a lock's name
+// to the attribute's value, such as "orders:42" to "orders"; label must be fast and is called
+// concurrently. The first limit values are kept apart; further values are reported as "other".
+// limit is at least one.
 func WithNameAttribute(limit int, label func(name string) string) Option {
 	return func(r *reporter) error {
 		if limit < 1 || label == nil {
@@ -96,9 +97,9 @@ func WithNameAttribute(limit int, label func(name string) string) Option {
 	}
 }
 
-// WithSpanDetails adds to spans the name of the lock (mortise.name), its owner (mortise.owner) and, as
-// an exception event, the text of an error. Where traces are kept, names that say something about
-// customers are then kept as well. Metrics are as without it.
+// WithSpanDetails adds to spans the name of the lock (mortise.name), its owner (mortise.owner) and,
+// as an exception event, the text of an error. A store of traces then keeps names with data about
+// customers, if there are any. Metrics are as without this option.
 func WithSpanDetails() Option {
 	return func(r *reporter) error {
 		r.details = true
@@ -106,8 +107,8 @@ func WithSpanDetails() Option {
 	}
 }
 
-// New makes an observer that reports to OpenTelemetry. It may serve several clients; it keeps a
-// little for each lease that is held, and lives as long as its meter provider. An error wraps
+// New makes an observer that reports to OpenTelemetry. The observer may serve several clients,
+// keeps a small record for each held lease, and lives as long as its meter provider. An error wraps
 // [mortise.ErrInvalid], or is the meter's.
 func New(opts ...Option) (mortise.Observer, error) {
 	r, err := newReporter(opts)
