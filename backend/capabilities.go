@@ -12,12 +12,12 @@ type Capabilities struct {
 	CountDownLatches   CountDownLatchStore    // KindCountDownLatch
 	Batch              BatchStore             // several locks in one step
 	Queue              QueueStore             // if nil, each release is announced to all waiters
-	Enrolments         EnrolmentStore         // if nil, releases of semaphores and read-write locks are announced to all waiters
+	Enrolments         EnrolmentStore         // if nil, their releases are announced to all waiters
 	Age                AgeStore               // locks of a store with all its data
 	Partitions         PartitionStore         // if nil, the store is a single part
 	Ticks              TickStore              // schedules
 	Proclamations      ProclamationStore      // KindProclamation
-	Leaver             Leaver                 // if nil, the client needs a goroutine for each caller with a cancellable context
+	Leaver             Leaver                 // if nil, each caller that may leave costs the client a goroutine
 	// Replicas reports whether requests heed their [Replication]: a grant is answered once the
 	// requested number of replicas has the grant, or after ReplicaWait; the reply has the number
 	// reached. A grant stands, however few replicas have the grant: the caller releases the lock. A
