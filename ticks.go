@@ -55,7 +55,8 @@ type Tick struct {
 // lock of the same name.
 func (c *Client) ClaimTick(ctx context.Context, name string, r TickRequest) (Tick, error) {
 	reply, err := counters.ClaimTick(ctx, c.inner(), backend.TickRequest{
-		Name: engine.FullName(c.inner(), name), ID: r.ID, Interval: r.Interval, Offset: r.Offset, Missed: r.CatchUp, Late: r.MaxLate,
+		Name: engine.FullName(c.inner(), name), ID: r.ID,
+		Interval: r.Interval, Offset: r.Offset, Missed: r.CatchUp, Late: r.MaxLate,
 	})
 	return Tick{Claimed: reply.Granted, At: reply.Tick, Next: reply.Next}, err
 }

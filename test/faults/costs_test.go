@@ -263,12 +263,12 @@ var operations = []operation{
 				return s.Release(t.Context(), 1)
 			}
 		}},
-	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 45}, {2, 26}, {2, 26}, {0, 18}},
+	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 49}, {2, 30}, {2, 30}, {0, 20}},
 		prepare: func(t *testing.T, b *setup) func() error {
-			p := b.Semaphore("n")
+			p := b.Semaphore("n", 0)
 			harness.Must(p.TrySetPermits(t.Context(), 2))(t)
 			return func() error {
-				permit, err := p.Acquire(t.Context())
+				permit, err := p.Acquire(t.Context(), 1)
 				if err != nil {
 					return err
 				}
@@ -282,7 +282,7 @@ var operations = []operation{
 				return err
 			}
 		}},
-	{name: "Proclaim", want: [4]cost{{1, 19}, {1, 8}, {1, 8}, {0, 9}},
+	{name: "Proclaim", want: [4]cost{{1, 21}, {1, 10}, {1, 10}, {0, 9}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			lease := held(t, b.Client, "n")
 			return func() error { return lease.Proclaim(t.Context(), "here") }
