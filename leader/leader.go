@@ -31,6 +31,8 @@ import (
 
 // StepDown is returned by a leader's function to give leadership up and campaign again, behind the
 // waiting candidates. StepDown is no failure, as fs.SkipDir is none.
+//
+//lint:ignore ST1012 see above
 var StepDown = errors.New("step down and campaign again")
 
 // Client is the view of [*mortise.Client] needed by Run; a mock returns a [mortise.Locker].

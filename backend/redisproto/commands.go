@@ -36,6 +36,7 @@ type LockCommands interface {
 	//mortise:script release
 	Release(ctx context.Context, k ReleaseKeys, a ReleaseArgs) (int64, error)
 	// Renew sends one script for all items, or, on a cluster, a script per slot, pipelined.
+	//mortise:script renew batch split
 	Renew(ctx context.Context, a RenewArgs, items []RenewItem, out []BatchReply)
 	//mortise:script inspect
 	Inspect(ctx context.Context, k InspectKeys) ([]string, error)
@@ -87,6 +88,7 @@ type PermitCommands interface {
 	//mortise:script permits_release
 	PermitsRelease(ctx context.Context, k PermitsReleaseKeys, a PermitsReleaseArgs) (int64, error)
 	// PermitsRenew sends one script for all items, or, on a cluster, a script per slot, pipelined.
+	//mortise:script permits_renew batch split
 	PermitsRenew(ctx context.Context, items []PermitsRenewItem, out []BatchReply)
 	//mortise:script permits_count
 	PermitsCount(ctx context.Context, k PermitsCountKeys, a PermitsCountArgs) (int64, error)
@@ -106,6 +108,7 @@ type RWCommands interface {
 	//mortise:script read_release
 	ReadRelease(ctx context.Context, k ReadReleaseKeys, a ReadReleaseArgs) (int64, error)
 	// ReadRenew sends one script for all items, or, on a cluster, a script per slot, pipelined.
+	//mortise:script read_renew batch split
 	ReadRenew(ctx context.Context, a ReadRenewArgs, items []ReadRenewItem, out []BatchReply)
 
 	//mortise:script write_acquire
@@ -145,8 +148,10 @@ type FairCommands interface {
 type MultiCommands interface {
 	// AcquireAll is a single script if the locks share a slot; across slots the script could not
 	// take all or none.
+	//mortise:script acquire_all batch
 	AcquireAll(ctx context.Context, a AcquireAllArgs, items []AcquireAllItem, out []BatchReply)
 	// ReleaseAll sends one script for all items, or, on a cluster, a script per slot, pipelined.
+	//mortise:script release_all batch
 	ReleaseAll(ctx context.Context, a ReleaseAllArgs, items []ReleaseAllItem, out []BatchReply)
 }
 
@@ -163,6 +168,7 @@ type DelegationCommands interface {
 	//mortise:script delegate_release
 	DelegateRelease(ctx context.Context, k DelegateReleaseKeys, a DelegateReleaseArgs) (int64, error)
 	// DelegateRenew is Renew for such locks.
+	//mortise:script delegate_renew batch split
 	DelegateRenew(ctx context.Context, a DelegateRenewArgs, items []DelegateRenewItem, out []BatchReply)
 }
 
