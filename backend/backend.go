@@ -35,7 +35,7 @@ type Backend interface {
 type Topic struct {
 	Kind Kind
 	Name string
-	// Owner is the waiter for KindFair, where each waiter hears only of its own turn at the front;
+	// Owner is the waiter for KindFair, where each waiter hears only of its own arrival at the front;
 	// for KindDelegated, the owner to enter under.
 	Owner string
 }

@@ -12,7 +12,7 @@ type Capabilities struct {
 	CountDownLatches   CountDownLatchStore    // KindCountDownLatch
 	Batch              BatchStore             // several locks in one step
 	Queue              QueueStore             // if nil, each release is announced to all waiters
-	Enrolments         EnrolmentStore         // if nil, their releases are announced to all waiters
+	Enrolments         EnrolmentStore         // queues of semaphores and read-write locks; if nil, all waiters are told
 	Age                AgeStore               // locks of a store with all its data
 	Partitions         PartitionStore         // if nil, the store is a single part
 	Ticks              TickStore              // schedules
