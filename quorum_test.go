@@ -292,7 +292,7 @@ func TestQuorumOnStoresThatAllLostTheirDataWaitsForTheLongestLease(t *testing.T)
 }
 
 // A part that was healed while its store has no vote counts only after a while.
-func TestQuorumAHealedStoreCountsWhenNobodyCanCountOnWhatItForgot(t *testing.T) {
+func TestQuorumAHealedStoreCountsAfterTheRejoinDelay(t *testing.T) {
 	for pause, lost := range map[time.Duration]bool{time.Second: true, 4 * time.Second: false} {
 		fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 			a, clients := open()
@@ -474,7 +474,7 @@ func TestQuorumReleasesWhatIsLeftOfALostLease(t *testing.T) {
 	})
 }
 
-func TestQuorumACallerWhoLeavesLeavesNothingBehind(t *testing.T) {
+func TestQuorumACallerThatLeavesLeavesNothingBehind(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, _ := open()
 		b, clients := open()

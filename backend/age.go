@@ -5,35 +5,37 @@ import (
 	"time"
 )
 
-// AgeStore knows since when its store has kept all its data. It is a capability:
+// AgeStore knows since when its store has kept all its data. AgeStore is a capability:
 // [Capabilities.Age].
 //
-// The age of a store is the time since it was first asked for it after it had lost
-// data, or may have: after it was emptied, started (though it read a file), or took over from
-// another. It may be taken for younger than it is, and never for older. A store that was
-// never asked is new: that cannot be told from one that lost all.
+// The age of a store is the time since the first request for the age after a possible loss of data:
+// after the store was emptied, was started (even if a file was read), or took over from another.
+// The recorded age may be younger than the true age, and is never older. A store without a request
+// for its age is new, because such a store cannot be distinguished from a store without its data.
 //
-// A store may keep its age for each Age.Scope by itself; it is then new in a scope in which it was never asked.
+// A store may keep a separate age for each Age.Scope; the store is then new in each scope without a
+// request.
 type AgeStore interface {
-	// KnowsAge reports whether an Age is heeded. The answer may depend on the server, and change when the
-	// first command has found out which server there is. It does no I/O.
+	// KnowsAge reports whether an Age is heeded. The answer may depend on the server, and may
+	// change once the first command has identified the server. KnowsAge does no I/O.
 	KnowsAge() bool
-	// AcquireAged is [Store.Acquire], refused as Young while the store is younger than r.Age, whichever owner
-	// holds the lock. Remaining is then for how long it still is. An owner that holds the lock is granted
-	// again all the same.
+	// AcquireAged is [Store.Acquire], refused as Young while the store is younger than r.Age,
+	// whichever owner holds the lock. Remaining is then the time for which the store stays too
+	// young. An owner of the lock is granted again in any case.
 	AcquireAged(ctx context.Context, r AgedRequest) (AgedReply, error)
 }
 
-// Age is how old a store must be.
+// Age is the age required of a store.
 type Age struct {
 	// Least is positive.
 	Least time.Duration
-	// Scope names whose record of the store's age is meant, where a store keeps it as data that clients can write:
-	// each scope has a record of its own, and "" is one, too. A store that knows its age otherwise need not heed it.
+	// Scope selects a record of the store's age, where a store keeps ages as data writable by
+	// clients: each scope has a record of its own, and "" is a scope, too. A store with another
+	// source for its age may ignore Scope.
 	Scope string
 }
 
-// AgedRequest asks for a lock of a store that is old enough.
+// AgedRequest asks for a lock of a store with a minimum age.
 type AgedRequest struct {
 	AcquireRequest
 	Age
@@ -42,6 +44,6 @@ type AgedRequest struct {
 // AgedReply answers an AgedRequest.
 type AgedReply struct {
 	AcquireReply
-	// Young tells that the store is younger than Age: the request is not granted.
+	// Young reports whether the store is younger than Age; the request is then not granted.
 	Young bool
 }

@@ -1,17 +1,18 @@
-// Package backend is the port between mortise and a store: what a store must be
-// able to do, in the lock's own terms. Package mortise holds all the logic of
-// waiting, owners, leases and renewal; a backend holds the record of which owner has
-// what, and answers each question about it in one atomic step.
+// Package backend is the port between mortise and a store: the operations required of a store, in
+// the terms of locks. Package mortise holds all the logic of waiting, owners, leases and renewal; a
+// backend holds the record of owners, and answers each request about the record in one atomic step.
 //
-// Users never call this package; they pass a [Backend] to mortise.New. An implementation
-// keeps these obligations, and proves them by running the suite in backend/backendtest:
+// Users never call this package; users pass a [Backend] to mortise.New. An implementation has these
+// obligations, and proves them by the suite in backend/backendtest:
 //
 //   - Each operation of a [Store] is one atomic step, by the store's clock.
-//   - A lease that is over is over, though its record has not been deleted yet.
+//   - An expired lease is over, even if its record has not been deleted yet.
 //   - Owners and hold counts are absolute: the same request twice counts once.
-//   - A [Fault] says whether the operation may have taken effect; nothing is retried below mortise.
-//   - After [Handler].Watching no release is missed. Handlers are called in order and outside of locks.
-//   - Fencing tokens of a name rise for good.
+//   - A [Fault] says whether the operation may have taken effect; nothing is retried below
+//     mortise.
+//   - After [Handler].Watching no release is missed. Handlers are called in order and outside
+//     of locks.
+//   - Fencing tokens of a name rise, and never start again.
 //   - [Capabilities] says what else the store can do; a nil field is no fault.
 package backend
 
@@ -20,37 +21,36 @@ import (
 	"time"
 )
 
-// Backend is a store that locks can live in. It is what adapters return
-// (redisgo.New, rueidis.New, memory.New) and what mortise.New takes.
+// Backend is a store for locks. Adapters return a Backend (redisgo.New, rueidis.New, memory.New),
+// and mortise.New takes a Backend.
 type Backend interface {
-	// Open starts a session for one client. It does no I/O: a store that cannot
-	// be reached shows in the first operation. Bad configuration, a nil client
-	// for one, is an error here. Open may be called more than once; the sessions
-	// then share the store.
+	// Open starts a session for one client. Open does no I/O: an unreachable store shows in the
+	// first operation. Bad configuration, such as a nil client, is an error here. Open may be
+	// called more than once; the sessions then share the store.
 	Open(h Handler) (Store, error)
 }
 
-// Topic names what can be watched: a lock, or what else Kind says. Releases of
-// each kind are announced elsewhere, so they are different topics.
+// Topic names something to watch: a lock, or another record named by Kind. Releases of each kind
+// are announced separately, so the kinds are different topics.
 type Topic struct {
 	Kind Kind
 	Name string
-	// Owner is the waiter, for KindFair, where each hears only that it is first; for KindDelegated, the owner that
-	// is to be entered under.
+	// Owner is the waiter for KindFair, where each waiter hears only of its own arrival at the front;
+	// for KindDelegated, the owner to enter under.
 	Owner string
 }
 
-// Kind says which family a record belongs to.
+// Kind is the family of a record.
 type Kind uint8
 
 const (
-	// KindLock is the reentrant lock: plain or fenced, they share one record.
+	// KindLock is the reentrant lock; plain and fenced locks share a record.
 	KindLock Kind = iota
-	// KindCountDownLatch is a count that goes down to zero: [CountDownLatchStore].
+	// KindCountDownLatch is a count down to zero: [CountDownLatchStore].
 	KindCountDownLatch
 	// KindCountingSemaphore is a count of free permits: [CountingSemaphoreStore].
 	KindCountingSemaphore
-	// KindSemaphore is a count of free permits, and those that are out: [SemaphoreStore].
+	// KindSemaphore is a count of free permits, and the permits in use: [SemaphoreStore].
 	KindSemaphore
 	// KindRead is the reading side of a read-write lock: [ReadWriteStore].
 	KindRead
@@ -58,138 +58,136 @@ const (
 	KindWrite
 	// KindFair is the reentrant lock with a queue: [FairStore].
 	KindFair
-	// KindDelegated is the reentrant lock, entered under another owner that holds it: [DelegationStore].
+	// KindDelegated is the reentrant lock, entered under another owner of the lock:
+	// [DelegationStore].
 	KindDelegated
-	// KindProclamation is what the owner of a lock says of itself: [ProclamationStore]. A change of it is announced as
-	// a release.
+	// KindProclamation is the text of the lock's owner: [ProclamationStore]. A change of the text
+	// is announced as a release.
 	KindProclamation
 )
 
-// Handler receives what a session learns unasked. Its methods return at once,
-// may be called from any goroutine, and never call back into the session.
+// Handler receives what a session learns without a request. Its methods return at once, may be
+// called from any goroutine, and never call back into the session.
 type Handler interface {
-	// Watching tells that t is watched from now on: each release after this call
-	// is followed by a call of Released. It is called after each [Store.Subscribe],
-	// and again whenever watching was interrupted and works again. Whatever
-	// happened before it may have been missed, so waiters try again.
+	// Watching reports that t is watched: each later release is followed by a call of Released.
+	// Watching is called after each [Store.Subscribe], and after each interruption of the watch.
+	// Earlier events may have been missed, so waiters try again.
 	Watching(t Topic)
-	// Released tells that t was released, perhaps by this session.
+	// Released reports a release of t, perhaps by this session.
 	Released(t Topic)
-	// Changed tells that the record of t was changed or removed by other means:
-	// it expired, was deleted, was renewed by another. It is a hint that only
-	// some backends can give (see client-side caching); nothing relies on it.
+	// Changed reports that the record of t was changed or removed by other means: expiry, deletion,
+	// a renewal by another session. Changed is a hint from backends with client-side caching;
+	// nothing relies on the hint.
 	Changed(t Topic)
-	// ChangedAll tells that any record may have changed: the store was flushed,
-	// or the session lost sight of it for a while.
+	// ChangedAll reports that any record may have changed: the store was flushed, or the session
+	// lost contact with the store for a while.
 	ChangedAll()
 }
 
-// WatchFailer may be implemented by a [Handler] that wants to hear that a
-// topic cannot be watched for a reason that will not pass by itself: a user
-// without permission for the channel, say. Its waiters would wait for
-// Handler.Watching for ever. The session keeps trying all the same.
+// WatchFailer may be implemented by a [Handler] to hear of a topic with a persistent failure: a
+// user without permission for the channel, say. The topic's waiters would wait for Handler.Watching
+// forever. The session keeps trying all the same.
 type WatchFailer interface {
 	WatchFailed(t Topic, err error)
 }
 
-// Store is one client's session with a store, and its plain locks: [Capabilities] has the rest. All methods may be
-// called concurrently. Durations are whole milliseconds, at least one, unless said
-// otherwise. Names and owners are not empty. An owner asks for one name by one kind
-// only, KindLock and KindFair being one; a session need not tell its holds of two kinds apart.
+// Store is a client's session with a store, and its plain locks: [Capabilities] has the rest. All
+// methods may be called concurrently. Durations are whole milliseconds, at least one, unless said
+// otherwise. Names and owners are not empty. An owner asks for a name by one kind only (KindLock
+// and KindFair count as one kind); a session need not distinguish holds of an owner by kind.
 //
-// An operation either takes effect as a whole or not at all. One that failed
-// returns an error that is or wraps a [*Fault], and the fault says whether the
-// operation may have taken effect. An operation is never sent twice by the session or
-// by the client library under it, except where the first is known not to have
-// run (a script that was not loaded).
+// An operation takes effect as a whole or not at all. A failed operation returns an error with a
+// [*Fault] in its chain, and the fault says whether the operation may have taken effect. Neither
+// the session nor the client library sends an operation twice, unless the first attempt is known
+// not to have run (a script not loaded).
 type Store interface {
-	// Capabilities returns what the store can do besides. It does no I/O, and the answer never changes.
+	// Capabilities returns the further abilities of the store. Capabilities does no I/O, and the
+	// answer never changes.
 	Capabilities() Capabilities
-	// Acquire takes the lock for an owner that holds nothing, or refuses.
-	// The same request a second time while the owner holds it changes nothing
-	// and is granted again: it counts once.
+	// Acquire takes the lock for an owner without a hold, or refuses. A repeated request by the
+	// current owner changes nothing and is granted again: both count once.
 	Acquire(ctx context.Context, r AcquireRequest) (AcquireReply, error)
-	// SetHolds sets the hold count of an owner that holds the lock already and
-	// sets what remains of its lease to max(remaining, r.Lease). Where the owner
-	// holds nothing, it changes nothing and answers Held: false.
+	// SetHolds sets the hold count of the lock's owner and sets the remaining lease to
+	// max(remaining, r.Lease). If the owner holds nothing, SetHolds changes nothing and answers
+	// Held: false.
 	SetHolds(ctx context.Context, r HoldsRequest) (HoldsReply, error)
-	// Release sets the hold count of an owner to r.Keep. At zero it removes the
-	// record and announces the release to all that watch. It leaves the lease's
-	// time alone. Where the owner holds nothing, it changes nothing, announces
-	// nothing, and answers Held: false.
+	// Release sets the hold count of an owner to r.Keep. At zero, Release removes the record and
+	// announces the release to all watchers. The remaining lease does not change. If the owner
+	// holds nothing, Release changes nothing, announces nothing, and answers Held: false.
 	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
-	// Renew sets what remains of each lease to max(remaining, Lease), for those
-	// owners that hold their lock. A request with Lease 0 asks only whether it is
-	// held. The result of in[i] goes to out[i], its own error included; the two
-	// have one length. Requests are independent: one that fails spoils no other.
+	// Renew sets the remaining time of each lease to max(remaining, Lease), if the owner still
+	// holds the lock. A request with Lease 0 only asks whether the lock is held. The result of
+	// in[i] goes to out[i], its own error included; in and out have the same length. Requests are
+	// independent: a failed request does not affect the others.
 	Renew(ctx context.Context, in []RenewRequest, out []RenewResult)
 	// Inspect reads the record of a name.
 	Inspect(ctx context.Context, name string) (Record, error)
-	// ForceRelease removes the record of a name, whichever owner holds it, and announces a release.
-	// It reports whether there was one.
+	// ForceRelease removes the record of a name, whichever owner holds the lock, and announces a
+	// release. ForceRelease reports whether there was a record.
 	ForceRelease(ctx context.Context, name string) (bool, error)
 
-	// Subscribe asks to be told of t's releases, until Unsubscribe. It returns at once;
-	// Handler.Watching tells when it is so. While the store is unavailable the session
-	// keeps trying. A session watches a topic once, however often it is asked.
+	// Subscribe asks for t's releases until Unsubscribe. Subscribe returns at once;
+	// Handler.Watching reports when the watch begins. While the store is unavailable the session
+	// keeps trying. A session watches a topic once, however often Subscribe is called.
 	Subscribe(t Topic)
-	// Unsubscribe ends it. It returns at once.
+	// Unsubscribe ends the watch of t. Unsubscribe returns at once.
 	Unsubscribe(t Topic)
 
-	// Ping asks the store for a sign of life and prepares it (loads scripts).
+	// Ping checks that the store answers, and prepares the store (loads scripts).
 	Ping(ctx context.Context) error
-	// Close ends the session, its goroutines and connections, but no record and
-	// no client that was given to the adapter ready-made. Operations after it fail.
+	// Close ends the session with its goroutines and connections. Close removes no record, and
+	// leaves a client passed to the adapter open. Later operations fail.
 	Close() error
 }
 
-// AcquireRequest asks for a lock that the owner does not hold yet.
+// AcquireRequest asks for a lock for an owner without a hold.
 type AcquireRequest struct {
 	Name  string
 	Owner string
-	// Lease is how long the record lives unless renewed.
+	// Lease is the lifetime of the record unless renewed.
 	Lease time.Duration
-	// Fenced asks for a fencing token, larger than any that this name had before.
+	// Fenced asks for a fencing token, larger than all earlier tokens of the name.
 	Fenced bool
-	// Unasked allows the session to refuse from what it believes to know, without
-	// asking the store. It may be wrong for as long as a message from the store
-	// takes to arrive. It never grants that way.
+	// Unasked allows the session to refuse from its own knowledge, without a request to the store.
+	// Such a refusal may be wrong for as long as a message from the store takes to arrive. The
+	// session never grants without a request.
 	Unasked bool
 	Replication
 }
 
-// Replication is how many replicas are to have what a request writes: [Capabilities.Replicas]. The zero
-// Replication waits for none.
+// Replication is the number of replicas to wait for after a write: [Capabilities.Replicas]. The
+// zero Replication waits for none.
 type Replication struct {
-	// Replicas is how many, and ReplicaWait how long they are waited for at most.
+	// Replicas is the number of replicas, and ReplicaWait bounds the wait.
 	Replicas    int
 	ReplicaWait time.Duration
 }
 
-// AcquireReply answers a request that acquires.
+// AcquireReply answers a request for a lock.
 type AcquireReply struct {
 	Granted bool
 	// Token is set where Granted and Fenced.
 	Token int64
-	// Remaining is, where refused, what is left of the holder's lease; negative
-	// if the record has no end.
+	// Remaining is, where refused, the remaining time of the holder's lease; negative if the record
+	// has no end.
 	Remaining time.Duration
-	// Replicas is how many replicas had the grant by then, where asked for.
+	// Replicas is the number of replicas with the grant at the time of the reply, where asked for.
 	Replicas int
-	// VerifyAfter is, where granted, after which time the session is to be asked whether it is held (Renew): it
-	// hears of changes to the record from then on only. Zero: it need not be.
+	// VerifyAfter is, where granted, the delay before a verification of the grant (Renew): the
+	// session hears only of later changes to the record. Zero: no verification is needed.
 	VerifyAfter time.Duration
 }
 
-// HoldsRequest asks for one more hold by an owner.
+// HoldsRequest asks for a further hold by an owner.
 type HoldsRequest struct {
 	Name  string
 	Owner string
-	// Holds is the hold count to set, two or more. Being absolute, a request
-	// that arrives twice, or late, counts once.
+	// Holds is the hold count to set, two or more. The count is absolute, so a duplicate or late
+	// request counts once.
 	Holds int
 	Lease time.Duration
-	// Fenced asks for a new token; the first hold of this owner took none. A read-write lock has no tokens.
+	// Fenced asks for a new token; the owner's first hold took none. A read-write lock has no
+	// tokens.
 	Fenced bool
 	Replication
 }
@@ -198,7 +196,7 @@ type HoldsRequest struct {
 type HoldsReply struct {
 	Held  bool
 	Token int64
-	// Replicas is how many replicas had the count by then, where asked for.
+	// Replicas is the number of replicas with the count at the time of the reply, where asked for.
 	Replicas int
 }
 
@@ -206,17 +204,17 @@ type HoldsReply struct {
 type ReleaseRequest struct {
 	Name  string
 	Owner string
-	// Keep is the hold count to set; zero releases the lock. What has no hold counts, a reader or a permit, has
-	// no Keep.
+	// Keep is the hold count to set; zero releases the lock. A lease without hold counts (a reader,
+	// a permit) has no Keep.
 	Keep int
-	// Undo tells that the owner may never have held the lock: its acquisition has an unknown
-	// outcome. Where nothing is released, nothing need be announced.
+	// Undo reports that the owner may never have held the lock: the outcome of its acquisition is
+	// unknown. If nothing is released, no announcement is needed.
 	Undo bool
 }
 
 // ReleaseReply answers a ReleaseRequest.
 type ReleaseReply struct {
-	// Held tells whether the owner held the lock when the request arrived.
+	// Held reports whether the owner held the lock when the request arrived.
 	Held bool
 }
 
@@ -233,21 +231,21 @@ type RenewResult struct {
 	Err  error
 }
 
-// Record is what the store holds on a name.
+// Record is the store's data about a name.
 type Record struct {
-	// Held is false where no owner holds it; all else but Reserved is zero then.
+	// Held is false if the lock has no owner; all other fields but Reserved are then zero.
 	Held bool
-	// Reserved tells that no owner holds it, and that the client at the head of its queue is to be the next.
+	// Reserved reports that the lock has no owner, and is reserved for the client at the head of
+	// its queue.
 	Reserved bool
-	// Kind is KindRead or KindWrite, by its holder, where it is a read-write lock.
+	// Kind is KindRead or KindWrite, by the holder, for a read-write lock.
 	Kind Kind
-	// Owner is the holder; where only readers hold it, the first of them in the order
-	// of their names.
+	// Owner is the holder; if only readers hold the lock, the first reader in the order of names.
 	Owner string
-	// Holds is how many times Owner holds it, by Kind.
+	// Holds is the owner's hold count, by Kind.
 	Holds int
-	// Readers is how many owners hold it for reading.
+	// Readers is the number of owners with the reading side.
 	Readers int
-	// Remaining is what is left of the lease; negative if the record has no end.
+	// Remaining is the remaining time of the lease; negative if the record has no end.
 	Remaining time.Duration
 }

@@ -2,36 +2,36 @@ package backend
 
 import "context"
 
-// BatchStore takes and releases several locks in one step. It is a capability:
-// [Capabilities.Batch]. Its requests are for plain locks.
+// BatchStore takes and releases several plain locks in one step. BatchStore is a capability:
+// [Capabilities.Batch].
 type BatchStore interface {
-	// Groups splits names into those that one AcquireAll may take together: a group is
-	// the indexes of its names, and each name is in one; no names are no groups. It returns at once.
-	// While it is not known yet what the store can do, groups are smaller.
+	// Groups splits names into groups for AcquireAll: a group is the indexes of its names, and each
+	// name is in exactly one group; no names are no groups. Groups returns at once. Before the
+	// abilities of the store are known, groups are smaller.
 	Groups(names []string) [][]int
-	// AcquireAll takes all locks, each as Acquire would, or none. The names are of one group.
-	// Where it refuses, no reply is Granted, and those of the locks that stand in the way
-	// have a Remaining other than zero; one at least has. The same requests a second time,
-	// while the owners hold, change nothing and are granted again; that some of them
-	// hold already does not matter. Unasked allows to refuse, naming one lock at least,
-	// without asking. A name that comes twice is an error, and nothing is done.
+	// AcquireAll takes all locks, each as Acquire would, or none. The names belong to one group. In
+	// a refusal, no reply is Granted, and replies about locks in the way have a Remaining other
+	// than zero; at least one reply does. The same requests a second time, while the owners hold
+	// the locks, change nothing and are granted again, even if the owners hold only some of the
+	// locks. With Unasked the session may refuse without a request, naming at least one lock. A
+	// duplicate name is an error, and nothing is done.
 	//
-	// An error that is about one of the requests, [ErrWrongKind] for one, wraps a
-	// [*RequestError]. It goes before a refusal.
+	// An error about a single request, such as [ErrWrongKind], wraps a [*RequestError]. The error
+	// takes precedence over a refusal.
 	AcquireAll(ctx context.Context, in []AcquireRequest) ([]AcquireReply, error)
-	// ReleaseAll is Release for each request. They are independent: one that fails
-	// spoils no other, and they may be of several groups. The result of in[i] goes to out[i];
-	// the two have one length.
+	// ReleaseAll is Release for each request. Requests are independent: a failed request does not
+	// affect the others, and several groups are allowed. The result of in[i] goes to out[i]; in and
+	// out have the same length.
 	ReleaseAll(ctx context.Context, in []ReleaseRequest, out []ReleaseResult)
 }
 
-// ReleaseResult answers one request of ReleaseAll.
+// ReleaseResult answers a request of ReleaseAll.
 type ReleaseResult struct {
 	Held bool // as in ReleaseReply
 	Err  error
 }
 
-// RequestError tells which of several requests an error is about.
+// RequestError names the request, among several, to which an error belongs.
 type RequestError struct {
 	Index int
 	Err   error

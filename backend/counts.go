@@ -7,116 +7,116 @@ import (
 	"time"
 )
 
-// Remembered is how long a store remembers a [CountRequest] at the least, from when
-// it carried it out.
+// Remembered is the minimum time for which a store remembers a [CountRequest] after its execution.
 const Remembered = 2 * time.Minute
 
-// CountRequest changes a count. Unlike a hold count, a count has no owner that could
-// set it absolutely, so the request itself has an identity: one that the store has
-// carried out, under the same name and ID, within [Remembered] changes nothing and
-// announces nothing, and is answered as the first was; where the answer is a count,
-// perhaps with the count as it is now. DrainCount tells what the first took.
+// CountRequest changes a count. A hold count has an owner and is set absolutely; a count has no
+// owner, so the request itself has an identity. A request already executed under the same name and
+// ID within [Remembered] changes nothing, announces nothing, and gets the first answer again; a
+// count in the answer may be the present count instead. DrainCount answers with the number taken by
+// the first request.
 type CountRequest struct {
 	Topic Topic
 	// ID is never used for another request.
 	ID string
-	// N is how many, where the operation takes a number; at most [MaxCount] either
-	// way, and not zero except in SetCount.
+	// N is the number for operations with a number: at most [MaxCount] in absolute value, and not
+	// zero except in SetCount.
 	N int64
-	// Again tells that this request was sent before, and may have been carried out. Only
-	// TakeCount may heed it: where it is false and there are too few, it need not
-	// look whether it remembers the request.
+	// Again reports that the request was sent before, and may have been executed. Only TakeCount
+	// may heed Again: if Again is false and the count is too small, TakeCount need not check
+	// whether the store remembers the request.
 	Again bool
 	// Enrolment is heeded by TakeCount.
 	Enrolment
 }
 
-// MaxCount bounds the counts of semaphores, which Redisson keeps in 32 bits.
+// MaxCount bounds the counts of semaphores; Redisson keeps them in 32 bits.
 const MaxCount = 1<<31 - 1
 
 // MaxLatch bounds the counts of latches: Redis's scripts count in doubles.
 const MaxLatch = 1 << 53
 
-// CountDownLatchStore has latches: a count that goes down to zero, and is gone then.
-// Operations answer ErrWrongKind where the name holds something else than a count.
+// CountDownLatchStore has latches: a count down to zero, removed at zero. Operations answer
+// ErrWrongKind if the name holds other data than a count.
 type CountDownLatchStore interface {
-	// SetCount makes a count of r.N, one to MaxLatch, and announces it; where there is
-	// one it changes nothing and reports false.
+	// SetCount makes a count of r.N, one to MaxLatch, and announces the change; if there is a
+	// count, SetCount changes nothing and reports false.
 	SetCount(ctx context.Context, r CountRequest) (bool, error)
 	// Count reads the count, zero where there is none.
 	Count(ctx context.Context, t Topic) (int64, error)
-	// CountDown takes one off the count, if there is one, and returns what is left.
-	// At zero it removes it, and announces that.
+	// CountDown takes one off the count, if there is a count, and returns the rest. At zero,
+	// CountDown removes the count and announces the removal.
 	CountDown(ctx context.Context, r CountRequest) (int64, error)
-	// DeleteCount removes the count and announces that; it reports whether there was one.
+	// DeleteCount removes the count, announces the removal, and reports whether there was a count.
 	DeleteCount(ctx context.Context, r CountRequest) (bool, error)
 }
 
-// CountingSemaphoreStore has semaphores: a count of free permits. Permits that are
-// taken have no owner, and nothing gives them back by itself.
+// CountingSemaphoreStore has semaphores: a count of free permits. Permits in use have no owner, and
+// do not expire.
 type CountingSemaphoreStore interface {
-	// SetCount makes a count of r.N and announces it, if it is above zero; where
-	// there is one it changes nothing and reports false.
+	// SetCount makes a count of r.N and announces a count above zero; if there is a count, SetCount
+	// changes nothing and reports false.
 	SetCount(ctx context.Context, r CountRequest) (bool, error)
-	// Count reads the count, zero where there is none. It may be negative.
+	// Count reads the count, zero where there is none. The count may be negative.
 	Count(ctx context.Context, t Topic) (int64, error)
-	// AddCount adds r.N, which may be negative, to the count, or to zero where there
-	// is none, and returns the sum. It announces a sum above zero if r.N is.
+	// AddCount adds r.N, possibly negative, to the count, or to zero where there is none, and
+	// returns the sum. AddCount announces a sum above zero if r.N is positive.
 	AddCount(ctx context.Context, r CountRequest) (int64, error)
-	// TakeCount takes r.N from the count, if it has as many, or refuses. A refusal
-	// is not remembered: a request that may have arrived is to be cancelled then.
+	// TakeCount takes r.N from the count, if the count suffices, or refuses. A refusal is not
+	// remembered: a request of unknown outcome must be cancelled.
 	TakeCount(ctx context.Context, r CountRequest) (TakeReply, error)
-	// CancelTake undoes the TakeCount of the same ID and r.N, and announces that: if
-	// it was carried out and is still remembered, what it took is given back, once;
-	// if it was not, it will be refused should it still arrive.
+	// CancelTake undoes the TakeCount of the same ID and r.N, and announces the change. If the take
+	// was executed and is still remembered, its permits are released, once; otherwise the store
+	// refuses the take if the take still arrives.
 	CancelTake(ctx context.Context, r CountRequest) error
-	// DrainCount sets the count to zero and returns what it was.
+	// DrainCount sets the count to zero and returns the previous count.
 	DrainCount(ctx context.Context, r CountRequest) (int64, error)
-	// DeleteCount removes the count and announces nothing; it reports whether there was one.
+	// DeleteCount removes the count, announces nothing, and reports whether there was a count.
 	DeleteCount(ctx context.Context, r CountRequest) (bool, error)
 }
 
 // TakeReply answers CountingSemaphoreStore.TakeCount.
 type TakeReply struct {
 	Granted bool
-	// Available is the count after the operation, less what is reserved for others.
+	// Available is the count after the operation, less the permits reserved for others.
 	Available int64
 	QueueReply
 }
 
-// SemaphoreStore has permits that expire: a count of free ones, and for each that is
-// out an id and the end of its lease by the store's clock. It is a capability:
+// SemaphoreStore has permits with expiry: a count of free permits, and for each permit in use an id
+// and the end of its lease by the store's clock. SemaphoreStore is a capability:
 // [Capabilities.Semaphores].
 //
-// The obligations are those of a lock's, except that others may be out at the same time. Acquire, SetLimit and Count
-// first add to the count the permits that have ended, and announce that; Release does not find them, and Renew does
-// not revive them. There is no re-entry.
+// The obligations are the obligations of a lock, except that several owners may hold permits at the
+// same time. Acquire, SetLimit and Count first add expired permits to the count, and announce the
+// change; Release does not find expired permits, and Renew does not revive them. There is no
+// re-entry.
 //
-// An owner is the ids of the permits that one request takes, joined by commas: [PermitIDs]. An id is an even number of
-// lower-case hexadecimal digits, at least 32, drawn at random and never used again; those of one owner have the
-// same length. There are [MaxPermits] at most.
+// An owner is the ids of the permits of a request, joined by commas: [PermitIDs]. An id is an even
+// number of lower-case hexadecimal digits, at least 32, drawn at random and never used again; the
+// ids of an owner have the same length. An owner has at most [MaxPermits] ids.
 type SemaphoreStore interface {
-	// SetCount, Count and AddCount are as in CountingSemaphoreStore. DeleteCount is too, and removes the permits
-	// that are out: their owners hold nothing.
+	// SetCount, Count and AddCount are as in CountingSemaphoreStore. DeleteCount also removes the
+	// permits in use: their owners hold nothing.
 	SetCount(ctx context.Context, r CountRequest) (bool, error)
 	Count(ctx context.Context, t Topic) (int64, error)
 	AddCount(ctx context.Context, r CountRequest) (int64, error)
 	DeleteCount(ctx context.Context, r CountRequest) (bool, error)
-	// SetLimit sets the count to r.N less the permits that are out, and announces it if it is above zero and above
-	// what it was. It returns the count.
+	// SetLimit sets the count to r.N less the permits in use, and announces a count above both zero
+	// and the previous count. SetLimit returns the count.
 	SetLimit(ctx context.Context, r CountRequest) (int64, error)
 	// Acquire takes all permits of the owner, or refuses.
 	Acquire(ctx context.Context, r PermitRequest) (PermitReply, error)
-	// Release puts those permits of the owner back that are out. Held tells that all were.
+	// Release frees the owner's permits still in use. Held reports whether all were in use.
 	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
-	// Renew is that of [Store]. An owner is held if all its permits are out.
+	// Renew is [Store].Renew. An owner is held if all its permits are in use.
 	Renew(ctx context.Context, in []RenewRequest, out []RenewResult)
-	// InspectPermits reads the count and the permits that are out, of which it lists most at the most, those that
-	// end first.
+	// InspectPermits reads the count and the permits in use, and lists at most most permits, the
+	// earliest expiry first.
 	InspectPermits(ctx context.Context, name string, most int) (PermitsRecord, error)
 }
 
-// MaxPermits bounds the permits that one request takes: the store does something for each of them.
+// MaxPermits bounds the permits of a request, because the store does work for each permit.
 const MaxPermits = 128
 
 // PermitIDs are the ids of an owner's permits.
@@ -136,31 +136,32 @@ type PermitRequest struct {
 	Name  string
 	Owner string
 	Lease time.Duration
-	// Limit, if it is not zero, is set as by SetLimit before, where there is no count, and, with Declare, where there
-	// is one. A request that is granted again changes nothing.
+	// Limit, if not zero, is set first, as by SetLimit: if there is no count, and, with Declare,
+	// also if there is a count. A request granted again changes nothing.
 	Limit   int64
 	Declare bool
 	Enrolment
 }
 
-// PermitReply answers a PermitRequest. Remaining is the time after which the first of the permits that are out ends
-// unless renewed.
+// PermitReply answers a PermitRequest. Remaining is the time until the first expiry among the
+// permits in use, unless renewed.
 type PermitReply struct {
 	AcquireReply
-	// Available is how many permits are free after the operation, less what is reserved for others.
+	// Available is the number of free permits after the operation, less the permits reserved for
+	// others.
 	Available int64
 	QueueReply
 }
 
-// PermitsRecord is what a store says of a semaphore. Permits whose leases have ended count as free.
+// PermitsRecord is the store's data about a semaphore. Expired permits count as free.
 type PermitsRecord struct {
-	Free int64 // negative if the limit was lowered below what is out
+	Free int64 // negative if the limit was lowered below the permits in use
 	Out  int64
 	List []PermitRecord
 }
 
-// PermitRecord is a permit that is out.
+// PermitRecord is a permit in use.
 type PermitRecord struct {
 	ID        string
-	Remaining time.Duration // negative if it does not end
+	Remaining time.Duration // negative without an end
 }

@@ -2,24 +2,23 @@ package backend
 
 import "errors"
 
-// ErrWrongKind is wrapped by the error of an operation that met a record of
-// another kind: a read-write lock where a plain one was asked for, or a value
-// that is no lock at all.
+// ErrWrongKind is wrapped by the error of an operation on a record of another kind: a read-write
+// lock instead of a plain lock, or a value other than a lock.
 var ErrWrongKind = errors.New("the key holds something else than this kind of lock")
 
 // ErrSessionClosed is wrapped by the error of operations on a closed session.
 var ErrSessionClosed = errors.New("backend session closed")
 
-// Fault is the failure of an operation, as a backend reports it.
+// Fault is the failure of an operation, as reported by a backend.
 type Fault struct {
-	// Err is the cause, as the store or its client library gave it.
+	// Err is the cause, from the store or its client library.
 	Err error
-	// Remedy is a short phrase that says what a person can do about it.
+	// Remedy is a short phrase with the remedy for an operator.
 	Remedy string
-	// MayHaveRun tells that the outcome is unknown: the operation may have taken
-	// effect, or still may. It is false only where it is known not to have run.
+	// MayHaveRun reports that the outcome is unknown: the operation may have taken effect, or may
+	// still do so. MayHaveRun is false only if the operation is known not to have run.
 	MayHaveRun bool
-	// Temporary tells that the same request may succeed a little later.
+	// Temporary reports whether the same request may succeed a little later.
 	Temporary bool
 }
 
@@ -32,8 +31,8 @@ func (f *Fault) Error() string {
 
 func (f *Fault) Unwrap() error { return f.Err }
 
-// FaultOf finds the fault in err. An error that carries none is taken for the
-// worst: it may have run, and may pass.
+// FaultOf finds the fault in err. An error without a fault counts as the worst: MayHaveRun and
+// Temporary.
 func FaultOf(err error) Fault {
 	var f *Fault
 	if errors.As(err, &f) {

@@ -2,17 +2,18 @@ package backend
 
 import "context"
 
-// Leaver is a store whose Acquire, Enter, Enrol, Release and Serve can be left: when their ctx ends, also if it had
-// before the call, they return a [*Left] at once, and the operation goes on. A caller of another
-// Store that wants to leave calls it in a goroutine of its own, and so does one that asks for replicas.
+// Leaver is a store whose Acquire, Enter, Enrol, Release and Serve allow the caller to leave: when
+// ctx ends, or had ended before the call, the method returns a [*Left] at once, and the operation
+// goes on. With another Store, the caller runs the method in a goroutine of its own in order to
+// leave, and so does a caller with a Replication.
 type Leaver interface {
-	// Leaves tells whether that is so for a kind, as far as is known now. It does no I/O.
+	// Leaves reports whether a kind allows to leave, by present knowledge. Leaves does no I/O.
 	Leaves(k Kind) bool
 }
 
-// Left is the error of an operation that was left.
+// Left is the error of an operation whose caller left.
 type Left[R any] struct {
-	// Wait waits until it is over and returns what became of it. It is called once.
+	// Wait waits for the end of the operation and returns its outcome. Wait is called once.
 	Wait func() (R, error)
 }
 

@@ -1,11 +1,11 @@
 package backend
 
-// PartitionStore is a store that may consist of several parts, each with a share of the names.
-// A client then keeps what it sends to one apart from what it sends to others, so that a part that
-// hangs holds up nothing elsewhere.
+// PartitionStore is a store of possibly several parts, each with a share of the names. A client
+// then separates its traffic by part, so that a part without answers delays nothing elsewhere.
 type PartitionStore interface {
-	// Partition numbers the part that has a name, from one, as far as the session knows; 0 where there is one only,
-	// or it does not know yet. Numbers are small, and stay those of their parts. It neither blocks nor does I/O, nor
-	// calls the Handler. That it is wrong costs promptness only.
+	// Partition returns the number of the part with a name, from one, by the session's knowledge; 0
+	// if there is a single part, or if the part is not known yet. Numbers are small, and a part
+	// keeps its number. Partition neither blocks, does I/O, nor calls the Handler. A wrong number
+	// costs promptness only.
 	Partition(name string) int
 }

@@ -5,26 +5,25 @@ import (
 	"time"
 )
 
-// ReadWriteStore has read-write locks: any number of readers, or one writer, which may read
-// as well. It is a capability: [Capabilities.ReadWrite]. Subscribe and Unsubscribe then
-// take [KindRead] and [KindWrite]. The obligations are those of [Store] and these:
+// ReadWriteStore has read-write locks: any number of readers, or a single writer with a read side
+// of its own. ReadWriteStore is a capability: [Capabilities.ReadWrite]. Subscribe and Unsubscribe
+// then take [KindRead] and [KindWrite]. The obligations are those of [Store] and these:
 //
-//   - Both sides share one record, and one topic: that of KindWrite.
-//   - Each reader has one hold and a lease of its own. The record lives as long as the longest lease in it.
-//     One reader's end is not another's: ReleaseRead and RenewReads answer Held: false to one whose lease is over,
-//     though the record lives.
-//   - AcquireRead is refused while there is a writer, or a claim of one (see
-//     [WriteRequest.Claim]). With [ReadRequest.Under] neither matters; where the
-//     owner that it names holds nothing, it answers Absent.
-//   - AcquireWrite is refused while there is a reader or another writer, also one
-//     whose lease it was to enter under: there is no upgrade.
-//   - ReleaseWrite at zero announces a release and leaves those reading that
-//     entered under it (a downgrade). ReleaseRead announces the last
-//     reader's, not one under a writer.
-//   - Operations of other kinds on such a record, and of these on others, answer
-//     [ErrWrongKind], or that the owner holds nothing.
+//   - Both sides share a record and the topic of KindWrite.
+//   - Each reader has one hold and a lease of its own. The record lives as long as its longest
+//     lease. The end of a reader does not end the others: ReleaseRead and RenewReads answer
+//     Held: false to an expired reader, though the record lives.
+//   - AcquireRead is refused while there is a writer, or a writer's claim (see
+//     [WriteRequest.Claim]). With [ReadRequest.Under] neither matters; if the named owner holds
+//     nothing, AcquireRead answers Absent.
+//   - AcquireWrite is refused while there is a reader or another writer, even for a writer
+//     under a reader's lease: there is no upgrade.
+//   - ReleaseWrite at zero announces a release, and keeps the readers under the writer (a
+//     downgrade). ReleaseRead announces the release of the last reader, except under a writer.
+//   - Operations of other kinds on such a record, and operations of these kinds on other
+//     records, answer [ErrWrongKind], or that the owner holds nothing.
 type ReadWriteStore interface {
-	// AcquireRead and AcquireWrite take a side of the lock for an owner that holds nothing, or refuse.
+	// AcquireRead and AcquireWrite take a side of the lock for an owner without a hold, or refuse.
 	AcquireRead(ctx context.Context, r ReadRequest) (ReadReply, error)
 	AcquireWrite(ctx context.Context, r WriteRequest) (WriteReply, error)
 	// SetWriteHolds is SetHolds of a writer.
@@ -39,8 +38,8 @@ type ReadWriteStore interface {
 	InspectRW(ctx context.Context, name string) (Record, error)
 	// ForceReleaseRW removes both sides.
 	ForceReleaseRW(ctx context.Context, name string) (bool, error)
-	// Withdraw takes back a claim, if it is still the claimant's, and announces a
-	// release: fresh readers may try again.
+	// Withdraw removes a claim, if the claim is still the claimant's, and announces a release: new
+	// readers may try again.
 	Withdraw(ctx context.Context, name, claimant string) error
 }
 
@@ -49,8 +48,8 @@ type ReadRequest struct {
 	Name  string
 	Owner string
 	Lease time.Duration
-	// Under, if not empty, is an owner that the request comes from: one that holds the lock for reading, or for
-	// writing where UnderWriter.
+	// Under, if not empty, is the owner to enter under: a reader of the lock, or with UnderWriter
+	// its writer.
 	Under       string
 	UnderWriter bool
 	Enrolment
@@ -60,7 +59,7 @@ type ReadRequest struct {
 // ReadReply answers a ReadRequest.
 type ReadReply struct {
 	AcquireReply
-	// Absent tells that Under holds nothing: the request is not granted.
+	// Absent reports whether Under holds nothing; the request is then not granted.
 	Absent bool
 	QueueReply
 }
@@ -70,9 +69,8 @@ type WriteRequest struct {
 	Name  string
 	Owner string
 	Lease time.Duration
-	// Claim is how long a refusal that readers are the reason of keeps fresh
-	// readers out, in Claimant's name; a claim replaces that of another. Zero for no
-	// claim. A grant ends the claim if it is Claimant's.
+	// Claim is how long a refusal because of readers keeps new readers out, in Claimant's name; a
+	// claim replaces another claimant's. Zero for no claim. A grant to the Claimant ends the claim.
 	Claim    time.Duration
 	Claimant string
 	Enrolment
@@ -82,7 +80,7 @@ type WriteRequest struct {
 // WriteReply answers a WriteRequest.
 type WriteReply struct {
 	AcquireReply
-	// Claimed tells that the refusal left a claim: WriteRequest.Claim.
+	// Claimed reports whether the refusal left a claim: WriteRequest.Claim.
 	Claimed bool
 	QueueReply
 }

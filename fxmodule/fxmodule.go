@@ -6,9 +6,9 @@
 //		fx.Invoke(func(locks mortise.Locker) { ... }),
 //	)
 //
-// A module provides a [mortise.Locker] and the [*mortise.Client] behind it, and middleware where [HTTP]
-// asks for it. There is one for each backend: [Memory], [GoRedis] and [Rueidis]. With [Named] several
-// stand in one graph.
+// A module provides a [mortise.Locker] and the [*mortise.Client] behind the Locker, and middleware
+// on request of [HTTP]. There is a module for each backend: [Memory], [GoRedis] and [Rueidis]. With
+// [Named], several modules stand in the same graph.
 //
 // # What it takes from the graph
 //
@@ -17,17 +17,18 @@
 //	a client or its options    of a named module: under the same name
 //	*memory.Store              for Memory; of a named module: under the same name
 //
-// All of it is optional but a Redis client: [GoRedis] needs one of redis.UniversalClient, *redis.Client,
-// *redis.ClusterClient, *redis.UniversalOptions, *redis.Options, *redis.FailoverOptions and
-// *redis.ClusterOptions; [Rueidis] one of rueidis.Client and rueidis.ClientOption. Several are an error, so is
-// none. A client from the graph is left open at the end; what is made of options is closed.
+// All of these are optional except a Redis client: [GoRedis] needs exactly one of
+// redis.UniversalClient, *redis.Client, *redis.ClusterClient, *redis.UniversalOptions,
+// *redis.Options, *redis.FailoverOptions and *redis.ClusterOptions; [Rueidis] needs rueidis.Client
+// or rueidis.ClientOption. Several are an error, and so is none. A client from the graph is left
+// open at the end; a client made of options is closed.
 //
 // # Lifecycle
 //
-// Building the graph does no I/O. OnStart asks the store for a sign of life and loads the scripts, so a
-// wrong address ends the start with an error that says so, at the latest when the start's
-// context ends. OnStop is [mortise.Client.Shutdown] within the stop's context: fx stops the services that
-// take a Locker first, and what they still hold then is not released under running work, it expires.
+// Building the graph does no I/O. OnStart pings the store and loads the scripts, so a wrong address
+// fails the start with a clear error, at the latest when the start's context ends. OnStop is
+// [mortise.Client.Shutdown] within the stop's context: fx first stops the services with a Locker.
+// Locks still held then are not released under running work, and expire.
 package fxmodule
 
 import (
@@ -55,10 +56,11 @@ type config struct {
 	middleware []middleware
 }
 
-// Named provides and takes everything under a name, as fx's tag `name:"..."` has it: the Locker, the
-// Client, and the Redis client or options that it is made of. Observers and the logger are
-// shared by all modules; metrics, events and log lines say the name: it is the client's [mortise.WithName], unless
-// ClientOptions give another. The name is not empty and has no quotes or backquotes.
+// Named provides and takes everything under a name, like fx's tag `name:"..."`: the Locker, the
+// Client, and the Redis client or options behind them. Observers and the logger are shared by all
+// modules; metrics, events and log lines carry the name: the name is the client's
+// [mortise.WithName], unless ClientOptions give another. The name is not empty and has no quotes or
+// backquotes.
 func Named(name string) Option {
 	return func(c *config) error {
 		c.name = name
@@ -74,7 +76,8 @@ func plain(of, name string) error {
 	return nil
 }
 
-// ClientOptions are passed to [mortise.New], after what comes from the graph: a watchdog timeout, say.
+// ClientOptions are passed to [mortise.New], after the values from the graph: a watchdog timeout,
+// say.
 func ClientOptions(opts ...mortise.ClientOption) Option {
 	return func(c *config) error {
 		c.options = append(c.options, opts...)
@@ -82,7 +85,8 @@ func ClientOptions(opts ...mortise.ClientOption) Option {
 	}
 }
 
-// LockerOptions make the provided Locker what [mortise.Client.Locker] returns for them; the Client stays as it is.
+// LockerOptions make the provided Locker the result of [mortise.Client.Locker] with these options;
+// the Client does not change.
 func LockerOptions(opts ...mortise.LockerOption) Option {
 	return func(c *config) error {
 		c.locker = append(c.locker, opts...)
@@ -90,9 +94,10 @@ func LockerOptions(opts ...mortise.LockerOption) Option {
 	}
 }
 
-// Memory provides locks within this process: for tests, and for programs that run once. All
-// clients of one module share its store; two modules have two, unless a *memory.Store is in the graph: then that
-// is used. Supply one to two applications, and they share locks as two processes do on a server; a test takes it down.
+// Memory provides locks within this process: for tests, and for programs with a single process. All
+// clients of a module share its store; two modules have two stores. A *memory.Store in the graph
+// replaces the module's store. Two applications with the same *memory.Store share locks as two
+// processes do on a server; a test can make the store unavailable.
 func Memory(opts ...Option) fx.Option {
 	c, err := newConfig(opts)
 	if err != nil {

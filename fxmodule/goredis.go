@@ -7,8 +7,8 @@ import (
 	"github.com/mortise-go/mortise/redisgo"
 )
 
-// GoRedis provides locks over go-redis, on the client or the options that are in the graph: one of those that
-// the package's text names.
+// GoRedis provides locks over go-redis, on the client or the options in the graph: a type from the
+// list in the package's documentation.
 func GoRedis(opts ...Option) fx.Option {
 	c, err := newConfig(opts)
 	if err != nil {

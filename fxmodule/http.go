@@ -10,12 +10,13 @@ import (
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
-// HTTP has a module provide a middleware on its Locker as well: a func(http.Handler) http.Handler under a name,
-// which is not empty. See [httplock.New] for key and opts; it panics on the same mistakes, here as the graph is built.
+// HTTP makes a module also provide a middleware on its Locker: a func(http.Handler) http.Handler
+// under a non-empty name. See [httplock.New] for key and opts; HTTP panics on the same mistakes,
+// while the graph is built.
 //
-// A middleware that needs more than the Locker (httplock.WithReaders), and the interceptors of package
-// grpclock, are provided by a constructor in the application, in one line as well; so programs without gRPC do not
-// link it.
+// A middleware with further needs than the Locker (httplock.WithReaders), and the interceptors of
+// package grpclock, are provided by a constructor in the application, also in one line; so programs
+// without gRPC do not link gRPC.
 func HTTP(name string, key httplock.KeyFunc, opts ...httplock.Option) Option {
 	return func(c *config) error {
 		if err := plain("HTTP", name); err != nil {

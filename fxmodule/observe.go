@@ -12,16 +12,16 @@ import (
 // group tags the observers of all modules of a graph.
 const group = `group:"mortise.observers"`
 
-// Observe has all modules of the graph call what a constructor makes: a function that
-// returns a [mortise.Observer], or one and an error, and takes what it needs from the graph. annotations,
-// such as fx.ParamTags, are those of fx.Annotate.
+// Observe makes all modules of the graph report to the result of a constructor: a function that
+// returns a [mortise.Observer], alone or with an error, and takes its parameters from the graph.
+// annotations, such as fx.ParamTags, are the annotations of fx.Annotate.
 func Observe(constructor any, annotations ...fx.Annotation) fx.Option {
 	return fx.Provide(fx.Annotate(constructor, append([]fx.Annotation{fx.ResultTags(group)}, annotations...)...))
 }
 
-// Telemetry has all modules of the graph report to OpenTelemetry: see [telemetry.New]. It takes a
-// metric.MeterProvider and a trace.TracerProvider from the graph where they are there, and else
-// the global ones; opts come after these.
+// Telemetry makes all modules of the graph report to OpenTelemetry: see [telemetry.New]. Telemetry
+// takes a metric.MeterProvider and a trace.TracerProvider from the graph if present, and otherwise
+// the global providers; opts are applied after the providers.
 func Telemetry(opts ...telemetry.Option) fx.Option {
 	return Observe(
 		func(meters metric.MeterProvider, tracers trace.TracerProvider) (mortise.Observer, error) {

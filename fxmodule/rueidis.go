@@ -7,9 +7,9 @@ import (
 	"github.com/mortise-go/mortise/rueidis"
 )
 
-// Rueidis provides locks over rueidis, on the client or the options that are in the graph: rueidis.Client or
-// rueidis.ClientOption. Options are better: with a client that was made elsewhere there is no
-// client-side caching (see package rueidis of this module).
+// Rueidis provides locks over rueidis, on the client or the options in the graph: rueidis.Client or
+// rueidis.ClientOption. Prefer options: with a client made elsewhere there is no client-side
+// caching (see package rueidis of this module).
 func Rueidis(opts ...Option) fx.Option {
 	c, err := newConfig(opts)
 	if err != nil {

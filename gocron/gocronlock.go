@@ -1,23 +1,23 @@
-// Package gocronlock runs the jobs of [gocron] in one process of a fleet: it implements gocron's
-// Locker and Elector. The package is a module of its own, so that only its users get gocron.
+// Package gocronlock runs each job of [gocron] in one process of a fleet: the package implements
+// gocron's Locker and Elector. The package is a module of its own, so only its users get gocron.
 //
 //	elector := gocronlock.Elect(ctx, client, "scheduler")
 //	scheduler, err := gocron.NewScheduler(gocron.WithDistributedElector(elector))
 //
 // # Which of the two
 //
-// With [Elect] one process runs all jobs, until it stops or dies. That is right for jobs at any
-// times: take it unless the jobs are too many for one process.
+// With [Elect] one process runs all jobs, until the process stops or dies. Elect suits jobs at any
+// times: take Elect unless the jobs are too many for one process.
 //
-// With [Locker] the processes share the jobs: each process wants to run each job at its own time,
-// and the lock of the job refuses those that come while it is held. gocron does not compare times
-// between processes, so a process that comes after the job is done runs it again: see [Splay]. Jobs
-// at fixed times (gocron.CronJob, gocron.DailyJob) come at almost the same time in all processes.
-// Jobs at intervals (gocron.DurationJob) come at any time, since each process counts from its own
-// start: give them gocron.WithStartAt, or take Elect.
+// With [Locker] the processes share the jobs: each process tries to run each job at its own time,
+// and while the lock of the job is held, other processes are refused. gocron does not compare times
+// between processes, so a process that arrives after the end of the job runs the job again: see
+// [Splay]. Jobs at fixed times (gocron.CronJob, gocron.DailyJob) start at almost the same time in
+// all processes. Jobs at intervals (gocron.DurationJob) start at any time, since each process
+// counts from its own start: give such jobs gocron.WithStartAt, or take Elect.
 //
-// A job at a fixed interval that is to start exactly once in the fleet, by one clock, needs
-// neither: see package once.
+// A job at a fixed interval with exactly one start in the fleet, by one clock, needs neither: see
+// package once.
 //
 // [gocron]: https://pkg.go.dev/github.com/go-co-op/gocron/v2
 package gocronlock
@@ -46,29 +46,29 @@ type Option func(*locker)
 // DefaultSplay is the splay of a Locker without [Splay].
 const DefaultSplay = 500 * time.Millisecond
 
-// Splay keeps a job locked for d from when it was locked, though the job is done before: a process
-// whose clock is behind by less than d is refused then. d is to be longer than the clocks differ
-// by, and shorter than the shortest interval between two runs of one job. Zero, or less, unlocks a
-// job when it is done.
+// Splay keeps a job locked for d from the acquisition of its lock, even if the job ends before: a
+// process whose clock is behind by less than d is refused. d must be longer than the difference of
+// the clocks, and shorter than the shortest interval between two runs of a job. Zero, or less,
+// unlocks a job at its end.
 func Splay(d time.Duration) Option { return func(k *locker) { k.splay = d } }
 
 // Locker locks each run of a job for gocron.WithDistributedLocker and
-// gocron.WithDistributedJobLocker. The lock's name is the prefix and the job's name, which is the
-// name of the job's function unless gocron.WithName gives another: take a prefix that no other
-// program on the store has.
+// gocron.WithDistributedJobLocker. The lock's name is the prefix and the job's name. The job's name
+// is the name of its function unless gocron.WithName gives another: choose a prefix not used by any
+// other program on the store.
 //
-// The lock is held while the job runs, and for the splay: see [Splay]. It is renewed meanwhile.
-// gocron has no way to tell a job that its lock was lost, so a job that is cut off from the store
-// goes on while another process runs it. A job that must notice takes a lock itself, with its
-// context.
+// The lock is held while the job runs, and for the splay: see [Splay]. The lock is renewed
+// meanwhile. gocron has no way to tell a job about the loss of its lock, so a job cut off from the
+// store goes on while another process runs the same job. A job that must notice takes a lock
+// itself, with its context.
 //
 // A process that dies leaves the job locked until the lease is over: the client's watchdog timeout.
-// So does one that ends within the splay without closing its client; mortise.Client.Close waits for
-// the splay.
+// So does a process that ends within the splay without closing its client; mortise.Client.Close
+// waits for the splay.
 //
-// Where a job is refused, gocron's AfterLockError gets mortise.ErrNotAcquired if another process
-// runs the job, or another error of TryLock. Cost: a TryLock for each job and process, and an
-// Unlock for each run.
+// If a job is refused, gocron's AfterLockError gets mortise.ErrNotAcquired if another process runs
+// the job, or another error of TryLock. Cost: a TryLock for each job and process, and an Unlock for
+// each run.
 func Locker(l mortise.Locker, prefix string, opts ...Option) gocron.Locker {
 	k := &locker{locks: l, prefix: prefix, splay: DefaultSplay}
 	for _, o := range opts {
@@ -123,7 +123,7 @@ func (h held) Unlock(context.Context) error {
 	return nil
 }
 
-// ErrNotLeader is returned by [Elector.IsLeader] where another process leads, or none.
+// ErrNotLeader is returned by [Elector.IsLeader] if another process leads, or none.
 var ErrNotLeader = errors.New("gocronlock: this process does not lead")
 
 // Elector is a candidate for leadership, for gocron.WithDistributedElector.
@@ -133,10 +133,10 @@ type Elector struct {
 	err  error // of leader.Run, once done is closed
 }
 
-// Elect campaigns for leadership under a name until ctx ends, as [leader.Run] does; then it
-// resigns. End ctx after the scheduler's Shutdown, which waits for jobs that run. Each job asks
-// whether its process leads when it is due; one that runs goes on when leadership is lost. Cost:
-// that of leader.Run; a job asks without a command.
+// Elect campaigns for leadership under a name until ctx ends, as [leader.Run] does, and then
+// resigns. End ctx after the scheduler's Shutdown; the Shutdown waits for running jobs. Each due
+// job asks whether its process leads; a running job goes on when leadership is lost. Cost: the cost
+// of leader.Run; a job asks without a command.
 func Elect(ctx context.Context, c leader.Client, name string, opts ...leader.Option) *Elector {
 	e := &Elector{done: make(chan struct{})}
 	go func() {
@@ -151,9 +151,9 @@ func Elect(ctx context.Context, c leader.Client, name string, opts ...leader.Opt
 	return e
 }
 
-// IsLeader implements [gocron.Elector]. It is nil while the process leads, by the clock and not
-// only by what it has heard. Otherwise the error wraps [ErrNotLeader], and the error of leader.Run
-// if that has returned.
+// IsLeader implements [gocron.Elector]. IsLeader returns nil while the process leads, by the clock
+// and not only by messages received. Otherwise the error wraps [ErrNotLeader], and the error of
+// leader.Run after the return of leader.Run.
 func (e *Elector) IsLeader(context.Context) error {
 	select {
 	case <-e.done:
@@ -170,6 +170,6 @@ func (e *Elector) IsLeader(context.Context) error {
 	return nil
 }
 
-// Done is closed once the candidate has resigned: after the end of ctx, or where leader.Run
-// returned an error, which IsLeader then tells.
+// Done is closed once the candidate has resigned: after the end of ctx, or after an error of
+// leader.Run; IsLeader then returns this error.
 func (e *Elector) Done() <-chan struct{} { return e.done }

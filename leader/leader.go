@@ -1,16 +1,16 @@
-// Package leader elects one process of a fleet, which leads until it stops, dies or is cut off:
+// Package leader elects one process of a fleet; the leader leads until it stops, dies or is cut
+// off:
 //
 //	err := leader.Run(ctx, client, "scheduler", func(ctx context.Context, term leader.Term) error {
 //		return schedule(ctx, term.Token) // ctx ends the moment leadership is lost
 //	})
 //
-// The leader is the process that holds the lock of that name. So what the lock promises holds for
-// leadership, too, and what it does not promise does not: see docs/explanation/guarantees.md. In particular a
-// leader whose process stands still may lead on for a moment in its own eyes. [Term.Token] rises
-// with each term; a store that refuses a token smaller than one that it has seen is written to by
-// the newest leader alone.
+// The leader is the process with the lock of the name. So leadership has exactly the guarantees of
+// the lock: see docs/explanation/guarantees.md. In particular a stalled leader may, by its own
+// view, lead for a moment longer. [Term.Token] rises with each term; a store that refuses tokens
+// smaller than the largest so far is written to by the newest leader alone.
 //
-// Any process can follow which process leads: see [Observe].
+// Any process can follow the changes of leaders: see [Observe].
 package leader
 
 import (
@@ -29,31 +29,31 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// StepDown is what a leader's function returns to give leadership up and campaign again, behind the
-// candidates that wait. It is no failure, as fs.SkipDir is none.
+// StepDown is returned by a leader's function to give leadership up and campaign again, behind the
+// waiting candidates. StepDown is no failure, as fs.SkipDir is none.
 //
 //lint:ignore ST1012 see above
 var StepDown = errors.New("step down and campaign again")
 
-// Client is what Run needs: [*mortise.Client], or a mock that returns a [mortise.Locker].
+// Client is the view of [*mortise.Client] needed by Run; a mock returns a [mortise.Locker].
 type Client interface {
 	Locker(opts ...mortise.LockerOption) (mortise.Locker, error)
 }
 
-// Term is one time of leading.
+// Term is a time of leading.
 type Term struct {
-	// Identity is what the leader is called: [Identity].
+	// Identity is the leader's name: [Identity].
 	Identity string
-	// Token is the term's number, the fencing token of the lock: a later term has a larger one.
-	// Send it along with each write, and let the store that is written to refuse a token smaller
-	// than one that it has seen.
+	// Token is the term's number, the fencing token of the lock: a later term has a larger number.
+	// Send Token along with each write, and let the written store refuse tokens smaller than the
+	// largest so far.
 	Token int64
 	lease *mortise.Lease
 }
 
-// Err is nil while the process leads, and then says why it does not: [mortise.Lease.Err]. It
-// compares the clocks itself, so it is right even when a pause of the process kept the context from
-// ending in time. It costs no command.
+// Err is nil while the process leads, and otherwise gives the reason for the end:
+// [mortise.Lease.Err]. Err compares the clocks itself, so Err is right even when a pause of the
+// process kept the context from ending in time. Err costs no command.
 func (t Term) Err() error { return t.lease.Err() }
 
 // Option changes a candidacy.
@@ -66,14 +66,14 @@ type candidate struct {
 	fn             func(context.Context, Term) error
 }
 
-// Identity is what the candidate is called while it leads, in [Leader] and [Term]: an address that
-// followers can reach it at, say. It is 1 to 256 bytes of UTF-8 without control characters. By
-// default it is the host's name and the process id, "host/pid".
+// Identity is the name of the candidate as leader, in [Leader] and [Term]: an address for
+// followers, say. Identity is 1 to 256 bytes of UTF-8 without control characters. The default is
+// the host's name and the process id, "host/pid".
 func Identity(text string) Option { return func(c *candidate) { c.identity = text } }
 
-// OnError has f called with each error after which Run goes on: the store is unavailable, or
-// leadership was lost ([mortise.ErrLost], with the error that fn returned then). f is called by one
-// goroutine at a time. By default these errors are dropped.
+// OnError calls f with each error that does not end Run: the store is unavailable, or leadership
+// was lost ([mortise.ErrLost], with fn's own error). f is called by one goroutine at a time. By
+// default these errors are dropped.
 func OnError(f func(err error)) Option {
 	return func(c *candidate) {
 		if f != nil {
@@ -92,35 +92,36 @@ const (
 	soonest, latest = 50 * time.Millisecond, 5 * time.Second
 )
 
-// Run campaigns for leadership under a name, calls fn while it leads, and resigns when fn has
-// returned. It waits for leadership as Lock waits for its lock: without asking, and next after the
-// leader's release or the end of its lease.
+// Run campaigns for leadership under a name, calls fn while leading, and resigns after fn returns.
+// The wait for leadership is the wait of Lock: without polling, and next after the leader's release
+// or the end of its lease.
 //
-// fn's ctx is a child of Run's that ends the moment leadership is lost; fn returns then. The next
-// leader is elected without waiting for it. What follows, fn's result says:
+// fn's ctx is a child of Run's and ends the moment leadership is lost; fn must return then. The
+// next leader is elected without a wait for fn. fn's result decides how Run continues:
 //
-//   - Leadership was lost meanwhile, whatever fn returned: Run tells [OnError], and campaigns again.
-//   - [StepDown], or an error that wraps it: Run resigns, and campaigns again behind the candidates that wait.
-//   - nil: the work is done. Run resigns and returns nil. Another candidate leads next: a fleet whose processes
-//     all return nil does the work once in each.
-//   - Any other error: Run resigns and returns that error.
+//   - Leadership was lost meanwhile, whatever fn returned: Run calls [OnError], and campaigns
+//     again.
+//   - [StepDown], or an error that wraps StepDown: Run resigns, and campaigns again behind the
+//     waiting candidates.
+//   - nil: the work is done. Run resigns and returns nil. Another candidate leads next: a fleet
+//     whose processes all return nil does the work once in each process.
+//   - Any other error: Run resigns and returns the error.
 //
-// When ctx ends, Run waits until fn has returned, resigns, and returns an error that wraps ctx's
-// own, beside fn's if fn returned another. If fn panics, Run resigns first.
+// When ctx ends, Run waits for the return of fn, resigns, and returns an error that wraps ctx's
+// own, beside fn's error if different. If fn panics, Run resigns first.
 //
-// With a backend that keeps no texts Run leads, and followers get [mortise.ErrInvalid].
+// With a backend without proclamations Run leads, and followers get [mortise.ErrInvalid].
 //
-// Run goes on while the store is unavailable ([OnError]). It returns [mortise.ErrClosed] after a
-// Shutdown of the client; end ctx before Shutdown, which otherwise waits for the leader.
-// [mortise.ErrInvalid], [mortise.ErrInvalidName] and
-// [mortise.ErrWrongKind] are returned at once.
+// Run goes on while the store is unavailable ([OnError]). After a Shutdown of the client, Run
+// returns [mortise.ErrClosed]; end ctx before Shutdown, because Shutdown waits for the leader.
+// [mortise.ErrInvalid], [mortise.ErrInvalidName] and [mortise.ErrWrongKind] are returned at once.
 //
-// The lock is a fenced one with the client's watchdog timeout: the next process leads within that
-// time after the death of the leader. Run within fn, under its ctx and the same name, is
+// The lock is a fenced lock with the client's watchdog timeout: after the death of the leader, the
+// next process leads within this time. Run within fn, under its ctx and the same name, is
 // [mortise.ErrInvalid].
 //
 // Cost: a Lock and an Unlock for each term, two commands to tell followers and one each minute, and
-// the renewals of the lease. A candidate that waits costs what a waiter costs.
+// the renewals of the lease. A waiting candidate costs the same as a waiter.
 func Run(ctx context.Context, c Client, name string, fn func(ctx context.Context, term Term) error,
 	opts ...Option) error {
 	x := candidate{name: name, identity: defaultIdentity(), onError: func(error) {}, fn: fn}
@@ -264,22 +265,22 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// Follower is what Observe needs: [*mortise.Client], or a mock.
+// Follower is the view of [*mortise.Client] needed by Observe; a mock serves, too.
 type Follower interface {
 	Proclamations(ctx context.Context, name string) iter.Seq2[mortise.Proclamation, error]
 }
 
-// Leader is the process that leads. It is zero where none does. Leaders are comparable.
+// Leader is the leading process, and zero if there is none. Leaders are comparable.
 type Leader struct {
-	// Identity is what the leader is called: [Identity].
+	// Identity is the leader's name: [Identity].
 	Identity string
-	// Term is the number of its term, [Term.Token]: what comes from a leader with a smaller one is
-	// out of date.
+	// Term is the number of the leader's term, [Term.Token]: data from a leader with a smaller
+	// number are out of date.
 	Term int64
 }
 
-// Observe gives the leader as it is now, the zero Leader if there is none, and then each change,
-// until ctx ends or the loop does:
+// Observe yields the present leader, the zero Leader if there is none, and then each change, until
+// ctx ends or the loop does:
 //
 //	for l, err := range leader.Observe(ctx, client, "scheduler") {
 //		switch {
@@ -289,10 +290,10 @@ type Leader struct {
 //		}
 //	}
 //
-// A resignation and an election are told as they happen, the death of a leader when its lease is
-// over. What Observe says may be outdated when it arrives. Errors and cost are those of
-// [mortise.Client.Proclamations]: after one that wraps [mortise.ErrUnavailable] the loop goes on,
-// others end it.
+// A resignation and an election are reported at once, the death of a leader when its lease is over.
+// A reported leader may be outdated on arrival. Errors and cost are those of
+// [mortise.Client.Proclamations]: after an error that wraps [mortise.ErrUnavailable] the loop goes
+// on, other errors end the loop.
 func Observe(ctx context.Context, c Follower, name string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		for p, err := range c.Proclamations(ctx, name) {
@@ -303,8 +304,8 @@ func Observe(ctx context.Context, c Follower, name string) iter.Seq2[Leader, err
 	}
 }
 
-// Current is the leader as it is now, the zero Leader if there is none. Its errors are those of
-// Observe, and ctx's own. It costs one command.
+// Current returns the present leader, the zero Leader if there is none. Errors are those of
+// Observe, and ctx's own. Current costs one command.
 func Current(ctx context.Context, c Follower, name string) (Leader, error) {
 	for l, err := range Observe(ctx, c, name) {
 		return l, err

@@ -6,8 +6,9 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// Semaphore has the methods of [*mortise.Semaphore]. Code that takes permits declares an interface of its own, with
-// the methods that it calls; [MockSemaphore] satisfies that interface too. [mortise.NewPermit] makes the permit.
+// Semaphore has the methods of [*mortise.Semaphore]. Code with permits declares an interface of its
+// own, with the methods in use; [MockSemaphore] satisfies such an interface too.
+// [mortise.NewPermit] makes the permit.
 type Semaphore interface {
 	Acquire(ctx context.Context, n int, opts ...mortise.Option) (*mortise.Permit, error)
 	TryAcquire(ctx context.Context, n int, opts ...mortise.Option) (*mortise.Permit, error)

@@ -1,54 +1,54 @@
-// Package once runs a function at fixed intervals, in one process of a fleet at each tick:
+// Package once runs a function at fixed intervals, at each tick in one process of a fleet:
 //
 //	err := once.Every(ctx, client, "reports", time.Minute, func(ctx context.Context, at time.Time) {
 //		sendReport(ctx, at)
 //	})
 //
 // All processes of the fleet call Every with the same name and interval. Each tick is started at
-// most once among them, by the store's clock: the clocks of the processes do not matter.
+// most once in the fleet, by the store's clock: the clocks of the processes do not matter.
 //
 // # Ticks
 //
-// The ticks are the multiples of the interval since the Unix epoch, which was a Thursday, in UTC:
-// an interval of a minute has one at each full minute, one of 24 hours at midnight, one of seven
-// days on Thursdays. [Offset] moves them: 24 hours with Offset(3*time.Hour) has one at 03:00 UTC.
-// fn gets the tick's time, which rises from tick to tick in all processes; so at.UnixMilli() can
-// serve as a fencing token for what fn writes.
+// The ticks are the multiples of the interval since the Unix epoch, a Thursday, in UTC: an interval
+// of a minute has a tick at each full minute, an interval of 24 hours at midnight, an interval of
+// seven days on Thursdays. [Offset] moves the ticks: 24 hours with Offset(3*time.Hour) has a tick
+// at 03:00 UTC. fn gets the tick's time, which rises from tick to tick in all processes; so
+// at.UnixMilli() can serve as a fencing token for fn's writes.
 //
-// A name that the store does not know begins with the next tick, also after the store was emptied:
-// whether the newest one was started is not known then. With an interval of a day the first run may
-// be a day away; call the function itself for a run at the start of the program.
+// A name unknown to the store begins with the next tick, also after the store was emptied, because
+// the store cannot know whether the newest tick was started. With an interval of a day the first
+// run may be a day away; call the function itself for a run at the start of the program.
 //
 // # At most once
 //
-// A process claims a tick with one command, and then calls fn. So a tick is not started where the
-// process dies between the two, or where the reply to its claim is lost until the next tick is
-// claimed. A process that repeats a claim after a lost reply is told that it has the tick. Once
-// started, a tick is not started again, whatever becomes of fn: what must be done at least once
-// belongs into a queue of jobs.
+// A process claims a tick with one command, and then calls fn. So a tick is not started if the
+// process dies between the two steps, or if the reply to its claim is lost until the next tick is
+// claimed. A process that repeats a claim after a lost reply gets the tick. Once started, a tick is
+// not started again, whatever the outcome of fn: work with an at-least-once requirement belongs
+// into a job queue.
 //
-// Two things can start a tick twice. A store may lose the last claim and keep the one before: a
-// Redis replica that takes over and has not heard of it, as with locks, or a Redis restored from an
-// older file. And a Redis user with write access to the key can set it back.
+// Two faults can start a tick twice. A store may lose the last claim and keep the claim before: a
+// Redis replica promoted without the last claim, as with locks, or a Redis restored from an older
+// file. And a Redis user with write access to the key can set the key back.
 //
 // # Missed ticks, late ticks, long runs
 //
-// By default the newest tick is started as long as the next one is not due, and those before it are
-// dropped: after an outage of an hour, a job that runs each minute runs once. [CatchUp] starts
-// those that were missed, too, and [MaxLate] drops ticks that are late.
+// By default the newest tick is started as long as the next tick is not due, and earlier ticks are
+// dropped: after an outage of an hour, a job at each minute runs once. [CatchUp] starts missed
+// ticks, too, and [MaxLate] drops late ticks.
 //
-// Every calls fn on the goroutine of its caller, so runs do not overlap in a process: ticks that
-// are due meanwhile go to other processes. In the fleet they do overlap where a run takes longer
-// than the interval. If they must not, fn takes a lock; the example shows how.
+// Every calls fn on the goroutine of its caller, so runs do not overlap in a process: ticks due
+// meanwhile go to other processes. In the fleet, runs longer than the interval do overlap. To
+// prevent the overlap, fn takes a lock; the example shows how.
 //
-// fn returns no error: a run that fails does not end the schedule, and fn logs its failure or
-// repeats its work. A panic of fn is one in the caller of Every; the tick stays started.
+// fn returns no error: a failed run does not end the schedule, and fn logs its failure or repeats
+// its work. A panic of fn is a panic in the caller of Every; the tick stays started.
 //
 // # Changing the interval
 //
 // While processes of two versions run with two intervals, the ticks of both are started, each at
-// most once. Later ones only: once the 12:00 of an hourly schedule was started, the 00:00 of a
-// daily one is not.
+// most once, and in rising order only: once the 12:00 of an hourly schedule was started, the 00:00
+// of a daily schedule is not.
 package once
 
 import (
@@ -68,7 +68,7 @@ type Claimer interface {
 	ClaimTick(ctx context.Context, name string, r mortise.TickRequest) (mortise.Tick, error)
 }
 
-// Option changes a schedule. A value out of bounds is refused by Every with [mortise.ErrInvalid].
+// Option changes a schedule. Every refuses a value out of bounds with [mortise.ErrInvalid].
 type Option func(*schedule)
 
 type schedule struct {
@@ -76,14 +76,13 @@ type schedule struct {
 	onError func(error)
 }
 
-// CatchUp starts ticks that no process started: the n before the newest one, the oldest first. n is
-// zero, the default, to 1,000, and n intervals are 366 days at the most. The processes of a fleet
-// share them, so that their runs overlap. All processes are to have the same n.
+// CatchUp starts missed ticks: the n before the newest tick, the oldest first. n is zero, the
+// default, to 1,000, and n intervals are 366 days at the most. The processes of a fleet share the
+// missed ticks, so their runs overlap. All processes must have the same n.
 func CatchUp(n int) Option { return func(s *schedule) { s.claim.CatchUp = n } }
 
-// MaxLate drops a tick that is not started within d after its time. d is positive, whole
-// milliseconds. By default a tick may be late by an interval, and by CatchUp's number of them
-// besides.
+// MaxLate drops a tick not started within d after its time. d is positive, whole milliseconds. By
+// default a tick may be late by an interval, and by CatchUp's number of intervals besides.
 func MaxLate(d time.Duration) Option {
 	return func(s *schedule) {
 		if s.claim.MaxLate = d; d == 0 {
@@ -92,13 +91,12 @@ func MaxLate(d time.Duration) Option {
 	}
 }
 
-// Offset moves the ticks by d, which is zero or more and less than the interval, in whole milliseconds.
+// Offset moves the ticks by d: zero or more, less than the interval, in whole milliseconds.
 func Offset(d time.Duration) Option { return func(s *schedule) { s.claim.Offset = d } }
 
-// OnError has f called with each error after which Every goes on: the store failed, and is asked
-// again within 5 seconds; or the store's clock was set back behind the last tick that was started,
-// and ticks wait for it. f is called on the goroutine of Every. By default these errors are
-// dropped.
+// OnError calls f with each error that does not end Every: the store failed, and is asked again
+// within 5 seconds; or the store's clock was set back behind the last started tick, and ticks wait
+// for the clock. f is called on the goroutine of Every. By default these errors are dropped.
 func OnError(f func(err error)) Option {
 	return func(s *schedule) {
 		if f != nil {
@@ -114,16 +112,16 @@ const (
 	soonest, latest = 50 * time.Millisecond, 5 * time.Second
 )
 
-// Every calls fn at each tick of interval that this process claims, until ctx ends. See the
-// package's documentation for what a tick is, and what becomes of those that are missed. interval
-// is 10 ms to 366 days, in whole milliseconds. The name follows the rules of lock names, and shares
-// nothing with the lock of that name.
+// Every calls fn at each tick of interval claimed by this process, until ctx ends. See the
+// package's documentation for ticks, and for missed ticks. interval is 10 ms to 366 days, in whole
+// milliseconds. The name follows the rules of lock names, and shares nothing with the lock of the
+// same name.
 //
-// fn's ctx is that of Every. When ctx ends while fn runs, Every returns after fn has.
+// fn's ctx is the ctx of Every. When ctx ends during a run of fn, Every returns after fn has.
 //
-// Every returns an error always: one that wraps ctx's own when that ends; [mortise.ErrInvalid],
-// [mortise.ErrInvalidName],
-// [mortise.ErrWrongKind] or [mortise.ErrClosed]. It goes on while the store is unavailable ([OnError]).
+// Every always returns an error: an error that wraps ctx's own after the end of ctx;
+// [mortise.ErrInvalid], [mortise.ErrInvalidName], [mortise.ErrWrongKind] or [mortise.ErrClosed].
+// Every goes on while the store is unavailable ([OnError]).
 //
 // Cost: one command for each tick in each process, and one each minute.
 func Every(ctx context.Context, c Claimer, name string, interval time.Duration,

@@ -2,15 +2,15 @@
 //
 //	locks, err := mortise.New(redisgo.New(rdb))
 //
-// Scripts are not retried by go-redis, whatever its MaxRetries: they are sent once,
-// so that a reply that got lost never makes two holds of one.
+// go-redis does not retry scripts, whatever its MaxRetries: a script is sent once, so a lost reply
+// never makes two holds of one.
 //
-// Scripts that are ready at the same time go out in one pipeline, not so on a cluster. Hooks of
-// the client see them as such, and do not see the caller's context.
+// Scripts ready at the same time go out in one pipeline, except on a cluster. Hooks of the client
+// see such scripts as a pipeline, and do not see the caller's context.
 //
-// There is no client-side caching here: a TryLock of a held lock costs a command,
-// and a lock that an operator deletes is noticed at its next renewal. Package
-// rueidis has it.
+// There is no client-side caching here: a TryLock of a held lock costs a command, and a holder
+// notices an operator's deletion of the lock at the next renewal. Package rueidis has client-side
+// caching.
 package redisgo
 
 import (
@@ -23,15 +23,14 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto"
 )
 
-// New makes a backend of a go-redis client: *redis.Client, also of
-// redis.NewFailoverClient, or *redis.ClusterClient. It does no I/O. A nil client, or
-// a *redis.Ring, is an error of mortise.New. The client stays open when the
-// locks are closed.
+// New makes a backend of a go-redis client: *redis.Client, also of redis.NewFailoverClient, or
+// *redis.ClusterClient. New does no I/O. A nil client, or a *redis.Ring, is an error of
+// mortise.New. The client stays open when the locks are closed.
 //
-// One connection more than the client's pool is used while a goroutine waits for a
-// lock, and some 30 s longer, or with sharded pub/sub one for each master of the cluster; it
-// does not count towards PoolSize. A command takes ReadTimeout (3 s by default) at most: do
-// not switch that off.
+// While a goroutine waits for a lock, and some 30 s longer, the backend uses a connection in
+// addition to the client's pool, or with sharded pub/sub a connection for each master of the
+// cluster; such connections do not count towards PoolSize. A command takes ReadTimeout (3 s by
+// default) at most: do not disable the timeout.
 func New(rdb redis.UniversalClient, opts ...Option) backend.Backend {
 	var o options
 	for _, opt := range opts {
@@ -59,8 +58,8 @@ type Option func(*options)
 
 type options struct{ sharded redisproto.ShardedPubSub }
 
-// WithShardedPubSub sets how releases are announced on a cluster; without it, it is
-// [ShardedAuto]. All clients that share locks must agree: see [redisproto.ShardedPubSub].
+// WithShardedPubSub sets how releases are announced on a cluster; the default is [ShardedAuto]. All
+// clients with shared locks must agree: see [redisproto.ShardedPubSub].
 func WithShardedPubSub(mode redisproto.ShardedPubSub) Option {
 	return func(o *options) { o.sharded = mode }
 }

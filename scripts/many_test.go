@@ -243,7 +243,7 @@ func TestOneOfManyGetsALock(t *testing.T) {
 
 // A server whose users may not do all that the scripts do refuses all of it, or some of one lock's:
 // that lock is as it was then.
-func TestManyForWhomNotAllIsAllowed(t *testing.T) {
+func TestManyWithADeniedCommandAgreeWithTheRecords(t *testing.T) {
 	srv := redistest.Start(t)
 	for _, denied := range []string{"exists", "hset", "pexpire", "hexists", "pttl", "hdel", "publish"} {
 		call(t, srv, "FLUSHALL")

@@ -1,24 +1,21 @@
-// Package memory is a store that lives in the process: the whole of mortise with
-// no server beside it.
+// Package memory is a store in the memory of the process: the whole of mortise without a server.
 //
 //	locks, err := mortise.New(memory.New())
 //
-// It is for two things. As the embedded default it serves programs that run as one
-// process, today, and that want to move to Redis by changing one line. In tests it
-// stands in for Redis: clients that are opened on one [Store] share locks just as
-// processes share them on a server, and a test can take the store down
-// ([Store.SetDown]), delete a record under its holder ([Store.Delete]), empty the
-// store ([Store.Flush]) or put other data under a name ([Store.Occupy]).
-// It keeps time with package time alone and leaves no goroutine behind, so all of
-// it works inside a testing/synctest bubble; make the Store within the bubble.
+// The package has two uses. As the embedded default, the store serves programs of a single process,
+// with a move to Redis by a change of one line. In tests the store stands in for Redis: clients
+// opened on the same [Store] share locks just as processes share locks on a server, and a test can
+// make the store unavailable ([Store.SetDown]), delete a record under its holder ([Store.Delete]),
+// empty the store ([Store.Flush]) or put other data under a name ([Store.Occupy]). The store keeps
+// time with package time alone and leaves no goroutine behind, so the store works inside a
+// testing/synctest bubble; make the Store within the bubble.
 //
-// It answers every request as the scripts on Redis do, and passes the same
-// conformance suite: it is the reference model for other backends.
+// The store answers every request as the scripts on Redis do, and passes the same conformance
+// suite: memory is the reference model for other backends.
 //
-// What it does not do: it shares nothing across processes, and nothing survives
-// the process. Two replicas of a service that each have a Store of their own
-// exclude their own goroutines only. Fencing tokens start from the wall clock, so
-// those of a restarted process are larger than those before, as long as the clock is.
+// Limits: processes share nothing, and nothing survives the process. Two replicas of a service with
+// a Store each exclude their own goroutines only. Fencing tokens start from the wall clock, so
+// tokens of a restarted process are larger than earlier tokens, as long as the clock has advanced.
 package memory
 
 import (
@@ -32,9 +29,9 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// Store is an in-process store; make one with [New]. It implements
-// [backend.Backend], so it goes straight into mortise.New. All clients that are
-// opened on one Store share its locks. Its methods may be called concurrently.
+// Store is an in-process store; make a Store with [New]. Store implements [backend.Backend], for
+// mortise.New. All clients opened on a Store share its locks. The methods may be called
+// concurrently.
 type Store struct {
 	mu      sync.Mutex
 	records map[string]*record
@@ -115,11 +112,10 @@ func (s *Store) Open(h backend.Handler) (backend.Store, error) {
 	return &session{x}, nil
 }
 
-// SetDown makes every operation fail, from now on, as on a store that cannot be
-// reached: with a temporary [*backend.Fault] that wraps err and has not taken
-// effect. While the store is down its sessions hear nothing, and leases run out
-// all the same. SetDown(nil) brings it up again; sessions are then told that
-// anything may have changed, and each of their watches is confirmed anew.
+// SetDown makes every operation fail from now on, as on an unreachable store: with a temporary
+// [*backend.Fault] that wraps err and has not taken effect. While the store is down its sessions
+// hear nothing, and leases expire all the same. SetDown(nil) makes the store available again;
+// sessions are then told of a possible change of any record, and each watch is confirmed anew.
 func (s *Store) SetDown(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -136,17 +132,16 @@ func (s *Store) SetDown(err error) {
 	}
 }
 
-// Delete removes what is stored under name, as an operator's DEL would: no
-// release is announced. The holder and the waiters are told of the change.
-// The name's fencing tokens go on rising.
+// Delete removes the data stored under name, as an operator's DEL would: no release is announced.
+// The holder and the waiters are told of the change. The name's fencing tokens continue to rise.
 func (s *Store) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.vacate(name)
 }
 
-// Flush removes everything, as FLUSHALL would, and tells every session that
-// anything may have changed. Fencing tokens go on rising.
+// Flush removes everything, as FLUSHALL would, and tells every session of a possible change of any
+// record. Fencing tokens continue to rise.
 func (s *Store) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -167,9 +162,8 @@ func (s *Store) Flush() {
 	}
 }
 
-// Occupy puts data under name that is no lock, in place of what was there. It
-// stays until [Store.Delete] or [Store.Flush]; operations on that name answer
-// [backend.ErrWrongKind].
+// Occupy puts data other than a lock under name, in place of any earlier data. The data stay until
+// [Store.Delete] or [Store.Flush]; operations on the name answer [backend.ErrWrongKind].
 func (s *Store) Occupy(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

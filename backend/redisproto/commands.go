@@ -5,9 +5,9 @@ import "context"
 //go:generate go run ../../gen/cmd/mortise-gen structs ../../scripts
 //go:generate go run ../../gen/cmd/mortise-gen commands -profile testdata/fake.tmpl -o commands_gen_test.go
 
-// A method takes the script's keys and arguments in structs whose fields bear the
-// header's names, and returns its reply. Errors come as the client library gave
-// them; [Adapter.ServerError] tells those that the server sent from the rest.
+// A method takes the script's keys and arguments in structs with the header's names as fields, and
+// returns the script's reply. Errors come unchanged from the client library; [Adapter.ServerError]
+// separates error replies of the server from the rest.
 type Commands interface {
 	LockCommands
 	CountCommands
@@ -35,7 +35,7 @@ type LockCommands interface {
 	Reenter(ctx context.Context, k ReenterKeys, a ReenterArgs) ([]int64, error)
 	//mortise:script release
 	Release(ctx context.Context, k ReleaseKeys, a ReleaseArgs) (int64, error)
-	// Renew sends one script for all items, or on a cluster one per slot, pipelined.
+	// Renew sends one script for all items, or, on a cluster, a script per slot, pipelined.
 	//mortise:script renew batch split
 	Renew(ctx context.Context, a RenewArgs, items []RenewItem, out []BatchReply)
 	//mortise:script inspect
@@ -60,8 +60,8 @@ type LatchCommands interface {
 	LatchDelete(ctx context.Context, k LatchDeleteKeys, a LatchDeleteArgs) (int64, error)
 }
 
-// SemaphoreCommands are the scripts of semaphores. A semaphore of permits is made, and changed in
-// size, by them too.
+// SemaphoreCommands are the scripts of semaphores. The same scripts make a semaphore of permits,
+// and change its size.
 type SemaphoreCommands interface {
 	//mortise:script semaphore_set
 	SemaphoreSet(ctx context.Context, k SemaphoreSetKeys, a SemaphoreSetArgs) (int64, error)
@@ -81,13 +81,13 @@ type SemaphoreCommands interface {
 	SemaphoreDelete(ctx context.Context, k SemaphoreDeleteKeys, a SemaphoreDeleteArgs) (int64, error)
 }
 
-// PermitCommands are the scripts of permits that expire.
+// PermitCommands are the scripts of permits with expiry.
 type PermitCommands interface {
 	//mortise:script permits_acquire
 	PermitsAcquire(ctx context.Context, k PermitsAcquireKeys, a PermitsAcquireArgs) ([]int64, error)
 	//mortise:script permits_release
 	PermitsRelease(ctx context.Context, k PermitsReleaseKeys, a PermitsReleaseArgs) (int64, error)
-	// PermitsRenew sends one script for all items, or on a cluster one per slot, pipelined.
+	// PermitsRenew sends one script for all items, or, on a cluster, a script per slot, pipelined.
 	//mortise:script permits_renew batch split
 	PermitsRenew(ctx context.Context, items []PermitsRenewItem, out []BatchReply)
 	//mortise:script permits_count
@@ -98,8 +98,8 @@ type PermitCommands interface {
 	PermitsInspect(ctx context.Context, k PermitsInspectKeys, a PermitsInspectArgs) ([]string, error)
 }
 
-// RWCommands are the scripts of read-write locks. A writer's Reenter and Renew are
-// those of a lock.
+// RWCommands are the scripts of read-write locks. A writer's Reenter and Renew are the scripts of a
+// lock.
 type RWCommands interface {
 	//mortise:script read_acquire
 	ReadAcquire(ctx context.Context, k ReadAcquireKeys, a ReadAcquireArgs) (int64, error)
@@ -107,7 +107,7 @@ type RWCommands interface {
 	ReadEnter(ctx context.Context, k ReadEnterKeys, a ReadEnterArgs) (int64, error)
 	//mortise:script read_release
 	ReadRelease(ctx context.Context, k ReadReleaseKeys, a ReadReleaseArgs) (int64, error)
-	// ReadRenew sends one script for all items, or on a cluster one per slot, pipelined.
+	// ReadRenew sends one script for all items, or, on a cluster, a script per slot, pipelined.
 	//mortise:script read_renew batch split
 	ReadRenew(ctx context.Context, a ReadRenewArgs, items []ReadRenewItem, out []BatchReply)
 
@@ -124,7 +124,7 @@ type RWCommands interface {
 	RWWithdraw(ctx context.Context, k RwWithdrawKeys, a RwWithdrawArgs) (int64, error)
 }
 
-// QueueCommands are those by which a lock goes from one to the next.
+// QueueCommands are the scripts to pass a lock on to the next client in its queue.
 type QueueCommands interface {
 	//mortise:script enrol
 	Enrol(ctx context.Context, k EnrolKeys, a EnrolArgs) ([]int64, error)
@@ -144,34 +144,36 @@ type FairCommands interface {
 	FairLeave(ctx context.Context, k FairLeaveKeys, a FairLeaveArgs) (int64, error)
 }
 
-// MultiCommands are the scripts that take and release several locks.
+// MultiCommands are the scripts for several locks at once.
 type MultiCommands interface {
-	// AcquireAll is one script if the locks are of one slot; else it would not be all or none.
+	// AcquireAll is a single script if the locks share a slot; across slots the script could not
+	// take all or none.
 	//mortise:script acquire_all batch
 	AcquireAll(ctx context.Context, a AcquireAllArgs, items []AcquireAllItem, out []BatchReply)
-	// ReleaseAll sends one script for all items, or on a cluster one per slot, pipelined.
+	// ReleaseAll sends one script for all items, or, on a cluster, a script per slot, pipelined.
 	//mortise:script release_all batch
 	ReleaseAll(ctx context.Context, a ReleaseAllArgs, items []ReleaseAllItem, out []BatchReply)
 }
 
-// AgeCommands is the script of locks that ask for a server's age.
+// AgeCommands is the script of locks with a minimum age of the server.
 type AgeCommands interface {
 	//mortise:script aged_acquire
 	AgedAcquire(ctx context.Context, k AgedAcquireKeys, a AgedAcquireArgs) ([]int64, error)
 }
 
-// DelegationCommands are those of locks that several owners hold, each under another.
+// DelegationCommands are the scripts of locks with several owners, each under another.
 type DelegationCommands interface {
 	//mortise:script delegate_enter
 	DelegateEnter(ctx context.Context, k DelegateEnterKeys, a DelegateEnterArgs) ([]int64, error)
 	//mortise:script delegate_release
 	DelegateRelease(ctx context.Context, k DelegateReleaseKeys, a DelegateReleaseArgs) (int64, error)
-	// DelegateRenew is Renew for them.
+	// DelegateRenew is Renew for such locks.
 	//mortise:script delegate_renew batch split
 	DelegateRenew(ctx context.Context, a DelegateRenewArgs, items []DelegateRenewItem, out []BatchReply)
 }
 
-// JointCommands are the scripts that do for several callers at once what others do for one.
+// JointCommands are the scripts for several callers at once; each does the work of another script
+// for one caller.
 type JointCommands interface {
 	//mortise:script joint batch
 	Joint(ctx context.Context, a JointArgs, items []JointItem, out []BatchReply)
@@ -183,7 +185,7 @@ type TickCommands interface {
 	ClaimTick(ctx context.Context, k ClaimTickKeys, a ClaimTickArgs) ([]int64, error)
 }
 
-// ProclamationCommands are the scripts of what the owner of a lock says of itself.
+// ProclamationCommands are the scripts of the texts of locks' owners.
 type ProclamationCommands interface {
 	//mortise:script proclaim
 	Proclaim(ctx context.Context, k ProclaimKeys, a ProclaimArgs) (int64, error)
@@ -191,7 +193,7 @@ type ProclamationCommands interface {
 	Proclaimed(ctx context.Context, k ProclaimedKeys, a ProclaimedArgs) ([]string, error)
 }
 
-// BatchReply is what a script answers for each item of a batch.
+// BatchReply is the reply of a script for an item of a batch.
 type BatchReply struct {
 	Value int64
 	Err   error

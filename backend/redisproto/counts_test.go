@@ -192,7 +192,7 @@ func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
 	})
 }
 
-func TestMessagesThatAreForNobodyWakeNobody(t *testing.T) {
+func TestMessagesWithoutAWaiterWakeNoWaiter(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, h := session(t, b)
 		for _, x := range []struct {

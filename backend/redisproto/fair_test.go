@@ -228,7 +228,7 @@ func TestRedissonsArithmeticReachesNoLiveWaiter(t *testing.T) {
 // Redisson's waiters take their place before they listen, and never raise its time. One
 // that has just come is neither given up with a dead one before it, nor with one of its own
 // client's: it would be asleep by the time that its place was gone, and it was not told.
-func TestRedissonsWaitersWhoHaveJustComeKeepTheirPlaces(t *testing.T) {
+func TestNewWaitersOfRedissonKeepTheirPlaces(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, e := session(t, b)
 		for what, test := range map[string]struct {

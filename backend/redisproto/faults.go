@@ -213,7 +213,7 @@ func strange(script string, reply any) error {
 	}
 }
 
-// Broke reports whether err says that a connection ended under a command.
+// Broke reports whether a connection ended under a command, by err.
 func Broke(err error) bool {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return true

@@ -29,8 +29,8 @@ func (j *joint) do(ctx context.Context, item JointItem) (int64, error) {
 	return value, err
 }
 
-// Leave makes the error of a call that was left: done gets a value when the reply is there, which
-// reply then reads.
+// Leave makes the error of a call after its caller left: done gets a value when the reply has
+// arrived, for reply to read.
 func Leave[R any](done <-chan struct{}, reply func() (R, error)) error {
 	return &backend.Left[R]{Wait: func() (R, error) { <-done; return reply() }}
 }

@@ -33,7 +33,7 @@ func atOnce(srv *redistest.Server, n int, call func(i int)) {
 	done.Wait()
 }
 
-func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
+func TestConcurrentRequestsShareFewCommands(t *testing.T) {
 	overProxies(t, func(t *testing.T, _ string, srv *redistest.Server, proxy *redistest.Proxy, b backend.Backend) {
 		s, _ := session(t, b)
 		const n = 64
@@ -84,7 +84,7 @@ func TestThoseWhoAskAtOnceAreFewCommands(t *testing.T) {
 }
 
 // A caller that may not use a name, or finds other data there, is told so, and those beside it get their locks.
-func TestOneWhoIsRefusedSpoilsNobodysLock(t *testing.T) {
+func TestARefusedRequestDoesNotAffectOtherLocks(t *testing.T) {
 	for name, adapter := range adapters {
 		t.Run(name, func(t *testing.T) {
 			srv := redistest.Start(t, redistest.WithACL("some on >p ~ok* ~redisson* ~mortise* &* +@all"))

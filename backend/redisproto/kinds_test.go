@@ -51,7 +51,7 @@ func TestAQueueThatIsWaitedInDoesNotExpire(t *testing.T) {
 }
 
 // A queue in which no waiter hears kept a release from waiters for the plain lock.
-func TestPlainWaitersHearOfAReleaseWhereNobodyInTheQueueDoes(t *testing.T) {
+func TestPlainWaitersHearOfAReleaseIfNoWaiterInTheQueueDoes(t *testing.T) {
 	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears) {
 		s.Subscribe(topic("n"))
 		e.await(t, "watching n", 1)

@@ -7,11 +7,10 @@ import (
 	"sync/atomic"
 )
 
-// Lazy builds a client when the first command needs it. It serves client libraries
-// whose constructor dials, since opening a backend does no I/O. Commands that come at
-// once share one attempt; after one that failed the next command tries again.
-// The methods may be called concurrently; once the client is built, Get costs an
-// atomic load.
+// Lazy builds a client when the first command needs the client. Lazy serves client libraries with a
+// dialing constructor, since opening a backend does no I/O. Concurrent commands share an attempt;
+// after a failed attempt the next command tries again. The methods may be called concurrently; once
+// the client is built, Get costs an atomic load.
 type Lazy[C any] struct {
 	build   func() (C, error)
 	discard func(C)
@@ -28,14 +27,14 @@ type attempt[C any] struct {
 	err    error
 }
 
-// NewLazy makes a Lazy. What build writes before it returns is seen by each caller that got
-// the client. Close calls discard for a client that was built.
+// NewLazy makes a Lazy. All writes of build before its return are visible to each caller of Get.
+// Close calls discard for a built client.
 func NewLazy[C any](build func() (C, error), discard func(C)) *Lazy[C] {
 	return &Lazy[C]{build: build, discard: discard}
 }
 
-// Get returns the client. An error means that the caller's command was not sent; the
-// session knows it by itself, without [Adapter.Unsent].
+// Get returns the client. An error means that the caller's command was not sent; the session
+// recognizes such an error without [Adapter.Unsent].
 func (l *Lazy[C]) Get(ctx context.Context) (C, error) {
 	if c := l.built.Load(); c != nil {
 		return *c, nil
@@ -63,11 +62,11 @@ func (l *Lazy[C]) Get(ctx context.Context) (C, error) {
 	}
 }
 
-// Built tells whether there is a client.
+// Built reports whether there is a client.
 func (l *Lazy[C]) Built() bool { return l.built.Load() != nil }
 
-// Close discards the client, also one that is still being built: that attempt is not
-// waited for.
+// Close discards the client, even a client still under construction, without a wait for the
+// attempt.
 func (l *Lazy[C]) Close() {
 	l.mu.Lock()
 	closed := l.closed

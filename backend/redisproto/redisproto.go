@@ -1,12 +1,10 @@
-// Package redisproto is the one implementation of [backend.Backend] for Redis. It
-// holds everything about locks in Redis that does not depend on the client
-// library: which keys and channels there are, what the scripts' replies mean, what
-// an error reply asks a person to do, one subscription connection for all
-// waiters, and the picture of held locks that client-side caching keeps true. What
-// it needs of a client library is the [Adapter] interface; docs/how-to/new-backend.md
-// walks through writing one.
+// Package redisproto is the implementation of [backend.Backend] for Redis. The package holds
+// everything about locks in Redis apart from the client library: keys and channels, the meaning of
+// the scripts' replies, the remedies for error replies, a single subscription connection for all
+// waiters, and the held cache, fed by client-side caching. The [Adapter] interface is the package's
+// view of a client library; docs/how-to/new-backend.md walks through writing an adapter.
 //
-// Keys, channels and values are Redisson's, so that Java and Go share one lock.
+// Keys, channels and values are Redisson's, so Java and Go share locks.
 package redisproto
 
 import (
@@ -19,9 +17,8 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
-// New makes a backend of an adapter. open is called once for each
-// [backend.Backend.Open]; it does no I/O and reports a nil client or a
-// configuration that cannot work.
+// New makes a backend of an adapter. open is called once for each [backend.Backend.Open]; open does
+// no I/O and reports a nil client or an unusable configuration.
 func New(open func() (Adapter, error)) backend.Backend { return opener(open) }
 
 type opener func() (Adapter, error)

@@ -10,24 +10,25 @@ import (
 	"github.com/mortise-go/mortise/scripts"
 )
 
-// Replicator is an adapter that can have replicas waited for.
+// Replicator is an adapter with the ability to wait for replicas.
 type Replicator interface {
-	// Replicates tells whether its client can. It does no I/O.
+	// Replicates reports whether its client has this ability. Replicates does no I/O.
 	Replicates() bool
-	// Replicated is for one call of a method that sends one script, as EVAL, which is then followed by WAIT
-	// on the same connection and in the same round trip: WAIT counts the replicas that have what its own
-	// connection wrote, and holds that connection up, which therefore is not shared. What WAIT came
-	// to is in w when the call returns. The call cannot be left.
+	// Replicated returns the commands for a single call of a method with a single script. The
+	// script goes out as EVAL, followed by WAIT on the same connection and in the same round trip:
+	// WAIT counts the replicas with the writes of its own connection, and blocks the connection, so
+	// the connection is not shared. The result of WAIT is in w when the call returns. The caller
+	// cannot leave the call.
 	Replicated(w *Wait) Commands
 }
 
 // Wait is a WAIT behind a script.
 type Wait struct {
-	Replicas int           // at least one
-	Timeout  time.Duration // whole milliseconds, at least one
+	Replicas int           // at least 1
+	Timeout  time.Duration // whole milliseconds, at least 1
 
-	// Had is how many replicas had what the script wrote, and Err why that is not known. They
-	// say nothing where the script failed.
+	// Had is the number of replicas with the script's writes, and Err the reason if the number is
+	// unknown. Both are meaningless after a failed script.
 	Had int64
 	Err error
 }
@@ -35,13 +36,13 @@ type Wait struct {
 // replyTime is how long a server may take to answer, WAIT's own time not counted.
 const replyTime = 3 * time.Second
 
-// Within bounds a round trip, for a client library that does not do so by itself.
+// Within bounds a round trip, for a client library without such a bound.
 func (w *Wait) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, w.Timeout+replyTime)
 }
 
-// Source is the text of a script. A script with WAIT behind it is sent as such: WAIT would
-// hold up the news that the server does not know the script.
+// Source is the text of a script. A script with WAIT behind is sent as text: WAIT would delay the
+// reply that the server does not know the script.
 func Source(sha string) string { return sources()[sha] }
 
 var sources = sync.OnceValue(func() map[string]string {
@@ -52,8 +53,8 @@ var sources = sync.OnceValue(func() map[string]string {
 	return all
 })
 
-// Redirected tells whether err, the reply of a cluster's node to a script, names the node that is to be
-// asked instead, and if so, whether that one needs ASKING before.
+// Redirected reports whether err, the reply of a cluster's node to a script, names another node to
+// ask, and if so, whether the other node needs ASKING before.
 func Redirected(text string) (addr string, ask, redirected bool) {
 	var slot int
 	if n, _ := fmt.Sscanf(text, "MOVED %d %s", &slot, &addr); n == 2 {

@@ -10,21 +10,19 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
-// ShardedPubSub tells how releases are announced on a Redis Cluster: to every node of
-// it, with PUBLISH, or with SPUBLISH to the one that has the lock's slot. All clients that share
-// locks must do the same, Redisson included, whose shardedSubscriptionMode has the same
-// three values and the same default: a client that listens with SUBSCRIBE does not hear SPUBLISH.
-// Exclusion does not depend on it; clients that differ do not wake each other, and wait
-// until the holder's lease is over.
+// ShardedPubSub says how releases are announced on a Redis Cluster: to every node of the cluster,
+// with PUBLISH, or to the node with the lock's slot, with SPUBLISH. All clients with shared locks
+// must agree, Redisson included; its shardedSubscriptionMode has the same three values and the same
+// default. A client with SUBSCRIBE does not hear SPUBLISH. Exclusion does not depend on the choice;
+// clients with different choices do not wake each other, and wait until the holder's lease is over.
 type ShardedPubSub int8
 
 const (
-	// ShardedAuto is ShardedOn where the client is one of a cluster whose servers know
-	// sharded pub/sub, Redis 7 and newer, and ShardedOff elsewhere. It asks once for each
-	// client, as Redisson does: PUBSUB SHARDNUMSUB. A user that may not run it gets
-	// ShardedOff.
+	// ShardedAuto is ShardedOn for a client of a cluster with sharded pub/sub on its servers, Redis
+	// 7 and newer, and ShardedOff elsewhere. The session asks once for each client, as Redisson
+	// does: PUBSUB SHARDNUMSUB. A user without permission for the command gets ShardedOff.
 	ShardedAuto ShardedPubSub = iota
-	// ShardedOn is an error where it cannot be had, before any lock is taken.
+	// ShardedOn is an error where sharded pub/sub is unavailable, before any lock is taken.
 	ShardedOn
 	// ShardedOff is PUBLISH and SUBSCRIBE.
 	ShardedOff
@@ -42,26 +40,26 @@ func (m ShardedPubSub) String() string {
 	return fmt.Sprintf("ShardedPubSub(%d)", int8(m))
 }
 
-// ErrNoCluster is what [Sharder.AskSharded] answers where the client is not one of a cluster.
+// ErrNoCluster is the answer of [Sharder.AskSharded] for a client outside a cluster.
 var ErrNoCluster = errors.New("the client is not one of a cluster")
 
-// Sharder is implemented by an adapter whose client may be one of a cluster with sharded
-// pub/sub. Node names are the adapter's own; the session only compares them.
+// Sharder is implemented by an adapter whose client may belong to a cluster with sharded pub/sub.
+// Node names are the adapter's own; the session only compares names.
 type Sharder interface {
-	// ShardedPubSub is what the user chose; ShardedOff where the client is certainly none of
-	// a cluster. It does no I/O.
+	// ShardedPubSub is the user's choice; ShardedOff for a client certainly outside a cluster.
+	// ShardedPubSub does no I/O.
 	ShardedPubSub() ShardedPubSub
 	// AskSharded sends PUBSUB SHARDNUMSUB to any node.
 	AskSharded(ctx context.Context) error
-	// Master names the node that has a channel's slot, as far as the client knows. It is
-	// called often, and should be answered from memory.
+	// Master names the node with a channel's slot, by the client's knowledge. Master is called
+	// often, and should answer from memory.
 	Master(ctx context.Context, channel string) (node string, err error)
 	// FindMasters asks the cluster again for the nodes of the slots.
 	FindMasters(ctx context.Context) error
-	// SubscribeShard is [Adapter.Subscribe] to one node, with SSUBSCRIBE and
-	// SUNSUBSCRIBE. The channels of a call may be of several slots, and then are as many
-	// commands. name is that of a lock there, for a client library that learns where a slot
-	// is from the reply to a command about a key.
+	// SubscribeShard is [Adapter.Subscribe] to a single node, with SSUBSCRIBE and SUNSUBSCRIBE. The
+	// channels of a call may be of several slots, with a command for each slot. name is the name of
+	// a lock there, for a client library without another way to learn the place of a slot than the
+	// reply to a command about a key.
 	SubscribeShard(ctx context.Context, node, name string, ev ShardEvents) (Subscription, error)
 }
 

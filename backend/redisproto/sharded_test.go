@@ -392,7 +392,7 @@ func TestShardedWaitersFollowAFailover(t *testing.T) {
 }
 
 // A session that may not listen is told so, and those that may are not disturbed.
-func TestShardedARefusedChannelConcernsThoseWhoWaitForIt(t *testing.T) {
+func TestShardedARefusedChannelAffectsItsWaitersOnly(t *testing.T) {
 	t.Parallel()
 	var users []string
 	for i := range len(clusterAdapters) {

@@ -8,9 +8,8 @@ import (
 
 const slots = 16384
 
-// Slot is the cluster slot of a key: the CRC16 of its hash tag, which is what
-// stands between the first { and the next }, if that is not empty, or of the
-// whole key.
+// Slot is the cluster slot of a key: the CRC16 of its hash tag, or of the whole key. The hash tag
+// is the text between the first { and the next }, if not empty.
 func Slot(key string) int {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if n := strings.IndexByte(key[open+1:], '}'); n > 0 {
@@ -38,8 +37,8 @@ func BySlot(n int, key func(i int) string) [][]int {
 	return groups
 }
 
-// Groups splits a batch of n items into what one script may touch: on a cluster the items of one
-// slot, else all.
+// Groups splits a batch of n items into groups, one for each script: on a cluster the items of a
+// slot, elsewhere all items.
 func Groups(cluster bool, n int, key func(i int) string) [][]int {
 	if cluster {
 		return BySlot(n, key)
@@ -54,7 +53,7 @@ func Groups(cluster bool, n int, key func(i int) string) [][]int {
 	return [][]int{group}
 }
 
-// ItemReply is what a script answers for one item of a batch.
+// ItemReply is the reply of a script for an item of a batch.
 type ItemReply interface {
 	~struct {
 		Value int64
@@ -76,12 +75,12 @@ func Fill[R ItemReply](out []R, group []int, vals []int64, err error) {
 	}
 }
 
-// TrackedBatch is how many leases one script renews over a connection that tracks what it reads. There
-// each read in a script makes the server remember all keys of the script: 256 take it 22 ms,
-// 16 scripts of 16 some 1.5.
+// TrackedBatch is the number of leases renewed by a script over a tracking connection. There each
+// read in a script makes the server remember all keys of the script: 256 keys take 22 ms, 16
+// scripts of 16 keys some 1.5 ms.
 const TrackedBatch = 16
 
-// Split splits groups so that none has more than most; zero for no bound.
+// Split splits groups larger than most; zero for no bound.
 func Split(groups [][]int, most int) [][]int {
 	if most == 0 {
 		return groups

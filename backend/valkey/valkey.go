@@ -1,15 +1,15 @@
-// Package valkey lets mortise use github.com/valkey-io/valkey-go, on servers of Valkey
-// and of Redis, with client-side caching: the server tells the client when a lock's
-// record changes. So a TryLock of a lock that is known to be held is refused without a
-// command, waiters wake also when a record expires or is deleted, and a holder learns at
-// once that its record was deleted, from half a second after it was taken on.
+// Package valkey lets mortise use github.com/valkey-io/valkey-go, on servers of Valkey and of
+// Redis, with client-side caching: the server tells the client about changes of a lock's record. So
+// a TryLock of a lock known to be held is refused without a command, waiters wake also when a
+// record expires or is deleted, and a holder learns at once of the deletion of its record, from
+// half a second after the acquisition.
 //
 //	locks, err := mortise.New(valkey.New(valkeygo.ClientOption{InitAddress: []string{"localhost:6379"}}))
 //
 // where valkeygo is github.com/valkey-io/valkey-go.
 //
-// It is a module of its own: a user of another client does not get this one's. valkey-go
-// began as a copy of rueidis, so this package and package rueidis differ in names.
+// Package valkey is a module of its own, so users of other clients do not get this client.
+// valkey-go began as a copy of rueidis, so packages valkey and rueidis differ only in names.
 package valkey
 
 import (
@@ -22,29 +22,28 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto"
 )
 
-// New makes a backend that has a valkey-go client of its own, which it builds at the
-// first command and closes with the locks. While the server cannot be reached,
-// each command tries again to build it; commands that are sent at once share one
-// attempt, which takes Dialer.Timeout (5 s by default) at most.
+// New makes a backend with a valkey-go client of its own, built at the first command and closed
+// with the locks. While the server is unreachable, each command tries again to build the client;
+// concurrent commands share an attempt, which takes Dialer.Timeout (5 s by default) at most.
 //
-// Of the options it sets DisableRetry and, unless DisableCache is set,
-// ClientTrackingOptions (OPTOUT NOLOOP) and PipelineMultiplex: what the server is to tell about
-// goes over one connection for each server, for that is where invalidations arrive. Plain locks
-// are taken and released over two more (or one, if PipelineMultiplex is -1), of a client that tracks
-// nothing, save on a cluster; while those cannot be had, over the one.
-// OnInvalidations is called as well if it is set. Where the server does not
-// support RESP3 or tracking, the client goes on as if DisableCache were set.
+// Of the options, New sets DisableRetry and, unless DisableCache is set, ClientTrackingOptions
+// (OPTOUT NOLOOP) and PipelineMultiplex: commands with server-side tracking share a single
+// connection for each server, because invalidations arrive there. Plain locks are taken and
+// released over two more connections (or one, if PipelineMultiplex is -1), of a client without
+// tracking, except on a cluster; while these connections are unavailable, over the tracking
+// connection. OnInvalidations, if set, is called as well. If the server does not support RESP3 or
+// tracking, the client goes on as if DisableCache were set.
 //
-// These are errors of mortise.New, because they would break what locks rely on:
+// These options are errors of mortise.New, because they break guarantees that locks need:
 // ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
-// DisableAutoPipelining without DisableCache, which leaves no connection to listen on.
+// DisableAutoPipelining without DisableCache, which leaves no connection for invalidations.
 //
-// A goroutine that often has no others beside it, 32 times in a second, gets one connection more, over
-// which it sends by itself. Not so on a cluster, by way of sentinels, with Standalone.EnableRedirect
-// or AuthCredentialsFn, or with the client of NewWithClient.
+// A goroutine that is often alone, 32 times in a second, gets a further connection for its own
+// commands. There is no such connection on a cluster, with sentinels, with
+// Standalone.EnableRedirect or AuthCredentialsFn, or with the client of NewWithClient.
 //
-// While a goroutine waits for a lock, and some 30 s longer, there is one more connection for
-// subscriptions, or with sharded pub/sub one for each master of the cluster.
+// While a goroutine waits for a lock, and some 30 s longer, there is a further connection for
+// subscriptions, or with sharded pub/sub a connection for each master of the cluster.
 func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 	return redisproto.New(func() (redisproto.Adapter, error) {
 		switch {
@@ -98,10 +97,10 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 	})
 }
 
-// NewWithClient makes a backend of a client that exists. It stays open when the
-// locks are closed, and there is no client-side caching: what a client does with
-// invalidations is settled when it is built. A client built with ConnLifetime may send
-// commands a second time, whose replies then mislead; do not pass one.
+// NewWithClient makes a backend of an existing client. The client stays open when the locks are
+// closed, and there is no client-side caching: a client's handling of invalidations is fixed when
+// the client is built. A client built with ConnLifetime may send commands a second time, with
+// misleading replies; do not pass such a client.
 func NewWithClient(client valkey.Client, opts ...Option) backend.Backend {
 	return redisproto.New(func() (redisproto.Adapter, error) {
 		if v := reflect.ValueOf(client); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
@@ -117,8 +116,8 @@ type Option func(*options)
 
 type options struct{ sharded redisproto.ShardedPubSub }
 
-// WithShardedPubSub sets how releases are announced on a cluster; without it, it is
-// [ShardedAuto]. All clients that share locks must agree: see [redisproto.ShardedPubSub].
+// WithShardedPubSub sets how releases are announced on a cluster; the default is [ShardedAuto]. All
+// clients with shared locks must agree: see [redisproto.ShardedPubSub].
 func WithShardedPubSub(mode redisproto.ShardedPubSub) Option {
 	return func(o *options) { o.sharded = mode }
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// Checker checks the entries that requests to a service bring. It may be used concurrently.
+// Checker checks the entries in requests to a service. The methods may be called concurrently.
 type Checker struct {
 	verifier Verifier
 	audience string
@@ -22,7 +22,8 @@ type Checker struct {
 	observer Observer
 }
 
-// NewChecker makes a checker for the service of that name: what issuers call it. An error wraps [mortise.ErrInvalid].
+// NewChecker makes a checker for the service with this name, as used by issuers. An error wraps
+// [mortise.ErrInvalid].
 func NewChecker(v Verifier, audience string, opts ...Option) (*Checker, error) {
 	if v == nil {
 		return nil, fmt.Errorf("delegation: NewChecker: %w: the Verifier must not be nil", mortise.ErrInvalid)
@@ -42,9 +43,10 @@ func NewChecker(v Verifier, audience string, opts ...Option) (*Checker, error) {
 	return c, nil
 }
 
-// Check returns what the entry of a request says, if it is in order. entries are all that the request has: with
-// more than one it is refused. It looks at the bounds first, then parses, then at the signature, and at all else
-// after that: so only a holder of a key learns more than that the signature is wrong.
+// Check returns the content of a request's entry, if the entry is valid. entries are all entries of
+// the request; more than one entry is refused. Check first compares the bounds, then parses, then
+// verifies the signature, and checks everything else afterwards: so only a holder of a key learns
+// more than "wrong signature".
 //
 // Errors: those of this package. Cost: no command; some microseconds.
 func (c *Checker) Check(ctx context.Context, entries ...string) (Entry, error) {
@@ -70,8 +72,8 @@ func (c *Checker) tell(ctx context.Context, p Entry, err error) (Entry, error) {
 	return p, nil
 }
 
-// Accept checks the entry of a request, and returns a context from which locks enters its caller's locks. Without
-// entries it returns ctx.
+// Accept checks the entry of a request, and returns a context with the delegations: Lock under this
+// context enters the caller's locks. Without entries Accept returns ctx.
 //
 // Errors: those of [Checker.Check], and of the Acceptor's.
 func (c *Checker) Accept(ctx context.Context, locks Acceptor, entries ...string) (context.Context, error) {

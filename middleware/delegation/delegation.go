@@ -8,54 +8,57 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// Header is the HTTP header that carries an entry. Its lower case is the key of gRPC's metadata.
+// Header is the HTTP header of an entry. Header in lower case is the key of gRPC's metadata.
 const Header = "Mortise-Delegation"
 
-// Bounds of an entry. What is beyond them is never parsed ([ErrOversize]) and never issued.
+// Bounds of an entry. Anything beyond the bounds is never parsed ([ErrOversize]) and never issued.
 const (
-	// MaxEntry is the most bytes of an entry, as the text that it is.
+	// MaxEntry is the maximum length of an entry's text in bytes.
 	MaxEntry = 4096
-	// MaxDelegations is the most delegations in one.
+	// MaxDelegations is the maximum number of delegations in an entry.
 	MaxDelegations = mortise.MaxDelegations
-	// MaxName is the most bytes of a lock's name in one; names of locks may be longer otherwise.
+	// MaxName is the maximum length of a lock's name in an entry, in bytes; other names of locks
+	// may be longer.
 	MaxName = 1024
-	// MaxOwner is the most bytes of an owner's id: a client's, a colon and a number.
+	// MaxOwner is the maximum length of an owner's id in bytes: a client's id, a colon and a
+	// number.
 	MaxOwner = 256 + 1 + 20
-	// MaxAudience is the most bytes of a service's name.
+	// MaxAudience is the maximum length of a service's name in bytes.
 	MaxAudience = 255
-	// MaxKeyID is the most bytes of a key's id.
+	// MaxKeyID is the maximum length of a key's id in bytes.
 	MaxKeyID = 64
-	// MaxSignature is the most bytes of a signature: one of HMAC-SHA-256 has 32, of Ed25519 64.
+	// MaxSignature is the maximum length of a signature in bytes: HMAC-SHA-256 has 32, Ed25519 64.
 	MaxSignature = 512
 )
 
-// Why an entry is refused, for errors.Is. Nothing of a refused entry is to be relied upon.
+// The reasons of a refusal, for errors.Is. No content of a refused entry can be relied upon.
 var (
-	// ErrDuplicated: there is more than one entry. A service puts one; an attacker that adds another hopes that
-	// one service looks at one and another at the other.
+	// ErrDuplicated: there is more than one entry. A service sends a single entry; with a second
+	// entry an attacker hopes for two services that look at different entries.
 	ErrDuplicated = errors.New("duplicated")
-	// ErrOversize: the entry, or a part of it, is beyond the bounds above.
+	// ErrOversize: the entry, or a part of the entry, is beyond the bounds above.
 	ErrOversize = errors.New("oversize")
-	// ErrVersion: the entry is of another version of this format, or of something else.
+	// ErrVersion: the entry has another version of this format, or another format.
 	ErrVersion = errors.New("unknown version")
-	// ErrMalformed: the entry is not what any issuer writes.
+	// ErrMalformed: no issuer writes such an entry.
 	ErrMalformed = errors.New("malformed")
-	// ErrUnknownKey: it names a key that the verifier does not have: forged, or the key was
-	// retired too early, or is not yet everywhere.
+	// ErrUnknownKey: the verifier does not have the entry's key: the entry is forged, or the key
+	// was retired too early, or is not yet everywhere.
 	ErrUnknownKey = errors.New("unknown key")
-	// ErrTampered: its signature is not that of the key that it names.
+	// ErrTampered: the signature does not match the named key.
 	ErrTampered = errors.New("tampered")
-	// ErrUnverified: the [Verifier] could not tell. It is neither right nor wrong; the caller may repeat it.
+	// ErrUnverified: the [Verifier] failed. The entry is neither right nor wrong; the caller may
+	// repeat the request.
 	ErrUnverified = errors.New("not verified")
-	// ErrWrongAudience: it was made out to another service.
+	// ErrWrongAudience: the entry is for another service.
 	ErrWrongAudience = errors.New("wrong audience")
-	// ErrLifetime: it is valid for longer than the checker accepts.
+	// ErrLifetime: the entry is valid for longer than the checker accepts.
 	ErrLifetime = errors.New("lifetime too long")
-	// ErrNotYetValid: it is from the future, by more than the skew that is allowed.
+	// ErrNotYetValid: the entry is from the future, by more than the permitted skew.
 	ErrNotYetValid = errors.New("not yet valid")
-	// ErrExpired: its time is over, by more than the skew that is allowed.
+	// ErrExpired: the entry has expired, by more than the permitted skew.
 	ErrExpired = errors.New("expired")
-	// ErrForbidden: the checker's policy refuses it: see [WithPolicy].
+	// ErrForbidden: the checker's policy refuses the entry: see [WithPolicy].
 	ErrForbidden = errors.New("forbidden")
 )
 
@@ -78,8 +81,9 @@ var reasons = []struct {
 	{ErrForbidden, "forbidden"},
 }
 
-// Reason is a short name of why an entry was refused: "tampered", "unknown_key", "wrong_audience" and so on, one
-// for each error above; "error" for any other, "" for nil. It is for metrics and logs.
+// Reason is a short name of the reason of a refusal: "tampered", "unknown_key", "wrong_audience"
+// and so on, a name for each error above; "error" for any other error, "" for nil. Reason is for
+// metrics and logs.
 func Reason(err error) string {
 	if err == nil {
 		return ""
@@ -92,16 +96,16 @@ func Reason(err error) string {
 	return "error"
 }
 
-// Entry is the content of an entry: which holds are delegated to which service, and until when.
+// Entry is the content of an entry: the delegated holds, the service, and the time of validity.
 type Entry struct {
-	// Key is the id of the key that signed it.
+	// Key is the id of the signing key.
 	Key string
-	// Audience is the name of the service that it is made out to.
+	// Audience is the name of the service that may use the entry.
 	Audience string
-	// Issued and Expires bound when it is valid: whole milliseconds, by the issuer's clock.
+	// Issued and Expires bound the validity: whole milliseconds, by the issuer's clock.
 	Issued, Expires time.Time
-	// Delegations are those of the caller's holds, innermost first: at least one. Each one's Expires is
-	// the entry's.
+	// Delegations are the delegations of the caller's holds, innermost first: at least one. The
+	// Expires of each delegation is the entry's.
 	Delegations []mortise.Delegation
 }
 

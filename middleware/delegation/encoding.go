@@ -71,8 +71,8 @@ func size(c *mortise.Delegation) int { return 2 + len(c.Name) + 2 + len(c.Owner)
 // room is how many bytes the signature and all before it may take together.
 const room = (MaxEntry - len(prefix)) * 3 / 4
 
-// Decode reads an entry WITHOUT verifying it, for tools that look at one: any process can have written what it
-// returns. [Checker.Check] is what services use.
+// Decode reads an entry WITHOUT verifying the entry, for inspection tools: any process can have
+// written the result. Services use [Checker.Check].
 //
 // Errors: [ErrOversize], [ErrVersion], [ErrMalformed].
 func Decode(entry string) (Entry, error) {

@@ -15,7 +15,8 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// Issuer makes entries for calls to other services. It may be used concurrently, and serve all of them.
+// Issuer makes entries for calls to other services. An Issuer may be used concurrently, and for all
+// services.
 type Issuer struct {
 	signer   Signer
 	signers  map[string]Signer // by audience, where it is another
@@ -25,7 +26,8 @@ type Issuer struct {
 	observer Observer
 }
 
-// NewIssuer makes an issuer that signs by s, a [*Ring] for one. An error wraps [mortise.ErrInvalid].
+// NewIssuer makes an issuer with s for the signatures, for example a [*Ring]. An error wraps
+// [mortise.ErrInvalid].
 func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 	if s == nil {
 		return nil, fmt.Errorf("delegation: NewIssuer: %w: the Signer must not be nil", mortise.ErrInvalid)
@@ -42,13 +44,14 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 	return i, nil
 }
 
-// Issue makes an entry for a call to the service of that name, of the live leases that ctx carries; "" if it
-// carries none. Delegations for which there is no room are left out, the outermost first; names beyond MaxName
-// wherever they stand; of one name in two stores the outer.
+// Issue makes an entry for a call to the service with this name, of the live leases in ctx; "" if
+// there are none. Without room for all delegations, the outermost are left out first; names beyond
+// MaxName are left out at any level; of one name in two stores, the outer is left out.
 //
-// It expires after the lifetime, or with the lease, whichever is first.
+// The entry expires after the lifetime, or with the lease, whichever is first.
 //
-// Errors: the signer's; [mortise.ErrInvalid] for an audience that is empty, not UTF-8 or beyond MaxAudience.
+// Errors: the signer's; [mortise.ErrInvalid] for an audience that is empty, not UTF-8 or beyond
+// MaxAudience.
 //
 // Cost: no command; some microseconds.
 func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
@@ -115,11 +118,12 @@ func (i *Issuer) tell(e IssuedEvent) {
 	}
 }
 
-// Sign makes an entry of p, signed by s's current key: p.Key and the delegations' Expires are not looked at. Services
-// have an [Issuer] for that; this is for tests, and for services that have delegations from elsewhere.
+// Sign makes an entry of p, signed by s's current key: p.Key and the delegations' Expires are
+// ignored. Services use an [Issuer]; Sign is for tests, and for services with delegations from
+// elsewhere.
 //
-// Errors: the signer's; [mortise.ErrInvalid] for what no entry may say, [ErrExpired] if p expires before it is
-// issued, [ErrOversize].
+// Errors: the signer's; [mortise.ErrInvalid] for invalid content, [ErrExpired] if p expires before
+// its issue, [ErrOversize].
 func (p Entry) Sign(ctx context.Context, s Signer) (string, error) {
 	p.Key = s.Current()
 	if err := p.check(); err != nil {

@@ -10,26 +10,28 @@ import (
 )
 
 const (
-	// DefaultLifetime is for how long an entry is valid at most, unless [WithLifetime] says otherwise: for its way, not
-	// for the work that it begins.
+	// DefaultLifetime bounds the validity of an entry, unless [WithLifetime] says otherwise. The
+	// lifetime covers the entry's way to the service, not the work of the request.
 	DefaultLifetime = 30 * time.Second
-	// DefaultLongest is the lifetime that a checker accepts at most, unless [WithLongest] says otherwise.
+	// DefaultLongest is the longest lifetime accepted by a checker, unless [WithLongest] says
+	// otherwise.
 	DefaultLongest = time.Minute
-	// DefaultSkew is by how much clocks may differ, unless [WithSkew] says otherwise.
+	// DefaultSkew is the permitted difference of clocks, unless [WithSkew] says otherwise.
 	DefaultSkew = 5 * time.Second
-	// MaxLifetime is the most for all three.
+	// MaxLifetime is the maximum of all three.
 	MaxLifetime = 10 * time.Minute
 )
 
-// Option changes an [Issuer] or a [Checker]. One that does not apply is refused with [mortise.ErrInvalid].
+// Option changes an [Issuer] or a [Checker]. An option that does not apply is refused with
+// [mortise.ErrInvalid].
 type Option struct {
 	name   string
 	issuer func(*Issuer) error
 	check  func(*Checker) error
 }
 
-// WithLifetime, of an issuer, has entries expire after d at the latest: between a second and [MaxLifetime]. They
-// expire with the lease if that ends before, unless renewed.
+// WithLifetime, of an issuer, makes entries expire after d at the latest: between a second and
+// [MaxLifetime]. Entries expire with the lease if the lease ends before, unless renewed.
 func WithLifetime(d time.Duration) Option {
 	return Option{name: "WithLifetime", issuer: func(i *Issuer) error {
 		i.lifetime = d.Truncate(time.Millisecond)
@@ -37,8 +39,8 @@ func WithLifetime(d time.Duration) Option {
 	}}
 }
 
-// WithSignerFor, of an issuer, signs what is for that service by s instead. With a ring of its own for each pair
-// of services, a service that is broken into can make entries to those only whom it calls itself.
+// WithSignerFor, of an issuer, signs entries for the service by s instead. With a separate ring for
+// each pair of services, a compromised service can forge entries only for its own callees.
 func WithSignerFor(audience string, s Signer) Option {
 	return Option{name: "WithSignerFor", issuer: func(i *Issuer) error {
 		if audience == "" || s == nil {
@@ -49,9 +51,9 @@ func WithSignerFor(audience string, s Signer) Option {
 	}}
 }
 
-// WithNameFilter, of an issuer, says of which locks a service is told: delegations of names for which may returns false
-// are left out. It is called concurrently, for each delegation. Without it a service is told of all that the context
-// carries.
+// WithNameFilter, of an issuer, limits the locks revealed to a service: delegations of names for
+// which may returns false are left out. may is called concurrently, for each delegation. Without
+// WithNameFilter a service is told of all leases in the context.
 func WithNameFilter(may func(audience, name string) bool) Option {
 	return Option{name: "WithNameFilter", issuer: func(i *Issuer) error {
 		i.may = may
@@ -62,8 +64,9 @@ func WithNameFilter(may func(audience, name string) bool) Option {
 	}}
 }
 
-// WithLongest, of a checker, refuses entries that were issued for longer than d ([ErrLifetime]): between a second and
-// [MaxLifetime]. It bounds what one that was stolen, or forged with a stolen key and kept, is good for.
+// WithLongest, of a checker, refuses entries with a lifetime above d ([ErrLifetime]): between a
+// second and [MaxLifetime]. WithLongest bounds the use of a stolen entry, and of an entry forged
+// with a stolen key and kept.
 func WithLongest(d time.Duration) Option {
 	return Option{name: "WithLongest", check: func(c *Checker) error {
 		c.longest = d
@@ -71,8 +74,8 @@ func WithLongest(d time.Duration) Option {
 	}}
 }
 
-// WithSkew, of a checker, says by how much the clocks of services may differ: from 0 to [MaxLifetime]. An entry
-// is accepted that much before it was issued, and after it has expired.
+// WithSkew, of a checker, sets the permitted difference between the clocks of services: from 0 to
+// [MaxLifetime]. A checker accepts an entry up to d before its issue, and up to d after its expiry.
 func WithSkew(d time.Duration) Option {
 	return Option{name: "WithSkew", check: func(c *Checker) error {
 		c.skew = d
@@ -80,9 +83,9 @@ func WithSkew(d time.Duration) Option {
 	}}
 }
 
-// WithPolicy, of a checker, has the last word on entries that are in order otherwise: whether that key may make
-// these delegations. What it returns is wrapped with [ErrForbidden]. It is called concurrently. Without it, any
-// service that has a key may name a hold of any lock.
+// WithPolicy, of a checker, has the last word on otherwise valid entries: whether the key may make
+// these delegations. A returned error is wrapped with [ErrForbidden]. The policy is called
+// concurrently. Without a policy, any service with a key may name a hold of any lock.
 func WithPolicy(allow func(ctx context.Context, p Entry) error) Option {
 	return Option{name: "WithPolicy", check: func(c *Checker) error {
 		c.allow = allow
@@ -93,8 +96,8 @@ func WithPolicy(allow func(ctx context.Context, p Entry) error) Option {
 	}}
 }
 
-// WithLogger has an issuer log what it leaves out or cannot sign, a checker what it refuses: at the level Warn, without
-// the entries. Without it nothing is logged.
+// WithLogger makes an issuer log entries left out or unsigned, and a checker log refused entries:
+// at the level Warn, without the entries' text. Without WithLogger nothing is logged.
 func WithLogger(l *slog.Logger) Option {
 	err := func() error {
 		if l == nil {
@@ -109,7 +112,7 @@ func WithLogger(l *slog.Logger) Option {
 	}
 }
 
-// WithObserver has o called for every entry. package telemetry has one for OpenTelemetry.
+// WithObserver calls o for every entry. Package telemetry has an observer for OpenTelemetry.
 func WithObserver(o Observer) Option {
 	return Option{
 		name:   "WithObserver",
@@ -129,12 +132,13 @@ func wrongSide(o Option, of string) error {
 	return fmt.Errorf("%w: the option %q does not apply to %s", mortise.ErrInvalid, o.name, of)
 }
 
-// Observer is told of every entry. Its functions may be nil; they are called concurrently, on the request's
-// goroutine, and should return at once.
+// Observer receives the events of every entry. Its functions may be nil; they are called
+// concurrently, on the request's goroutine, and should return at once.
 type Observer struct {
-	// Issued: an entry was made for a call, or could not be. It is not called where there is nothing to delegate.
+	// Issued: an entry was made for a call, or failed. Issued is not called without a lease to
+	// delegate.
 	Issued func(IssuedEvent)
-	// Checked: a request brought an entry, which was accepted or refused.
+	// Checked: an entry of a request was accepted or refused.
 	Checked func(CheckedEvent)
 }
 
@@ -142,14 +146,14 @@ type Observer struct {
 type IssuedEvent struct {
 	// Context is the call's.
 	Context context.Context
-	// Audience is the service that is called.
+	// Audience is the name of the called service.
 	Audience string
-	// Delegations is how many holds the entry delegates; LeftOut, how many it does not though the context carries
-	// them: beyond the bounds, or not for this service by [WithNameFilter].
+	// Delegations is the number of holds in the entry; LeftOut, the number of holds of the context
+	// not in the entry: beyond the bounds, or withheld from this service by [WithNameFilter].
 	Delegations, LeftOut int
 	// Bytes is the entry's length; 0 if there is none.
 	Bytes int
-	// Err is why there is none, if the signer failed.
+	// Err is the reason of a missing entry, if the signer failed.
 	Err error
 }
 
@@ -157,8 +161,8 @@ type IssuedEvent struct {
 type CheckedEvent struct {
 	// Context is the request's.
 	Context context.Context
-	// Entry is what the entry says, where that is authentic; zero where nothing is known of it.
+	// Entry is the content of an authentic entry; zero if nothing authentic is known.
 	Entry Entry
-	// Err is why it was refused, nil if it was accepted. [Reason] makes a label of it.
+	// Err is the reason of a refusal, nil for an accepted entry. [Reason] makes a label of Err.
 	Err error
 }

@@ -11,30 +11,31 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// Signer signs entries. [*Ring] is one; write another for signatures that only one service can make (Ed25519, a
-// key management service). Its methods are called concurrently.
+// Signer signs entries. [*Ring] is a Signer; write another Signer for signatures that a single
+// service can make (Ed25519, a key management service). The methods are called concurrently.
 type Signer interface {
-	// Current is the id of the key that is to sign now: UTF-8 of 1 to MaxKeyID bytes. It is part of what
-	// is signed.
+	// Current is the id of the key to sign with now: UTF-8 of 1 to MaxKeyID bytes. The id is part
+	// of the signed text.
 	Current() string
-	// Sign signs message with the key of that id: 1 to MaxSignature bytes. An error that it returns is the
-	// issuer's.
+	// Sign signs message with the key of this id: 1 to MaxSignature bytes. A returned error becomes
+	// the issuer's.
 	Sign(ctx context.Context, key string, message []byte) ([]byte, error)
 }
 
-// Verifier verifies entries. [*Ring] is one. It is called concurrently.
+// Verifier verifies entries. [*Ring] is a Verifier. Verify is called concurrently.
 type Verifier interface {
-	// Verify returns nil if signature is that of message by the key of that id, an error that wraps
-	// [ErrUnknownKey] if there is no such key, [ErrTampered] if it is not. Any other error becomes
-	// [ErrUnverified]. It compares in constant time, and has to bear any input.
+	// Verify returns nil if signature is the signature of message by the key with this id, an error
+	// that wraps [ErrUnknownKey] if there is no such key, [ErrTampered] if the signature is wrong.
+	// Any other error becomes [ErrUnverified]. Verify compares in constant time, and has to
+	// withstand any input.
 	Verify(ctx context.Context, key string, message, signature []byte) error
 }
 
-// MinSecret is the least bytes of a [Key]'s secret: as many as SHA-256 has.
+// MinSecret is the minimum length of a [Key]'s secret in bytes: the length of a SHA-256 sum.
 const MinSecret = 32
 
-// Key is a secret that services share, under a name: see [NewKey]. The secret is in no text that fmt,
-// log/slog or an encoder makes of a Key, or of what contains one. The zero Key has no secret and is
+// Key is a secret shared by services, under a name: see [NewKey]. fmt, log/slog and encoders do not
+// reveal the secret of a Key, nor of a value with a Key inside. The zero Key has no secret and is
 // refused by [NewRing].
 type Key struct {
 	// ID names the key in entries, where any reader sees it: UTF-8 of 1 to MaxKeyID bytes without
@@ -44,8 +45,8 @@ type Key struct {
 	secret func() []byte
 }
 
-// NewKey returns a key. The secret, which is copied, is at least [MinSecret] random bytes
-// (head -c 32 /dev/urandom) that are used for nothing else. NewRing checks both.
+// NewKey returns a key. The secret is copied, and is at least [MinSecret] random bytes (head -c 32
+// /dev/urandom) without any other use. NewRing checks id and secret.
 func NewKey(id string, secret []byte) Key {
 	secret = slices.Clone(secret)
 	return Key{id, func() []byte { return secret }}
@@ -65,19 +66,22 @@ func (k Key) String() string { return "key " + k.ID }
 // GoString returns what String does, for %#v.
 func (k Key) GoString() string { return k.String() }
 
-// Ring is a ring of keys for HMAC-SHA-256: one signs, all verify. Its methods may be called concurrently.
+// Ring is a ring of keys for HMAC-SHA-256: one key signs, all keys verify. The methods may be
+// called concurrently.
 //
-// A verifier can sign as well: every service that has a key can make an entry of any delegation to any audience.
-// See docs/explanation/threat-model.md for what that means, and [Signer] for signatures where it is not so.
+// A verifier can sign as well: every service with a key can make an entry of any delegation to any
+// audience. See docs/explanation/threat-model.md for the consequences, and [Signer] for signatures
+// without this property.
 //
-// To rotate: add the new key as an older one everywhere; when it is everywhere, make it the primary; when that is
-// everywhere and MaxLifetime is over, leave the old one out.
+// To rotate: add the new key as an older key everywhere; afterwards make the new key the primary
+// everywhere; MaxLifetime later, remove the old key.
 type Ring struct {
 	keys atomic.Pointer[[]Key] // the primary first
 }
 
-// NewRing makes a ring. primary signs and verifies, the others verify only. An error wraps [mortise.ErrInvalid]: a
-// secret of less than [MinSecret] bytes or of zeros only, a bad id, one that is there twice.
+// NewRing makes a ring. primary signs and verifies, the others verify only. An error wraps
+// [mortise.ErrInvalid]: a secret of less than [MinSecret] bytes or of zeros only, an invalid id, a
+// duplicate id.
 func NewRing(primary Key, others ...Key) (*Ring, error) {
 	r := new(Ring)
 	if err := r.Rotate(primary, others...); err != nil {
@@ -86,8 +90,8 @@ func NewRing(primary Key, others ...Key) (*Ring, error) {
 	return r, nil
 }
 
-// Rotate replaces all keys. Entries that were signed by a key which is no longer there are refused from now on. If it
-// returns an error, which wraps [mortise.ErrInvalid], nothing has changed.
+// Rotate replaces all keys. Entries signed by a removed key are refused from now on. An error wraps
+// [mortise.ErrInvalid], and leaves the ring unchanged.
 func (r *Ring) Rotate(primary Key, others ...Key) error {
 	keys := append([]Key{primary}, others...)
 	for i := range keys {

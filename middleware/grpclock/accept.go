@@ -13,25 +13,28 @@ import (
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
-// UnaryDelegationInterceptor makes an interceptor that has calls enter the locks of their callers: what a caller's
-// [UnaryClientInterceptor] told is checked, and the call's context is one from which locks, a [*mortise.Client],
-// enters those locks. It stands before all that locks:
+// UnaryDelegationInterceptor makes an interceptor for calls to enter the locks of their callers:
+// the interceptor checks the delegations sent by a caller's [UnaryClientInterceptor], and puts them
+// into the call's context; locks, a [*mortise.Client], enters the caller's locks from such a
+// context. The interceptor stands before all interceptors with locks:
 //
 //	grpc.ChainUnaryInterceptor(
 //		grpclock.UnaryDelegationInterceptor(locks, checker),
 //		grpclock.UnaryServerInterceptor(locks, methods),
 //	)
 //
-// A call that tells nothing passes as it is. One that tells what does not hold is answered with
-// [ReasonBadDelegation]: InvalidArgument if it makes no sense, PermissionDenied if it is not to be believed; with
-// Unavailable ([ReasonUnverified]) if the verifier failed. It is never served as if it had told nothing, which
-// would wait for its own caller. The metadata is removed, so that no handler passes it on.
+// A call without delegations passes unchanged. A call with bad delegations is answered with
+// [ReasonBadDelegation]: InvalidArgument if malformed, PermissionDenied if not authentic; with
+// Unavailable ([ReasonUnverified]) if the verifier failed. Such a call is never served without its
+// delegations: the call would wait for its own caller. The metadata is removed, so handlers do not
+// pass the metadata on.
 //
-// A call whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
-// mortise.ErrDelegationEnded, which [UnaryServerInterceptor] answers with FailedPrecondition.
+// A call passes even if the caller has unlocked meanwhile, or lost its lock; a Lock of locks then
+// fails with mortise.ErrDelegationEnded, and [UnaryServerInterceptor] answers with
+// FailedPrecondition.
 //
-// Of the options, only [WithErrorHandler] applies. It panics if locks or checker is nil, or an option does not apply.
-// Cost: no command.
+// Of the options, only [WithErrorHandler] applies. UnaryDelegationInterceptor panics if locks or
+// checker is nil, or an option does not apply. Cost: no command.
 func UnaryDelegationInterceptor(
 	locks delegation.Acceptor, checker *delegation.Checker, opts ...Option,
 ) grpc.UnaryServerInterceptor {

@@ -13,29 +13,33 @@ import (
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
-// MetadataKey is that of what [UnaryClientInterceptor] sends: [delegation.Header] in lower case.
+// MetadataKey is the key of the metadata sent by [UnaryClientInterceptor]: [delegation.Header] in
+// lower case.
 const MetadataKey = "mortise-delegation"
 
-// Services names the gRPC services that are told which locks a call holds: the name by which the service checks
-// it (its audience), by the full name in the .proto, such as "shop.v1.Orders". One that does not exist is a
-// panic when the program starts, so the generated code must be linked in, as it is where its client is made.
+// Services names the gRPC services to send delegations to: the name in the service's checks (its
+// audience), by the full name in the .proto, such as "shop.v1.Orders". An unknown service is a
+// panic when the program starts, so the generated code must be linked in; a program with the
+// service's client has the code anyway.
 type Services map[string]string
 
-// UnaryClientInterceptor makes an interceptor that tells the services which locks the context of a call holds,
-// so that they enter them instead of waiting for them (see package delegation, and [UnaryDelegationInterceptor]). Calls
-// of others pass as they are, and so does a call whose context holds nothing. Give it to the connections to
-// those services only: it knows their names, not the server that answers.
+// UnaryClientInterceptor makes an interceptor that tells the services about the locks held by a
+// call's context; the services then enter the locks instead of waiting for them (see package
+// delegation, and [UnaryDelegationInterceptor]). Calls of other services pass unchanged, and so
+// does a call whose context holds nothing. Give the interceptor only to connections to those
+// services: the interceptor knows names of services, not the server behind the connection.
 //
 //	services := grpclock.Services{"shop.v1.Stock": "stock"}
 //	tell := grpc.WithUnaryInterceptor(grpclock.UnaryClientInterceptor(issuer, services))
 //	conn, err := grpc.NewClient(target, creds, tell)
 //
-// Metadata of [MetadataKey] that a call has already is removed, whatever server it goes to: what came in with
-// another call is never sent on. What is sent is valid for a while only ([delegation.WithLifetime]), so a call
-// that waits longer for its connection, or that gRPC repeats after that, is refused.
+// Existing metadata of [MetadataKey] is removed from a call to any server: the metadata of an
+// incoming call is never sent on. Delegations are valid for a limited time
+// ([delegation.WithLifetime]); a call with a longer wait for its connection, or repeated by gRPC
+// after this time, is refused.
 //
-// A call fails, without being sent, if the issuer's signer fails. It panics if issuer is nil or services do not
-// fit. Cost: no command, and metadata of about 200 bytes.
+// A call fails, without being sent, if the issuer's signer fails. UnaryClientInterceptor panics if
+// issuer is nil or services are invalid. Cost: no command, and metadata of about 200 bytes.
 func UnaryClientInterceptor(issuer *delegation.Issuer, services Services) grpc.UnaryClientInterceptor {
 	c := newCarrier("UnaryClientInterceptor", issuer, services)
 	return func(
@@ -50,8 +54,8 @@ func UnaryClientInterceptor(issuer *delegation.Issuer, services Services) grpc.U
 	}
 }
 
-// StreamClientInterceptor is [UnaryClientInterceptor] for streams: what is sent is what the context holds when
-// the stream begins.
+// StreamClientInterceptor is [UnaryClientInterceptor] for streams: the delegations are those of the
+// context when the stream begins.
 func StreamClientInterceptor(issuer *delegation.Issuer, services Services) grpc.StreamClientInterceptor {
 	c := newCarrier("StreamClientInterceptor", issuer, services)
 	return func(

@@ -1,24 +1,26 @@
-// Package grpclock serves gRPC calls of one key one at a time, over all processes that
-// share a store of locks: interceptors for unary calls and for streams.
+// Package grpclock serves gRPC calls with the same key one at a time, over all processes with the
+// same store of locks: interceptors for unary calls and for streams.
 //
 //	grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(locks, grpclock.Methods{
 //		"/shop.v1.Orders/Ship":   grpclock.Fields("orders:{order.id}"),
 //		"/shop.v1.Orders/Cancel": grpclock.Fields("orders:{order.id}"),
 //	})))
 //
-// Here both methods share the lock of an order. Methods that are not listed pass without one. A method or
-// field that does not exist is a panic when the program starts, so the generated code
-// of the services must be linked in, as it is where they are registered.
+// Here both methods share the lock of an order. Unlisted methods pass without a lock. An unknown
+// method or field is a panic when the program starts, so the generated code of the services must be
+// linked in; a program that registers the services has the code anyway.
 //
-// The call's context is that of its lease: it ends when the lock is lost, and with it a
-// handler enters the lock again. [Lease] returns the lease, with its fencing token. A stream's Recv and
-// Send return as well when the lock is lost, though the client sends nothing, or reads nothing.
+// The call's context is the context of its lease: the context ends when the lock is lost, and a
+// handler enters the lock again with this context. [Lease] returns the lease, with its fencing
+// token. A stream's Recv and Send return as well when the lock is lost, even if the client sends
+// nothing, or reads nothing.
 //
-// The keys make names of the text of a value. A handler that parses the text may take several for the
-// same: 42, 042 and +42. [Canonical] makes one of them, for the lock and for the handler.
+// The keys make names of the text of a value. A handler that parses the text may take several texts
+// for the same value: 42, 042 and +42. [Canonical] makes a single text of them, for the lock and
+// for the handler.
 //
-// A call holds its lock until its handler returns, and a client can keep a stream open for as long as
-// it likes. By default nothing bounds that; mortise.WithMaxHold, by [WithLockOptions], does.
+// A call holds its lock until its handler returns, and a client can keep a stream open without
+// limit. By default nothing bounds this time; mortise.WithMaxHold, by [WithLockOptions], does.
 //
 // # Modes
 //
@@ -31,8 +33,9 @@
 //
 // # Answers
 //
-// Each status has an ErrorInfo with a reason and [Domain], and where it is worth repeating a RetryInfo. They
-// say nothing of locks' names or of the store; [WithErrorHandler] replaces them.
+// Each status has an ErrorInfo with a reason and [Domain], and a RetryInfo where a retry makes
+// sense. Statuses reveal neither names of locks nor anything of the store; [WithErrorHandler]
+// replaces them.
 //
 //	what happened                                     code               reason             retry delay
 //	another call holds the lock                       Aborted            LOCKED             its lease, 3 s at most
@@ -49,16 +52,16 @@
 // A holder may renew its lease, so the lock can be held for longer than the retry delay says; [WithRetryAfter] sets its
 // bound. With BAD_KEY comes a BadRequest that names the field.
 //
-// A handler has broken off if it returns an error that is context.Canceled, has the code Canceled, or
-// wraps mortise.ErrLost.
+// A handler has broken off if the handler returns context.Canceled, an error with the code
+// Canceled, or an error that wraps mortise.ErrLost.
 //
-// The lock is released when the handler returns, before the answer is sent: also when it
-// panics, or the client has gone. If Redis cannot be reached then, the answer waits for 2 s at most
-// and the release is retried in the background; the lock ends with its lease at the latest.
+// The lock is released when the handler returns, before the answer is sent: also after a panic, or
+// after the client has gone. If Redis is unreachable then, the answer waits for 2 s at most and the
+// release is retried in the background; the lock ends with its lease at the latest.
 //
 // # One owner across services
 //
-// A handler that holds a lock and calls a service which takes the same one waits for itself.
-// [UnaryClientInterceptor], at the caller, and [UnaryDelegationInterceptor], at the service, have it enter the
-// caller's lock instead. Package delegation says what is sent.
+// A handler that holds a lock and calls a service with the same lock waits for itself. With
+// [UnaryClientInterceptor] at the caller, and [UnaryDelegationInterceptor] at the service, the
+// service enters the caller's lock instead. Package delegation describes the data sent.
 package grpclock

@@ -15,12 +15,13 @@ import (
 	"github.com/mortise-go/mortise/middleware/internal/template"
 )
 
-// UnaryServerInterceptor makes an interceptor that serves calls of one key one at a
-// time, over all processes that share the store of locks. Without options a call is
-// refused at once while another holds its lock.
+// UnaryServerInterceptor makes an interceptor that serves calls with the same key one at a time,
+// over all processes with the same store of locks. Without options a call is refused at once while
+// another call holds its lock.
 //
-// It does no I/O. It panics if locks is nil, an option makes no sense, or methods do not
-// fit (see [Methods]): that is a mistake in the program, to be seen when it starts.
+// UnaryServerInterceptor does no I/O. UnaryServerInterceptor panics if locks is nil, an option is
+// invalid, or methods do not match the services (see [Methods]): such a mistake in the program
+// shows at its start.
 //
 // Cost: two commands for a call whose lock is free.
 func UnaryServerInterceptor(locks mortise.Locker, methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
@@ -28,10 +29,10 @@ func UnaryServerInterceptor(locks mortise.Locker, methods Methods, opts ...Optio
 	return i.unary
 }
 
-// StreamServerInterceptor is [UnaryServerInterceptor] for streams: one holds its lock from before the
-// handler begins until it returns. Where the key needs the first message ([Fields], [Func]),
-// that is received before the handler begins: if it is the server that speaks first, use
-// [Metadata].
+// StreamServerInterceptor is [UnaryServerInterceptor] for streams: a stream holds its lock from
+// before the handler begins until the handler returns. If the key needs the first message
+// ([Fields], [Func]), the message is received before the handler begins; for a stream where the
+// server speaks first, use [Metadata].
 func StreamServerInterceptor(locks mortise.Locker, methods Methods, opts ...Option) grpc.StreamServerInterceptor {
 	i := build("StreamServerInterceptor", locks, methods, true, opts)
 	return i.stream
@@ -40,8 +41,8 @@ func StreamServerInterceptor(locks mortise.Locker, methods Methods, opts ...Opti
 // Option changes an interceptor.
 type Option func(*interceptor)
 
-// WithWait has a call wait for its lock, for d at most, and no longer than its
-// deadline; then it is answered as locked. It must be positive.
+// WithWait makes a call wait for its lock, for d at most, and no longer than its deadline; then the
+// call is answered as locked. d must be positive.
 func WithWait(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("grpclock: WithWait(%v): a wait is positive; without it calls are refused at once", d))
@@ -49,22 +50,23 @@ func WithWait(d time.Duration) Option {
 	return func(i *interceptor) { i.waits, i.wait = true, d }
 }
 
-// WithMaxClientWait has a call wait for its lock for as long as its client does, until its deadline or
-// its cancellation, and for [MaxClientWait] at most: it is WithWait(MaxClientWait).
+// WithMaxClientWait makes a call wait for its lock for as long as its client does, until its
+// deadline or its cancellation, and for [MaxClientWait] at most: the same as
+// WithWait(MaxClientWait).
 func WithMaxClientWait() Option { return WithWait(MaxClientWait) }
 
-// MaxClientWait bounds [WithMaxClientWait]: a call without a deadline, whose client has vanished such as
-// by a broken network, would wait until the connection is found dead.
+// MaxClientWait bounds [WithMaxClientWait]: a call without a deadline, whose client was lost by,
+// for example, a broken network, would wait until the connection is found dead.
 const MaxClientWait = 5 * time.Minute
 
-// DefaultRetryAfter is the longest delay that a RetryInfo says where a lock is held, unless
+// DefaultRetryAfter is the longest delay in a RetryInfo while a lock is held, unless
 // [WithRetryAfter] says otherwise.
 const DefaultRetryAfter = 3 * time.Second
 
-// WithRetryAfter bounds the delay that a RetryInfo says where the lock is held. What is left of the
-// holder's lease is an upper bound only: a lease that is renewed may have 30 s to go when the call
-// that holds it is about to end. Take the time that a call takes. It is at least a second; by
-// default it is [DefaultRetryAfter].
+// WithRetryAfter bounds the delay in a RetryInfo while the lock is held. The remaining time of the
+// holder's lease is an upper bound only: a renewed lease may have 30 s to go when its call is about
+// to end. Use the usual duration of a call. The bound is at least a second; by default
+// [DefaultRetryAfter].
 func WithRetryAfter(most time.Duration) Option {
 	if most < time.Second {
 		panic(fmt.Sprintf("grpclock: WithRetryAfter(%v): at least a second", most))
@@ -88,22 +90,22 @@ func WithReaders(read mortise.Locker, fullMethods ...string) Option {
 	}
 }
 
-// WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or
-// mortise.WithMaxHold, to bound what a handler that hangs, or a stream that is kept open, can hold
-// up. For mortise.WithWait use this package's. One that mortise refuses is answered with Internal.
+// WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or mortise.WithMaxHold,
+// to bound the effect of a handler without an end, or of a stream kept open. Instead of
+// mortise.WithWait use [WithWait]. An option refused by mortise is answered with Internal.
 func WithLockOptions(opts ...mortise.Option) Option {
 	return func(i *interceptor) { i.options = append(i.options[:len(i.options):len(i.options)], opts...) }
 }
 
-// WithFailOpen serves calls WITHOUT a lock while the store of locks is unavailable (mortise.ErrUnavailable):
-// for work that may overlap at worst, and must not stop. Such a call's context carries
-// no lease: [Lease] returns nil.
+// WithFailOpen serves calls WITHOUT a lock while the store of locks is unavailable
+// (mortise.ErrUnavailable): for work that may overlap, but must not stop. Such a call's
+// context carries no lease: [Lease] returns nil.
 func WithFailOpen() Option {
 	return func(i *interceptor) { i.open = true }
 }
 
-// WithErrorHandler replaces all answers: it is given the status that would be returned and
-// its cause, and returns the error to return. The cause is not for the client.
+// WithErrorHandler replaces all answers: the function gets the default status and its cause, and
+// returns the error to return. The cause is not for the client.
 func WithErrorHandler(answer func(ctx context.Context, fullMethod string, s *status.Status, cause error) error) Option {
 	if answer == nil {
 		panic("grpclock: WithErrorHandler: the function must not be nil")
@@ -111,9 +113,8 @@ func WithErrorHandler(answer func(ctx context.Context, fullMethod string, s *sta
 	return func(i *interceptor) { i.answer = answer }
 }
 
-// Lease returns the lease that a call's context carries; nil if there is none, which is a lease
-// that holds nothing. A handler that is about to write asks its Err, or
-// sends its Token along.
+// Lease returns the lease in a call's context; nil if there is none. A nil lease holds nothing.
+// Before a write, a handler checks the lease's Err, or sends its Token along.
 func Lease(ctx context.Context) *mortise.Lease {
 	l, _ := ctx.Value(leaseKey{}).(*mortise.Lease)
 	return l

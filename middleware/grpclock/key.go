@@ -17,15 +17,16 @@ import (
 	"github.com/mortise-go/mortise/middleware/internal/template"
 )
 
-// Methods says what a call is locked by, for each method that is locked, by its full name,
-// "/shop.v1.Orders/Ship". Other methods pass without a lock.
+// Methods maps each locked method, by its full name, "/shop.v1.Orders/Ship", to the key of its
+// lock. Other methods pass without a lock.
 //
-// A name that no service has would be a lock that is never taken. So the interceptors look each up in
-// protoregistry.GlobalFiles, where the generated code of a service puts it,
-// and panic if it is not there, is of the other sort (unary or stream), or its key does not fit its request.
+// A name without a service would be a lock never taken. So the interceptors look each name up in
+// protoregistry.GlobalFiles, where the generated code of a service registers its methods. The
+// interceptors panic if a method is missing there, is of the other sort (unary or stream), or has a
+// request that does not fit its key.
 type Methods map[string]Key
 
-// Key says what a call is locked by: [Fields], [Metadata], [Func] or [ContextFunc].
+// Key makes the name of a call's lock: [Fields], [Metadata], [Func] or [ContextFunc].
 type Key struct {
 	// message tells that a stream's first message is needed.
 	message bool
@@ -39,25 +40,25 @@ type Key struct {
 var ErrNoLock = errors.New("grpclock: no lock is needed")
 
 // Fields makes names of fields of the request; of a stream's first message:
-// Fields("orders:{order.id}"). A path goes through messages to a string, bytes (put in as hex), an integer or
-// an enum (its number). One that is missing or empty is answered with InvalidArgument;
-// zero counts as missing where the field cannot tell the two apart (no optional).
+// Fields("orders:{order.id}"). A path goes through messages to a string, bytes (put in as hex), an
+// integer or an enum (its number). A missing or empty field is answered with InvalidArgument; zero
+// counts as missing where the field cannot distinguish the two (no optional).
 //
 // The name is made of a string's TEXT. A handler that parses a string may take several texts for
-// the same: strconv.Atoi reads 42, 042 and +42 as one number, and without [Canonical] those are
-// three locks. Say how to read such a field:
+// the same value: strconv.Atoi reads 42, 042 and +42 as one number, and without [Canonical] the
+// three texts are three locks. Declare how to read such a field:
 //
 //	grpclock.Fields("accounts:{id}", grpclock.Canonical("id", grpclock.Integer))
 //
-// The handler then finds the canonical text in its request. Fields that are integers in the .proto
-// have one text.
+// The handler then finds the canonical text in its request. Integer fields of the .proto have one
+// text.
 //
 // In values, the characters % : / { } | and spaces and control characters are percent-encoded, so
-// different texts make different names. A value has at most 255 bytes. httplock's
-// RouteKey makes the same names.
+// different texts make different names. A value has at most 255 bytes. httplock's RouteKey makes
+// the same names.
 //
-// It panics if the template is malformed, has no placeholder, or has no text of the program's own
-// before the first placeholder that ends in a : or a /.
+// Fields panics if the template is malformed, has no placeholder, or has no text of the program's
+// own with a final : or / before the first placeholder.
 func Fields(tmpl string, opts ...KeyOption) Key {
 	t := parse("Fields", tmpl, opts)
 	paths := make(map[string][]string)
@@ -108,38 +109,38 @@ type KeyOption struct {
 	canonical   func(string) (string, error)
 }
 
-// Canonical has f make the canonical text of a placeholder's values: [Integer], [UUID] or a
-// function of one's own. Lock and handler use that text alike: it is part of the lock's name, and
-// it replaces the value in the request message, or in the metadata. The placeholder of [Fields] is
-// that of a string field.
+// Canonical makes f compute the canonical text of a placeholder's values: [Integer], [UUID] or a
+// custom function. Lock and handler share the canonical text: the text is part of the lock's name,
+// and replaces the value in the request message, or in the metadata. The placeholder of [Fields]
+// belongs to a string field.
 //
-// f gets 1 to 255 bytes. Texts that the handler takes for the same must become the same, so f reads
-// as the handler does, or refuses: an error, or an empty text, is answered with InvalidArgument, and
-// the client does not see the error. f must return its own results unchanged. It is called
-// concurrently.
+// f gets 1 to 255 bytes. Texts with the same meaning to the handler must become the same, so f
+// reads as the handler does, or refuses: an error, or an empty text, is answered with
+// InvalidArgument, and the client does not see the error. f must return its own results unchanged.
+// f is called concurrently.
 func Canonical(placeholder string, f func(value string) (string, error)) KeyOption {
 	return KeyOption{placeholder, f}
 }
 
 // Integer is for [Canonical]: decimal integers of 64 bits, as strconv.Atoi reads them. 042 and +42
-// become 42; spaces, and all else that is no such integer, are refused.
+// become 42; spaces, and all texts other than such an integer, are refused.
 func Integer(value string) (string, error) { return template.Integer(value) }
 
 // UUID is for [Canonical]: UUIDs of 36 characters, such as
 // 6F9619FF-8B86-D011-B42D-00CF4FC964FF, become lower case. Other notations are refused.
 func UUID(value string) (string, error) { return template.UUID(value) }
 
-// Metadata makes names of the call's metadata: Metadata("payments:{idempotency-key}").
-// A key that is missing, empty or there twice is answered with InvalidArgument. Values
-// are encoded and bounded as for [Fields]. A stream is locked before its first message.
+// Metadata makes names of the call's metadata: Metadata("payments:{idempotency-key}"). A missing,
+// empty or duplicate key is answered with InvalidArgument. Values are encoded and bounded as for
+// [Fields]. A stream is locked before its first message.
 //
-// All clients share the names: a client that guesses another's idempotency key can keep it out. Use
-// [ContextFunc] with the authenticated caller to keep callers apart.
+// All clients share the names: a client that guesses the idempotency key of another can keep the
+// other out. Use [ContextFunc] with the authenticated caller to keep callers apart.
 //
-// As with Fields, the name is made of the value's text. For a value that the handler parses, say how
-// by [Canonical]; the handler then finds the canonical text in the incoming metadata.
+// As with Fields, the name is made of the value's text. For a value that the handler parses,
+// declare [Canonical]; the handler then finds the canonical text in the incoming metadata.
 //
-// It panics as Fields does.
+// Metadata panics as Fields does.
 func Metadata(tmpl string, opts ...KeyOption) Key {
 	t := parse("Metadata", tmpl, opts)
 	return Key{name: func(ctx context.Context, _ any) (string, context.Context, error) {
@@ -167,12 +168,12 @@ func Metadata(tmpl string, opts ...KeyOption) Key {
 	}}
 }
 
-// Func is a key of one's own; req is the request, of a stream its first message. An
-// error is answered with InvalidArgument, and so is an empty name: it would be one lock for all.
+// Func is a custom key; req is the request, of a stream its first message. An error is answered
+// with InvalidArgument, and so is an empty name: an empty name would be one lock for all.
 // [ErrNoLock] lets the call pass without a lock.
 //
-// Put something of your own before what the client chooses: a client that can name any
-// lock can block any. And make one name of all that the handler takes for the same.
+// Put a prefix of the program before the client's text: a client with free choice of names can
+// block any lock. And make a single name of all texts with the same meaning to the handler.
 func Func(name func(ctx context.Context, req any) (string, error)) Key {
 	if name == nil {
 		panic("grpclock: Func: the function must not be nil")
@@ -183,8 +184,8 @@ func Func(name func(ctx context.Context, req any) (string, error)) Key {
 	}}
 }
 
-// ContextFunc is [Func] of the context alone, for values that interceptors before this
-// one put there. A stream is locked before its first message.
+// ContextFunc is [Func] of the context alone, for values put there by earlier interceptors. A
+// stream is locked before its first message.
 func ContextFunc(name func(ctx context.Context) (string, error)) Key {
 	if name == nil {
 		panic("grpclock: ContextFunc: the function must not be nil")

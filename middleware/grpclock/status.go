@@ -15,7 +15,7 @@ import (
 	"github.com/mortise-go/mortise/middleware/internal/template"
 )
 
-// Domain is that of the ErrorInfo in each status.
+// Domain is the domain of the ErrorInfo in each status.
 const Domain = "github.com/mortise-go/mortise"
 
 // The reasons in the ErrorInfo of a status. docs/reference/problems.md explains them.

@@ -7,23 +7,25 @@ import (
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
-// AcceptDelegations makes a middleware that has requests enter the locks of their callers: what a caller's
-// [NewTransport] told is checked, and the request's context is one from which locks, a [*mortise.Client], enters
-// those locks. It stands before all that locks:
+// AcceptDelegations makes a middleware for requests to enter the locks of their callers: the
+// middleware checks the delegations sent by a caller's [NewTransport], and puts them into the
+// request's context; locks, a [*mortise.Client], enters the caller's locks from such a context. The
+// middleware stands before all middleware with locks:
 //
 //	accept, lock := httplock.AcceptDelegations(locks, checker), httplock.New(locks, httplock.RouteKey("orders:{id}"))
 //	mux.Handle("POST /orders/{id}/reserve", accept(lock(reserve)))
 //
-// A request that tells nothing passes as it is. One that tells what does not hold is answered with
-// [TypeBadDelegation]: 400 if it makes no sense, 403 if it is not to be believed; with 503 ([TypeUnverified]) if
-// the verifier failed. It is never served as if it had told nothing, which would wait for its own caller. The
-// header is removed, from the trailer too, so that handlers do not pass it on.
+// A request without delegations passes unchanged. A request with bad delegations is answered with
+// [TypeBadDelegation]: 400 if malformed, 403 if not authentic; with 503 ([TypeUnverified]) if the
+// verifier failed. Such a request is never served without its delegations: the request would wait
+// for its own caller. The header is removed, from the trailer too, so handlers do not pass the
+// header on.
 //
-// A request whose caller has unlocked meanwhile, or lost its lock, gets so far: what locks then fails with
-// mortise.ErrDelegationEnded, which [New]'s middleware answers with 412.
+// A request passes even if the caller has unlocked meanwhile, or lost its lock; a Lock of locks
+// then fails with mortise.ErrDelegationEnded, and [New]'s middleware answers with 412.
 //
-// Of the options, only [WithErrorHandler] applies. It panics if locks or checker is nil, or an option does not apply.
-// Cost: no command.
+// Of the options, only [WithErrorHandler] applies. AcceptDelegations panics if locks or checker is
+// nil, or an option does not apply. Cost: no command.
 func AcceptDelegations(locks delegation.Acceptor, checker *delegation.Checker,
 	opts ...Option) func(http.Handler) http.Handler {
 	if locks == nil || checker == nil {

@@ -94,7 +94,7 @@ func TestOnlyNamedOriginsAreTold(t *testing.T) {
 }
 
 // What came in with another request, and was copied to this one, goes nowhere.
-func TestAHeaderOfSomebodyElseIsNotSentOn(t *testing.T) {
+func TestAnIncomingHeaderIsNotSentOn(t *testing.T) {
 	locks, ring := middle.InMemory(t, memory.New()), middle.Ring(t, "k1")
 	held := middle.Holding(t, locks, "orders:42").Context()
 	var base recorder

@@ -1,14 +1,15 @@
-// Package httplock serves HTTP requests of one key one at a time, over all processes that
-// share a store of locks. It is middleware for net/http, and for routers that take
-// func(http.Handler) http.Handler, chi for one.
+// Package httplock serves HTTP requests with the same key one at a time, over all processes with
+// the same store of locks. The package is middleware for net/http, and for routers with middleware
+// of the form func(http.Handler) http.Handler, such as chi.
 //
 //	lock := httplock.New(locks, httplock.RouteKey("orders:{id}"))
 //
 //	mux.Handle("POST /orders/{id}/ship", lock(ship)) // http.ServeMux
 //	router.With(lock).Post("/orders/{id}/ship", ship) // chi
 //
-// The request's context is that of its lease: it ends when the lock is lost, and with it
-// a handler, or middleware within, enters the lock again. [Lease] returns the lease, with its fencing token.
+// The request's context is the context of its lease: the context ends when the lock is lost, and a
+// handler, or middleware within, enters the lock again with this context. [Lease] returns the
+// lease, with its fencing token.
 //
 // # Modes
 //
@@ -21,30 +22,30 @@
 //
 // # Names
 //
-// The ready keys make names of the text of a value: of a path, of a header. A handler that parses the
-// text may take several for the same: 42, 042 and +42. [Canonical] makes one of them, for the lock
-// and for the handler; without it those are several locks. Behind chi, a path value that is still
-// percent-encoded is answered with 400.
+// The ready keys make names of the text of a value: of a path, of a header. A handler that parses
+// the text may take several texts for the same value: 42, 042 and +42. [Canonical] makes a single text of
+// them, for the lock and for the handler; without Canonical each text is a lock of its own. Behind
+// chi, a path value still percent-encoded is answered with 400.
 //
 // # Bounds
 //
 // A request holds its lock until its handler returns, for as long as its client takes to send the
-// body and to read the answer. By default nothing bounds that: a client that sends a byte a minute
+// body and to read the answer. By default nothing bounds this time: a client that sends a byte a minute
 // keeps the lock. So give the lock a bound, mortise.WithMaxHold, and the server timeouts:
 //
 //	lock := httplock.New(locks, key, httplock.WithLockOptions(mortise.WithMaxHold(30*time.Second)))
 //	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second,
 //		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
 //
-// When the lock is lost, by WithMaxHold for one, the request's context ends, a handler that reads the
-// body, or a hijacked connection, gets an error at once, and one that writes gets it two seconds
-// later. That, and the bound on reading ahead ([WithWait]), need a ResponseWriter whose
-// http.ResponseController has deadlines, as net/http's has.
+// When the lock is lost, by WithMaxHold for example, the request's context ends. A handler in a
+// read of the body, or of a hijacked connection, gets an error at once; a handler in a write gets
+// the error two seconds later. These errors, and the bound on reading ahead ([WithWait]), need a
+// ResponseWriter with deadlines in its http.ResponseController, as net/http's has.
 //
 // # Answers
 //
-// They are problem+json (RFC 9457) with the types in docs/reference/problems.md, and say nothing of locks' names or of
-// the store; [WithErrorHandler] replaces them.
+// Answers are problem+json (RFC 9457) with the types in docs/reference/problems.md, and reveal
+// neither names of locks nor anything of the store; [WithErrorHandler] replaces the answers.
 //
 //	what happened                                     status   type                 Retry-After
 //	another request holds the lock                    423      TypeLocked           its lease, 3 s at most
@@ -64,24 +65,25 @@
 //
 // # Releasing
 //
-// The lock is released when the handler returns, before the answer is complete: also when
-// it panics, when the client has gone, when the connection was hijacked. If Redis cannot be
-// reached then, the answer waits for 2 s at most and the release is retried in the
-// background; the lock ends with its lease at the latest.
+// The lock is released when the handler returns, before the answer is complete: also after a panic,
+// after the client has gone, after the connection was hijacked. If Redis is unreachable then, the
+// answer waits for 2 s at most and the release is retried in the background; the lock ends with its
+// lease at the latest.
 //
-// Work that a handler leaves to a goroutine is not locked. An Idempotency-Key's lock keeps two requests with it
-// apart; to remember the answer of the first is up to the handler.
+// Work of a handler in another goroutine is not locked after the handler's return. An
+// Idempotency-Key's lock keeps two requests with the same key apart; the handler itself has to
+// remember the answer of the first.
 //
 // # One owner across services
 //
-// A handler that holds a lock and calls a service which takes the same one waits for itself. [NewTransport], at
-// the caller, and [AcceptDelegations], at the service, have it enter the caller's lock instead. Package delegation
-// says what is sent.
+// A handler with a lock that calls a service with the same lock waits for itself. With
+// [NewTransport] at the caller, and [AcceptDelegations] at the service, the service enters the
+// caller's lock instead. Package delegation describes the data sent.
 //
 // # Shutdown
 //
-// http.Server.Shutdown waits for handlers, and so for requests that wait for a lock.
-// Have the locks shut down with it, which sends those away and lets the others finish:
+// http.Server.Shutdown waits for handlers, and so for requests that wait for a lock. Shut the locks
+// down with the server: waiting requests are then sent away, and the others finish:
 //
 //	srv.RegisterOnShutdown(func() { locks.Shutdown(ctx) })
 //	go srv.ListenAndServe() // returns as soon as Shutdown begins
@@ -90,6 +92,7 @@
 //
 // # The ResponseWriter
 //
-// Handlers get one that notices whether they answered. It is an http.Flusher, http.Hijacker
-// and io.ReaderFrom where the one below is, and http.ResponseController works.
+// Handlers get a ResponseWriter with a record of whether the handler answered. The writer is an
+// http.Flusher, http.Hijacker and io.ReaderFrom where the writer below is, and
+// http.ResponseController works.
 package httplock

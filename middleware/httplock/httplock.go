@@ -10,15 +10,15 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// New makes a middleware that serves requests of one key one at a time: over all
-// processes that share the store of locks. key says what a request is locked by; see
-// [RouteKey], [HeaderKey], [ContextKey], [Join].
+// New makes a middleware that serves requests with the same key one at a time, over all processes
+// with the same store of locks. key returns the name of a request's lock; see [RouteKey],
+// [HeaderKey], [ContextKey], [Join].
 //
-// Without options a request is refused at once while another holds its lock. See the package's
-// documentation for modes and answers.
+// Without options a request is refused at once while another request holds its lock. See the
+// package's documentation for modes and answers.
 //
-// It does no I/O. It panics if locks or key is nil, or an option makes no sense, as
-// http.ServeMux.Handle does: that is a mistake in the program, to be seen when it starts.
+// New does no I/O. New panics if locks or key is nil, or an option is invalid, as
+// http.ServeMux.Handle does: such a mistake in the program shows at its start.
 //
 // Cost: two commands for a request whose lock is free.
 func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
@@ -41,13 +41,13 @@ func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) h
 // Option changes what [New] makes.
 type Option func(*middleware)
 
-// WithWait has a request wait for its lock, for d at most; then it is answered as
-// locked. It must be positive.
+// WithWait makes a request wait for its lock, for d at most; then the request is answered as
+// locked. d must be positive.
 //
-// The wait ends with the client. A server of HTTP/1 notices that a client has left only when the
-// request's body was read to its end, so bodies are read before the wait, up to 64 KiB and for 10 s.
-// A request whose body is larger, or has not come by then, does not wait: it is refused at once if
-// the lock is held. A chunked body is read only if the lock is held.
+// The wait ends with the client. A server of HTTP/1 notices the departure of a client only after
+// the request's body was read to its end, so the middleware reads bodies before the wait, up to 64
+// KiB and for 10 s. A request with a larger, or slower, body does not wait: the request is refused
+// at once if the lock is held. A chunked body is read only if the lock is held.
 func WithWait(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("httplock: WithWait(%v): a wait is positive; without it requests are refused at once", d))
@@ -55,16 +55,17 @@ func WithWait(d time.Duration) Option {
 	return func(m *middleware) { m.waits, m.wait = true, d }
 }
 
-// WithMaxClientWait has a request wait for its lock for as long as its client does, until the request's
-// context ends, and for [MaxClientWait] at most: it is WithWait(MaxClientWait).
+// WithMaxClientWait makes a request wait for its lock for as long as its client does, until the
+// request's context ends, and for [MaxClientWait] at most: the same as WithWait(MaxClientWait).
 func WithMaxClientWait() Option { return WithWait(MaxClientWait) }
 
-// MaxClientWait bounds [WithMaxClientWait]: no server notices at once that a client has vanished, such
-// as by a broken network.
+// MaxClientWait bounds [WithMaxClientWait]: no server notices at once a client lost by, for
+// example, a broken network.
 const MaxClientWait = 5 * time.Minute
 
-// WithStatus answers status instead of 423 where the lock is held: 409 for clients that send an Idempotency-Key, which
-// expect it for a request that is still being worked on. It is between 400 and 599.
+// WithStatus answers status instead of 423 while the lock is held: 409 for clients with an
+// Idempotency-Key; such clients expect 409 while their request is still in progress. status is
+// between 400 and 599.
 func WithStatus(status int) Option {
 	if status < 400 || status > 599 {
 		panic(fmt.Sprintf("httplock: WithStatus(%d): a refusal's status is between 400 and 599", status))
@@ -72,14 +73,14 @@ func WithStatus(status int) Option {
 	return func(m *middleware) { m.locked = status }
 }
 
-// DefaultRetryAfter is the longest Retry-After that is sent where a lock is held, unless
-// [WithRetryAfter] says otherwise.
+// DefaultRetryAfter is the longest Retry-After sent while a lock is held, unless [WithRetryAfter]
+// says otherwise.
 const DefaultRetryAfter = 3 * time.Second
 
-// WithRetryAfter bounds the Retry-After that is sent where the lock is held. What is left of the
-// holder's lease is an upper bound only: a lease that is renewed may have 30 s to go when the request
-// that holds it is about to end. Take the time that a request takes. It is at least a second; by
-// default it is [DefaultRetryAfter].
+// WithRetryAfter bounds the Retry-After sent while the lock is held. The remaining time of the
+// holder's lease is an upper bound only: a renewed lease may have 30 s to go when its request is
+// about to end. Use the usual duration of a request. The bound is at least a second; by default
+// [DefaultRetryAfter].
 func WithRetryAfter(most time.Duration) Option {
 	if most < time.Second {
 		panic(fmt.Sprintf("httplock: WithRetryAfter(%v): at least a second", most))
@@ -99,24 +100,23 @@ func WithReaders(read mortise.Locker) Option {
 	return func(m *middleware) { m.read = read }
 }
 
-// WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or
-// mortise.WithMaxHold, to bound what a handler that hangs can hold up. A service that strangers can
-// call needs one of them: see Bounds in the package's documentation. For
-// mortise.WithWait use this package's. One that mortise refuses is answered with 500.
+// WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or mortise.WithMaxHold,
+// to bound the effect of a handler without an end. A service open to strangers needs such an
+// option: see Bounds in the package's documentation. Instead of mortise.WithWait use [WithWait]. An
+// option refused by mortise is answered with 500.
 func WithLockOptions(opts ...mortise.Option) Option {
 	return func(m *middleware) { m.options = append(m.options[:len(m.options):len(m.options)], opts...) }
 }
 
-// WithFailOpen serves requests WITHOUT a lock while the store of locks is unavailable (mortise.ErrUnavailable):
-// for work that may overlap at worst, and must not stop. Such a request's context
-// carries no lease: [Lease] returns nil.
+// WithFailOpen serves requests WITHOUT a lock while the store of locks is unavailable
+// (mortise.ErrUnavailable): for work that may overlap, but must not stop. Such a
+// request's context carries no lease: [Lease] returns nil.
 func WithFailOpen() Option {
 	return func(m *middleware) { m.open = true }
 }
 
-// WithErrorHandler replaces all answers. The Problem is what would have been answered: change it and have
-// it answer, p.ServeHTTP(w, r), or answer something else. Name and Err are there for
-// a log.
+// WithErrorHandler replaces all answers. The Problem is the default answer: change the Problem and
+// send it, p.ServeHTTP(w, r), or answer something else. Name and Err are for a log.
 func WithErrorHandler(answer func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
 	if answer == nil {
 		panic("httplock: WithErrorHandler: the function must not be nil")
@@ -124,9 +124,9 @@ func WithErrorHandler(answer func(w http.ResponseWriter, r *http.Request, p Prob
 	return func(m *middleware) { m.answer = answer }
 }
 
-// Lease returns the lease that a request's context carries, of the innermost middleware; nil if there is
-// none, which is a lease that holds nothing. A handler that is about to
-// write asks its Err, or sends its Token along.
+// Lease returns the lease in a request's context, of the innermost middleware; nil if there is
+// none. A nil lease holds nothing. Before a write, a handler checks the lease's Err, or sends its
+// Token along.
 func Lease(ctx context.Context) *mortise.Lease {
 	l, _ := ctx.Value(leaseKey{}).(*mortise.Lease)
 	return l

@@ -11,43 +11,44 @@ import (
 	"github.com/mortise-go/mortise/middleware/internal/template"
 )
 
-// KeyFunc returns the name of the lock that a request needs. An error is answered with
-// 400, and so is an empty name: it would be one lock for all. [ErrNoLock] lets the
-// request pass without a lock. It is called before anything is locked, perhaps concurrently.
+// KeyFunc returns the name of a request's lock. An error is answered with 400, and so is an empty
+// name: an empty name would be one lock for all. [ErrNoLock] lets the request pass without a lock.
+// KeyFunc is called before any lock is taken, perhaps concurrently.
 //
-// Put something of your own before what the client chooses, as the ready ones make you do: a client
-// that can name any lock can block any. And make one name of all that the handler takes for the
-// same, see [Canonical].
+// Put a prefix of the program before the client's text, as the ready keys require: a client with
+// free choice of names can block any lock. And make a single name of all texts with the same
+// meaning to the handler, see [Canonical].
 type KeyFunc func(*http.Request) (string, error)
 
 // ErrNoLock is for a [KeyFunc] to return: this request needs no lock.
 var ErrNoLock = errors.New("httplock: no lock is needed")
 
-// RouteKey makes names of the route's path values: RouteKey("orders:{id}") locks
-// "orders:42" for a request to /orders/42, if the route is "/orders/{id}". It reads
-// [http.Request.PathValue], which http.ServeMux sets, and chi from 5.1.
+// RouteKey makes names of the route's path values: RouteKey("orders:{id}") locks "orders:42" for a
+// request to /orders/42, if the route is "/orders/{id}". RouteKey reads [http.Request.PathValue],
+// set by http.ServeMux, and by chi from 5.1.
 //
 // The middleware must stand behind the router, at the route: mux.Handle("POST /orders/{id}",
-// lock(handler)), or chi's With; in chi's Use the route is not yet known. There,
-// as for an empty value, the answer is 400.
+// lock(handler)), or chi's With; in chi's Use the route is not yet known. There, as for an empty
+// value, the answer is 400.
 //
-// The name is made of a value's TEXT. A handler that parses the value may take several texts for
-// the same: strconv.Atoi reads 42, 042 and +42 as one number, and without [Canonical] those are
-// three locks, so three requests for one account run at a time. Say how to read such a value:
+// The name is made of a value's TEXT. A handler that parses the value may take several texts for the same
+// value: strconv.Atoi reads 42, 042 and +42 as one number, and without [Canonical] the three texts
+// are three locks, so three requests for one account run at a time. Declare how to read such a
+// value:
 //
 //	httplock.RouteKey("accounts:{id}", httplock.Canonical("id", httplock.Integer))
 //
 // The handler then finds the canonical text, 42, in [http.Request.PathValue].
 //
-// A value that still is percent-encoded is answered with 400. chi hands over 4%32 where
-// http.ServeMux hands over 42, and what the handler makes of it cannot be known. Values that
-// contain such a sequence need a KeyFunc of one's own.
+// A value still percent-encoded is answered with 400. chi hands over 4%32 where http.ServeMux hands
+// over 42, and the handler's reading of 4%32 cannot be known. Values with such a sequence need a
+// custom KeyFunc.
 //
-// In values, the characters % : / { } | and spaces, control characters and bytes that are not UTF-8
-// are percent-encoded, so different texts make different names. A value has at most 255 bytes.
+// In values, the characters % : / { } | and spaces, control characters and invalid UTF-8 are
+// percent-encoded, so different texts make different names. A value has at most 255 bytes.
 //
-// It panics if the template is malformed, has no placeholder, or has no text of the program's own
-// before the first placeholder that ends in a : or a /.
+// RouteKey panics if the template is malformed, has no placeholder, or has no text of the program's
+// own with a final : or / before the first placeholder.
 func RouteKey(tmpl string, opts ...KeyOption) KeyFunc {
 	t := parse("RouteKey", tmpl, opts)
 	return func(r *http.Request) (string, error) {
@@ -74,38 +75,37 @@ type KeyOption struct {
 	canonical   func(string) (string, error)
 }
 
-// Canonical has f make the canonical text of a placeholder's values: [Integer], [UUID] or a
-// function of one's own. Lock and handler use that text alike: it is part of the lock's name, and
-// it replaces the value in the request (http.Request.PathValue, or the header). What is read in
-// another way, such as by chi.URLParam, is still the text that was sent.
+// Canonical makes f compute the canonical text of a placeholder's values: [Integer], [UUID] or a
+// custom function. Lock and handler share the canonical text: the text is part of the lock's name,
+// and replaces the value in the request (http.Request.PathValue, or the header). Other readers,
+// such as chi.URLParam, still see the original text.
 //
-// f gets 1 to 255 bytes. Texts that the handler takes for the same must become the same, so f reads
-// as the handler does, or refuses: an error, or an empty text, is answered with 400, and the client
-// does not see the error. f must return its own results unchanged. It is called concurrently.
+// f gets 1 to 255 bytes. Texts with the same meaning to the handler must become the same, so f
+// reads as the handler does, or refuses: an error, or an empty text, is answered with 400, and the
+// client does not see the error. f must return its own results unchanged. f is called concurrently.
 func Canonical(placeholder string, f func(value string) (string, error)) KeyOption {
 	return KeyOption{placeholder, f}
 }
 
 // Integer is for [Canonical]: decimal integers of 64 bits, as strconv.Atoi reads them. 042 and +42
-// become 42; spaces, and all else that is no such integer, are refused.
+// become 42; spaces, and all texts other than such an integer, are refused.
 func Integer(value string) (string, error) { return template.Integer(value) }
 
 // UUID is for [Canonical]: UUIDs of 36 characters, such as
 // 6F9619FF-8B86-D011-B42D-00CF4FC964FF, become lower case. Other notations are refused.
 func UUID(value string) (string, error) { return template.UUID(value) }
 
-// HeaderKey makes names of headers: HeaderKey("payments:{Idempotency-Key}"). A header that is
-// missing, empty or there twice is answered with 400. Values are encoded and bounded as for
-// [RouteKey].
+// HeaderKey makes names of headers: HeaderKey("payments:{Idempotency-Key}"). A missing, empty or
+// duplicate header is answered with 400. Values are encoded and bounded as for [RouteKey].
 //
-// All clients share the names: a client that guesses another's key can keep it out. [Join] with a
-// [ContextKey] of the authenticated caller keeps callers apart.
+// All clients share the names: a client that guesses the key of another can keep the other
+// out. [Join] with a [ContextKey] of the authenticated caller keeps callers apart.
 //
-// As with RouteKey, the name is made of the value's text. That is right for an Idempotency-Key,
-// which is opaque. For a value that the handler parses, such as a number, say how by [Canonical];
+// As with RouteKey, the name is made of the value's text. The text is right for an Idempotency-Key,
+// an opaque value. For a value that the handler parses, such as a number, declare [Canonical];
 // the handler then finds the canonical text in the request's header.
 //
-// It panics as RouteKey does.
+// HeaderKey panics as RouteKey does.
 func HeaderKey(tmpl string, opts ...KeyOption) KeyFunc {
 	t := parse("HeaderKey", tmpl, opts)
 	return func(r *http.Request) (string, error) {
@@ -127,13 +127,12 @@ func HeaderKey(tmpl string, opts ...KeyOption) KeyFunc {
 	}
 }
 
-// ContextKey makes names of a value that middleware before this one put into the request's context: prefix
-// and the value under key, a string, an integer or a fmt.Stringer, encoded and bounded as for
-// [RouteKey]: ContextKey("tenants:", tenantKey{}). A missing or empty one is
-// answered with 400. A string is taken as it is: the middleware that puts it there makes it
-// canonical.
+// ContextKey makes names of a value in the request's context, put there by earlier middleware:
+// prefix and the value under key, a string, an integer or a fmt.Stringer, encoded and bounded as
+// for [RouteKey]: ContextKey("tenants:", tenantKey{}). A missing or empty value is answered with
+// 400. A string is used unchanged: the earlier middleware makes the string canonical.
 //
-// It panics if prefix is empty or key is nil.
+// ContextKey panics if prefix is empty or key is nil.
 func ContextKey(prefix string, key any) KeyFunc {
 	if prefix == "" || key == nil {
 		panic("httplock: ContextKey: the prefix and the key must not be empty: " +
@@ -172,11 +171,11 @@ func ContextKey(prefix string, key any) KeyFunc {
 	}
 }
 
-// Join makes one name of several, "tenants:7|orders:42": one lock, for what has all
-// of them in common. The first error ends it, [ErrNoLock] too. The parts are kept
-// apart: a % or | in one of them is percent-encoded.
+// Join makes a single name of several, "tenants:7|orders:42": one lock, for requests with all the
+// names in common. The first error ends Join, [ErrNoLock] too. The parts are kept apart: a % or |
+// in a part is percent-encoded.
 //
-// It panics without keys, or with a nil one.
+// Join panics without keys, or with a nil key.
 func Join(keys ...KeyFunc) KeyFunc {
 	if len(keys) == 0 {
 		panic("httplock: Join of no keys")

@@ -12,10 +12,10 @@ import (
 	"github.com/mortise-go/mortise/middleware/internal/template"
 )
 
-// Problem is why a request is not served, as RFC 9457 has it. It is an http.Handler
-// that answers so.
+// Problem is the reason why a request is not served, in the form of RFC 9457. Problem is an
+// http.Handler: the handler answers with the problem.
 type Problem struct {
-	// Type is one of the constants below.
+	// Type is a constant from the list below.
 	Type string `json:"type"`
 	// Title says what the type means.
 	Title string `json:"title"`
@@ -23,11 +23,11 @@ type Problem struct {
 	Status int `json:"status"`
 	// Detail says more, to the client: no names of locks, nothing of the store.
 	Detail string `json:"detail,omitempty"`
-	// RetryAfter is sent in whole seconds, rounded up; 0 for none. Where the lock is held it is
-	// what is left of the holder's lease, which the holder may renew or release before, and at most what
-	// WithRetryAfter says.
+	// RetryAfter is sent in whole seconds, rounded up; 0 for none. While the lock is held,
+	// RetryAfter is the remaining time of the holder's lease, bounded by WithRetryAfter; the holder
+	// may renew or release the lease before.
 	RetryAfter time.Duration `json:"-"`
-	// Name is the lock's name, where it is known.
+	// Name is the lock's name, if known.
 	Name string `json:"-"`
 	// Err is the cause: not for the client.
 	Err error `json:"-"`
@@ -42,7 +42,7 @@ const (
 	TypeClosing         = problems + "#shutting-down"     // 503
 	TypeLost            = problems + "#lock-lost"         // 503
 	TypeTimeout         = problems + "#timed-out"         // 503
-	TypeClientGone      = problems + "#client-gone"       // 499, which only the access log hears
+	TypeClientGone      = problems + "#client-gone"       // 499, for the access log only
 	TypeBadKey          = problems + "#bad-key"           // 400
 	TypeDelegationEnded = problems + "#delegation-ended"  // 412
 	TypeBadDelegation   = problems + "#bad-delegation"    // 400 or 403, by AcceptDelegations

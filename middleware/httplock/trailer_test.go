@@ -30,7 +30,7 @@ func (b lateTrailer) Read(p []byte) (int, error) {
 	return n, err
 }
 
-func TestATrailerOfSomebodyElseIsNotSentOn(t *testing.T) {
+func TestAnIncomingTrailerIsNotSentOn(t *testing.T) {
 	got := make(chan http.Header, 1)
 	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

@@ -11,30 +11,32 @@ import (
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
-// Origins names the services that are told which locks a call holds: the service's name by its origin, such as
-// "https://stock.internal" or "http://127.0.0.1:8080". An origin is scheme, host and, if it is not the scheme's
-// own, port. Who can read what is sent to it can use it: take https where others can listen.
+// Origins names the services to send delegations to: the service's name by its origin, such as
+// "https://stock.internal" or "http://127.0.0.1:8080". An origin is scheme, host and, if not the
+// scheme's default, port. Any reader of a sent delegation can use the delegation: choose https on
+// networks with other listeners.
 type Origins map[string]string
 
-// NewTransport makes a client's transport that tells the services of origins which locks the context of a
-// request holds, so that they enter them instead of waiting for them (see package delegation, and [AcceptDelegations]).
-// Requests to others go to base as they are, and so does a request whose context holds nothing. A nil base is
-// http.DefaultTransport.
+// NewTransport makes a client's transport that tells the services of origins about the locks held
+// by a request's context; the services then enter the locks instead of waiting for them (see
+// package delegation, and [AcceptDelegations]). Requests to other origins go to base unchanged, and
+// so does a request whose context holds nothing. A nil base is http.DefaultTransport.
 //
 //	origins := httplock.Origins{"https://stock.internal": "stock"}
 //	client := &http.Client{Transport: httplock.NewTransport(nil, issuer, origins)}
 //
-// A [delegation.Header] that a request has already, also in its trailer, is removed, wherever the request goes:
-// one that came in with another request is never sent on. When a server redirects to another origin, that one is
-// told nothing, even if it is among origins; nor is a host that is reached in another way than its URL says: with an
-// Opaque part, or a Host that is not the URL's. So have a reverse proxy that is to tell clear the request's
-// Host.
+// An existing [delegation.Header] of a request, also in its trailer, is removed, wherever the
+// request goes: the header of an incoming request is never sent on. After a server's redirect to
+// another origin, the other origin is told nothing, even if listed in origins; nor is a host other
+// than the URL's: with an Opaque part, or a Host other than the URL's. A reverse proxy with
+// delegations therefore has to clear the request's Host.
 //
-// RoundTrip fails, without sending, if the issuer's signer fails. It is to be called concurrently, as any
-// transport, and alters no request.
+// RoundTrip fails, without sending, if the issuer's signer fails. RoundTrip may be called
+// concurrently, as for any transport, and alters no request.
 //
-// It panics if issuer is nil, an origin is none (an international domain name is to be written in its ASCII
-// form, xn--...), or a service's name is empty or too long. Cost: no command, and a header of about 200 bytes.
+// NewTransport panics if issuer is nil, an origin is invalid (write an international domain name in
+// its ASCII form, xn--...), or a service's name is empty or too long. Cost: no command, and a
+// header of about 200 bytes.
 func NewTransport(base http.RoundTripper, issuer *delegation.Issuer, origins Origins) http.RoundTripper {
 	if issuer == nil {
 		panic("httplock: NewTransport: the Issuer must not be nil")

@@ -19,7 +19,7 @@ type roundTrip func(*http.Request) (*http.Response, error)
 func (f roundTrip) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
 // The address that is dialled, or the server that answers, is not the named service, though it looks alike.
-func TestWhoIsReachedInAnotherWayThanTheURLSaysIsToldNothing(t *testing.T) {
+func TestAHostOtherThanTheURLsIsToldNothing(t *testing.T) {
 	ctx := middle.Holding(t, middle.InMemory(t, memory.New()), "n").Context()
 	issuer := middle.Issuer(t, middle.Ring(t, "k"))
 	var told bool

@@ -16,16 +16,19 @@ const (
 	keyReason   = attribute.Key("mortise.reason")
 )
 
-// Delegations makes an observer of package delegation, for an Issuer or a Checker or both, that counts:
+// Delegations makes an observer of package delegation, for an Issuer or a Checker or both, with
+// these counters:
 //
 //	mortise.delegation.issued    counter  calls that were told of held locks; audience, reason where the signer failed
 //	mortise.delegation.left_out  counter  beyond the bounds, or left out by delegation.WithNameFilter; audience
 //	mortise.delegation.checked   counter  requests that told; reason where it was refused
 //
-// The attribute mortise.reason is what [delegation.Reason] says, "" where all is well; mortise.audience is the
-// service that is called, as the program names it. Nothing of what a request says becomes an attribute.
+// The attribute mortise.reason is the result of [delegation.Reason], "" without an error;
+// mortise.audience is the called service, as named by the program. No content of a request becomes
+// an attribute.
 //
-// Of the options, [WithMeterProvider] applies. An error wraps [mortise.ErrInvalid], or is the meter's.
+// Of the options, [WithMeterProvider] applies. An error wraps [mortise.ErrInvalid], or is the
+// meter's.
 func Delegations(opts ...Option) (delegation.Observer, error) {
 	r, err := newReporter(opts)
 	if err != nil {

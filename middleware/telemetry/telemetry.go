@@ -1,6 +1,6 @@
-// Package telemetry reports what a mortise client does to OpenTelemetry, as a
-// [mortise.Observer]: metrics of waits, holds, losses and renewals, and spans for
-// each wait and each hold.
+// Package telemetry reports the events of a mortise client to OpenTelemetry, as a
+// [mortise.Observer]: metrics of waits, holds, losses and renewals, and spans for each wait and
+// each hold.
 //
 //	observer, err := telemetry.New()
 //	locks, err := mortise.New(backend, mortise.WithObserver(observer))
@@ -9,36 +9,38 @@
 //
 //	mortise.wait          s   histogram  from the call to its answer; kind, outcome
 //	mortise.hold          s   histogram  from acquisition to release or loss; kind, outcome
-//	mortise.hold.oldest   s   gauge      for how long the lease is held that is held longest now; kind
-//	mortise.held              gauge      leases that are held now; kind
-//	mortise.waiting           gauge      calls that wait now; kind
-//	mortise.handoffs          counter    acquisitions that had to wait for another; kind
+//	mortise.hold.oldest   s   gauge      age of the oldest lease now held; kind
+//	mortise.held              gauge      leases now held; kind
+//	mortise.waiting           gauge      calls now waiting; kind
+//	mortise.handoffs          counter    acquisitions after a wait for another owner; kind
 //	mortise.lost              counter    leases that ended without Unlock; kind, outcome
-//	mortise.renewal       s   histogram  how long the store took to renew; kind
-//	mortise.renewal.failures  counter    renewals that the store did not answer; kind
+//	mortise.renewal       s   histogram  time the store took to renew; kind
+//	mortise.renewal.failures  counter    renewals without an answer of the store; kind
 //
-// The attribute mortise.kind is [mortise.Subject]'s Kind; mortise.client, of all of them and of spans, is what
-// [mortise.WithName] calls the client, and left out without it; mortise.outcome is one of
-// "acquired", "not_acquired" (another owner held it), "cancelled" (the caller's context
-// ended), "unavailable" (the store), "closed" (this client) and "error" of a wait; "released", "lost", "expired" or
-// "closed" of a hold and of mortise.lost. "expired" is a lease that ended when [mortise.WithLease] or
-// [mortise.WithMaxHold] said so, "closed" one that was still held when its client was shut down.
-// Names of locks are no attribute, for there may be millions: see [WithNameAttribute].
+// The attribute mortise.kind is the Kind of [mortise.Subject]. All metrics and spans have the
+// attribute mortise.client, the client's [mortise.WithName]; without WithName the attribute is left
+// out. mortise.outcome of a wait is "acquired", "not_acquired" (another owner held the lock),
+// "cancelled" (the caller's context ended), "unavailable" (the store), "closed" (this client) or
+// "error"; of a hold and of mortise.lost, "released", "lost", "expired" or "closed". "expired" is a
+// lease whose time was over by [mortise.WithLease] or [mortise.WithMaxHold], "closed" a lease still
+// held at the shutdown of its client. Names of locks are no attribute, for there may be millions:
+// see [WithNameAttribute].
 //
-// mortise.lost (of outcome "lost") and mortise.renewal.failures are there from the first lease on, at zero, so that a
-// query for their increase sees the first loss. docs/alerts has alerts for Prometheus and a dashboard for Grafana.
+// mortise.lost (of outcome "lost") and mortise.renewal.failures exist from the first lease on, at
+// zero, so a query for their increase sees the first loss. docs/alerts has alerts for Prometheus
+// and a dashboard for Grafana.
 //
-// Every lease that is taken under another one, a re-entry, counts for itself. What goes from service to service
-// is counted by [Delegations].
+// Every lease under another lease, a re-entry, counts for itself. Delegations between services are
+// counted by [Delegations].
 //
 // # Spans
 //
 // "mortise.wait" is a call that had to wait, or failed; "mortise.hold" a lease, from its
-// acquisition to its end. Both are children of the span in the caller's context, if there is one, and
-// a hold is linked to the wait before it. They carry kind and outcome, a hold its hold count and its
-// fencing token as well. Names of locks, owners, which have host names and process ids in them, and
-// the texts of errors, which have both, are left out: [WithNameAttribute] adds a bounded name,
-// [WithSpanDetails] all of them.
+// acquisition to its end. Both are children of the span in the caller's context, if there is one,
+// and a hold is linked to the wait before the hold. Spans carry kind and outcome, a hold its hold
+// count and its fencing token as well. Left out are names of locks, owners (with host names and
+// process ids), and the texts of errors (with both): [WithNameAttribute] adds a bounded name,
+// [WithSpanDetails] adds all of them.
 package telemetry
 
 import (
@@ -58,8 +60,8 @@ const scope = "github.com/mortise-go/mortise/middleware/telemetry"
 // Option changes what [New] makes.
 type Option func(*reporter) error
 
-// WithMeterProvider sets where metrics go. By default it is otel.GetMeterProvider(), as it
-// is when New is called.
+// WithMeterProvider sets the destination of metrics. The default is the result of
+// otel.GetMeterProvider() when New is called.
 func WithMeterProvider(p metric.MeterProvider) Option {
 	return func(r *reporter) error {
 		if p == nil {
@@ -70,8 +72,8 @@ func WithMeterProvider(p metric.MeterProvider) Option {
 	}
 }
 
-// WithTracerProvider sets where spans go. By default it is otel.GetTracerProvider(), as it is
-// when New is called.
+// WithTracerProvider sets the destination of spans. The default is the result of
+// otel.GetTracerProvider() when New is called.
 func WithTracerProvider(p trace.TracerProvider) Option {
 	return func(r *reporter) error {
 		if p == nil {
@@ -82,9 +84,10 @@ func WithTracerProvider(p trace.TracerProvider) Option {
 	}
 }
 
-// WithNameAttribute adds the attribute mortise.name to metrics and spans. label maps a lock's name to its value,
-// such as "orders:42" to "orders"; it must be fast and is called concurrently. At most limit values are kept apart,
-// those that come first; further ones are reported as "other". limit is at least one.
+// WithNameAttribute adds the attribute mortise.name to metrics and spans. label maps a lock's name
+// to the attribute's value, such as "orders:42" to "orders"; label must be fast and is called
+// concurrently. The first limit values are kept apart; further values are reported as "other".
+// limit is at least one.
 func WithNameAttribute(limit int, label func(name string) string) Option {
 	return func(r *reporter) error {
 		if limit < 1 || label == nil {
@@ -96,9 +99,9 @@ func WithNameAttribute(limit int, label func(name string) string) Option {
 	}
 }
 
-// WithSpanDetails adds to spans the name of the lock (mortise.name), its owner (mortise.owner) and, as
-// an exception event, the text of an error. Where traces are kept, names that say something about
-// customers are then kept as well. Metrics are as without it.
+// WithSpanDetails adds to spans the name of the lock (mortise.name), its owner (mortise.owner) and,
+// as an exception event, the text of an error. A store of traces then keeps names with data about
+// customers, if there are any. Metrics are as without this option.
 func WithSpanDetails() Option {
 	return func(r *reporter) error {
 		r.details = true
@@ -106,8 +109,8 @@ func WithSpanDetails() Option {
 	}
 }
 
-// New makes an observer that reports to OpenTelemetry. It may serve several clients; it keeps a
-// little for each lease that is held, and lives as long as its meter provider. An error wraps
+// New makes an observer that reports to OpenTelemetry. The observer may serve several clients,
+// keeps a small record for each held lease, and lives as long as its meter provider. An error wraps
 // [mortise.ErrInvalid], or is the meter's.
 func New(opts ...Option) (mortise.Observer, error) {
 	r, err := newReporter(opts)

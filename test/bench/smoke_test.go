@@ -148,7 +148,7 @@ func TestMediansAreOfEachFigureByItself(t *testing.T) {
 	harness.ErrorIf(t, m != want, "%+v, want %+v", m, want)
 }
 
-func TestTimeIsSortedByWhoSpendsIt(t *testing.T) {
+func TestTimeIsSortedByItsSpender(t *testing.T) {
 	for _, c := range []struct {
 		want  int
 		stack []string // the innermost first

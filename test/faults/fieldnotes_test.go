@@ -371,7 +371,7 @@ func TestRueidis1010_AnAcquireThatIsCancelledInTheQueueLeavesNothing(t *testing.
 // rueidis #604: under high load watchers got lost in a race: busy retries and
 // missed events. A thousand goroutines on ten names: as many commands per
 // acquisition as with few, and no goroutine starves.
-func TestRueidis604_CommandsPerAcquisitionStayFlatAndNobodyStarves(t *testing.T) {
+func TestRueidis604_CommandsPerAcquisitionStayFlatAndNoGoroutineStarves(t *testing.T) {
 	last := 3 * time.Second
 	if long {
 		last = 30 * time.Second

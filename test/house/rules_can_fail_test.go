@@ -115,7 +115,17 @@ func TestEachRulePassesAndFails(t *testing.T) {
 		{"persons", "in an error", one("a/a.go", "package p\nvar e = errors.New(\"nobody knows\")\n"), "errors 500"},
 		{"pointers", "in a remedy", one("a/a.go", "package p\nvar f = Fault{Remedy: \"mend it\"}\n"), "errors 500"},
 		{"pointers", "in mortise", one("a.go", "// It works.\npackage p\n"), "mortise's comments 500"},
-		{"pointers", "in another package, and in code", one("a/a.go", "// It works.\npackage p\n"), ""},
+		{"pointers", "in another package", one("a/a.go", "// It works.\npackage p\n"),
+			"other packages' documentation 500"},
+		{"pointers", "in a field's comment", one("a/a.go",
+			"package p\n// T works.\ntype T struct {\n// It works.\nF, g int // works on and on\n}\n"),
+			"other packages' documentation 125"},
+		{"pointers", "in comments that no documentation shows", map[string]string{
+			"a/a.go": "package p\n// It is t.\ntype t struct{}\n// It does f.\nfunc (t) F() {}\n" +
+				"// T works.\ntype T struct {\n// It is f.\nf int\n}\n",
+			"internal/a/a.go": "// It works.\npackage p\n",
+			"test/a/a.go":     "// It works.\npackage p\n",
+		}, ""},
 		{"root", "2,201 lines", map[string]string{
 			"a.go": "package p\n" + repeated(2000, "\n"),
 			"b.go": "package p\n" + repeated(199, "\n"),

@@ -4,15 +4,18 @@ import (
 	"go/ast"
 	"go/token"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// Texts of which words are counted: comments of all code written by hand, the comments of package mortise, texts of
-// errors, and pages. Decision records are history and do not count.
+// Texts of which words are counted: comments of all code written by hand, the comments of package mortise, the
+// documentation of the other packages that users can import, texts of errors, and pages. Decision records are history
+// and do not count.
 const (
 	inComments = "comments"
 	inMortise  = "mortise's comments"
+	inDocs     = "other packages' documentation"
 	inErrors   = "errors"
 	inPages    = "pages"
 )
@@ -33,7 +36,7 @@ func persons(t tree) []finding {
 
 // pointers counts how many of 1,000 words point at a noun instead of repeating it.
 func pointers(t tree) []finding {
-	return perThousand(t, "pointers", pointer, inMortise, inErrors, inPages)
+	return perThousand(t, "pointers", pointer, inMortise, inDocs, inErrors, inPages)
 }
 
 func perThousand(t tree, rule string, wanted *regexp.Regexp, places ...string) (found []finding) {
@@ -64,6 +67,9 @@ func prose(t tree) map[string]string {
 				texts[inMortise] += c.Text()
 			}
 		}
+		if f.importable() && !f.test() && f.dir() != "." {
+			texts[inDocs] += documentation(f.syntax)
+		}
 		if f.product() {
 			texts[inErrors] += errorTexts(f.syntax)
 		}
@@ -72,6 +78,60 @@ func prose(t tree) map[string]string {
 		texts[inPages] += code.ReplaceAllString(string(page), " ") + "\n"
 	}
 	return texts
+}
+
+// documentation is the text of f's comments that the documentation of its package shows.
+func documentation(f *ast.File) string {
+	var all strings.Builder
+	add := func(comments ...*ast.CommentGroup) {
+		for _, c := range comments {
+			all.WriteString(c.Text())
+		}
+	}
+	add(f.Doc)
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.FuncDecl:
+			if d.Name.IsExported() && (d.Recv == nil || ast.IsExported(receiver(d))) {
+				add(d.Doc)
+			}
+		case *ast.GenDecl:
+			if slices.ContainsFunc(d.Specs, exported) {
+				add(d.Doc)
+			}
+			for _, spec := range d.Specs {
+				if !exported(spec) {
+					continue
+				}
+				ast.Inspect(spec, func(n ast.Node) bool {
+					switch n := n.(type) {
+					case *ast.TypeSpec:
+						add(n.Doc, n.Comment)
+					case *ast.ValueSpec:
+						add(n.Doc, n.Comment)
+					case *ast.Field:
+						if n.Names != nil && !slices.ContainsFunc(n.Names, (*ast.Ident).IsExported) {
+							return false
+						}
+						add(n.Doc, n.Comment)
+					}
+					return true
+				})
+			}
+		}
+	}
+	return all.String()
+}
+
+// exported reports whether a specification declares an exported name.
+func exported(spec ast.Spec) bool {
+	switch s := spec.(type) {
+	case *ast.TypeSpec:
+		return s.Name.IsExported()
+	case *ast.ValueSpec:
+		return slices.ContainsFunc(s.Names, (*ast.Ident).IsExported)
+	}
+	return false
 }
 
 // errorTexts are the strings that make errors: arguments of functions with such names, and remedies.

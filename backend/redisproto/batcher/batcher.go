@@ -1,5 +1,5 @@
-// Package batcher sends calls that are ready at the same time together. It holds no call back for
-// that, and knows nothing of what the calls say.
+// Package batcher sends calls together when they are ready at the same time. The batcher never
+// delays a call to fill a batch, and does not look into calls.
 package batcher
 
 import (
@@ -26,12 +26,12 @@ const (
 	mostExtra = 64
 )
 
-// Batcher sends calls to one server: those that are ready at the same time in one round
-// trip, without holding any back for that. A caller whose context ends leaves its call
-// to itself. Its goroutines are few, and end with Close.
+// Batcher sends calls to one server: calls ready at the same time go out in one round trip, and no
+// call is delayed to fill a batch. A caller whose context ends leaves its call behind. The
+// goroutines are few, and end with Close.
 //
-// It is of no use for a cluster: a node that hangs would hold up the calls for others that
-// were sent with its own.
+// A Batcher is of no use for a cluster: a node without answers would delay the batched calls to
+// other nodes.
 type Batcher[C any] struct {
 	send   func(ctx context.Context, calls []C) // returns when each has its reply
 	share  int                                  // the most that go out together; 0 for any number
@@ -64,7 +64,7 @@ type queued[C any] struct {
 	done chan struct{} // has room for one
 }
 
-// New makes a batcher. send gets at least one call, and returns when each has its reply.
+// New makes a batcher. send gets at least one call, and returns when each call has its reply.
 func New[C any](send func(ctx context.Context, calls []C)) *Batcher[C] { return newLimited(0, send) }
 
 // newLimited makes a batcher that sends so many calls together at most, zero for any number.
@@ -74,9 +74,9 @@ func newLimited[C any](share int, send func(ctx context.Context, calls []C)) *Ba
 	return x
 }
 
-// Lead reports whether a caller may send its call by itself, under the context own: there is no other call
-// to go with, and a caller that never leaves needs no other goroutine. The caller then calls Led. A nil
-// batcher has each caller send by itself, under ctx.
+// Lead reports whether a caller may send its call by itself, under the context own: there is no
+// other call for a batch, and a caller without a cancellable context needs no other goroutine. The
+// caller then calls Led. A nil batcher makes each caller send by itself, under ctx.
 func (x *Batcher[C]) Lead(ctx context.Context) (own context.Context, alone bool) {
 	if x == nil {
 		return ctx, true
@@ -98,7 +98,7 @@ func (x *Batcher[C]) leads() bool {
 	return true
 }
 
-// Led comes after the call of a caller that leads.
+// Led is called after the call of a leading caller.
 func (x *Batcher[C]) Led() {
 	if x == nil {
 		return
@@ -111,8 +111,8 @@ func (x *Batcher[C]) Led() {
 	x.mu.Unlock()
 }
 
-// Do sends call, also where ctx has ended. It returns nil when the reply is there. When ctx
-// ends first it returns a channel, which gets one value when the reply is there.
+// Do sends call, also after the end of ctx. Do returns nil when the reply has arrived. If ctx ends
+// first, Do returns a channel; the channel gets one value when the reply has arrived.
 func (x *Batcher[C]) Do(ctx context.Context, call C) (left <-chan struct{}) {
 	if own, alone := x.Lead(ctx); alone {
 		defer x.Led()
@@ -144,8 +144,8 @@ func (x *Batcher[C]) Do(ctx context.Context, call C) (left <-chan struct{}) {
 	return nil
 }
 
-// Close ends the goroutines once they have sent what was handed in, and has the client
-// library give up what is on its way, where it can.
+// Close ends the goroutines once they have sent all accepted calls, and makes the client library
+// give up calls in flight, where possible.
 func (x *Batcher[C]) Close() {
 	x.cancel()
 	x.mu.Lock()

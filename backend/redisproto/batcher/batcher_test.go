@@ -154,7 +154,7 @@ func TestBatcherIsNotHeldUpByALeader(t *testing.T) {
 	})
 }
 
-func TestBatcherGoesOnWithoutTheCallerWhoLeft(t *testing.T) {
+func TestBatcherGoesOnWithoutACallerThatLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var p post
 		o := New(p.send)

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Reply is what a command for several items answers for one of them.
+// Reply is the reply to one item of a command for several items.
 type Reply interface {
 	~struct {
 		Value int64
@@ -13,8 +13,8 @@ type Reply interface {
 	}
 }
 
-// Merger sends items that are ready at the same time by one command for all of them: a command
-// costs the server, and the client library, about as much as what it does for one item.
+// Merger sends items ready at the same time by one command for all of them: a command costs the
+// server, and the client library, about as much as the work for a single item.
 type Merger[I any, R Reply] struct {
 	batcher *Batcher[*item[I]]
 	send    Sender[I, R]
@@ -22,15 +22,15 @@ type Merger[I any, R Reply] struct {
 	batches sync.Pool // of *merged[I, R]
 }
 
-// Sender is how a [Merger] sends items.
+// Sender says how a [Merger] sends items.
 type Sender[I any, R Reply] struct {
-	// Most bounds how many items one command has.
+	// Most bounds the number of items in a command.
 	Most int
-	// Many sends a command for several items, and One a command for one.
+	// Many sends a command for several items, and One a command for a single item.
 	Many func(ctx context.Context, items []I, out []R)
 	One  func(item I) (int64, error)
-	// Again reports whether an item is to be sent by itself, after what the command for several answered: that
-	// answer says that nothing was done.
+	// Again reports whether an item must be sent by itself, by the reply to the command for several
+	// items: such a reply says that nothing was done.
 	Again func(value int64, err error) bool
 }
 
@@ -56,8 +56,8 @@ func NewMerger[I any, R Reply](send Sender[I, R]) *Merger[I, R] {
 	return m
 }
 
-// Lead is [Batcher.Lead]: the caller then sends its item by [Sender.One], and calls Led. Leaves tells that the caller
-// can leave the item that it sends.
+// Lead is [Batcher.Lead]: the caller then sends its item by [Sender.One], and calls Led. Leaves
+// reports whether the caller can leave its own item.
 func (m *Merger[I, R]) Lead(ctx context.Context, leaves bool) (alone bool) {
 	if leaves {
 		return m.batcher.leads()
@@ -69,8 +69,8 @@ func (m *Merger[I, R]) Lead(ctx context.Context, leaves bool) (alone bool) {
 // Led is [Batcher.Led].
 func (m *Merger[I, R]) Led() { m.batcher.Led() }
 
-// Do has an item sent. Where ctx ends before its reply is there, left gets a value once it is, and
-// reply returns it.
+// Do sends an item. If ctx ends before the reply, left gets a value once the reply has arrived, and
+// reply returns the reply.
 func (m *Merger[I, R]) Do(ctx context.Context, i I) (value int64, left *Left, err error) {
 	c := m.calls.Get().(*item[I])
 	c.item = i
@@ -83,10 +83,10 @@ func (m *Merger[I, R]) Do(ctx context.Context, i I) (value int64, left *Left, er
 	return value, nil, err
 }
 
-// Left is a call whose caller has gone.
+// Left is a call whose caller has left.
 type Left struct {
-	Done  <-chan struct{}       // gets one value when the reply is there
-	Reply func() (int64, error) // what the call came to, after that
+	Done  <-chan struct{}       // gets one value when the reply has arrived
+	Reply func() (int64, error) // the outcome of the call, afterwards
 }
 
 // Close is [Batcher.Close].

@@ -1,6 +1,6 @@
-// Package heldcache is what a client knows of held locks by client-side caching: the cache of names
-// that others hold, which refuses without a command, and the second connection, for commands that
-// the server need not track.
+// Package heldcache is a client's knowledge of held locks by client-side caching: the cache of
+// names held by others, for refusals without a command, and the second connection, for commands
+// without tracking.
 package heldcache
 
 import (
@@ -8,32 +8,31 @@ import (
 	"time"
 )
 
-// DefaultSize bounds a cache of one client: some 20 MB with names of 64 bytes.
+// DefaultSize bounds the cache of a client: some 20 MB with names of 64 bytes.
 const DefaultSize = 100_000
 
 // excludedFor is how long a release with an unknown outcome keeps its name out of the
 // cache. Client libraries give up a silent connection sooner.
 const excludedFor = time.Minute
 
-// Cache is what a session believes that others hold, for refusing without a command.
-// It is filled by refused acquires and kept true by invalidations. It may lag
-// behind by the length of an invalidation's trip, and then refuses wrongly. It never
-// grants.
+// Cache is a session's knowledge of locks held by others, for refusals without a command. Refused
+// acquires fill the cache, and invalidations keep the cache true. The cache may lag behind by the
+// time of an invalidation's trip, and then refuses wrongly. The cache never grants.
 //
-// Two races shape it:
+// Two races shape the cache:
 //
-//   - The reply of a refused acquire goes to the goroutine that sent it, invalidations
-//     go to another. The lock may be freed, and the invalidation be handled, before
-//     that goroutine gets to write "held" down; nothing would ever correct it.
-//     So a query is begun before the server is asked, and its outcome
-//     counts only if no invalidation of the name was handled since.
-//   - Tracking is switched on with NOLOOP: the server does not tell a connection of
-//     its own writes. So a session's own releases are handled as invalidations,
-//     when their reply arrives; and a release whose outcome is unknown keeps the
-//     name out of the cache for a while (Exclude).
+//   - The reply of a refused acquire goes to the goroutine of the call, invalidations go to
+//     another goroutine. The lock may be freed, and the invalidation be handled, before the
+//     first goroutine records "held"; nothing would ever correct the record. So a query begins
+//     before the request to the server, and its outcome counts only if no invalidation of the
+//     name was handled since.
+//   - Tracking is switched on with NOLOOP: the server does not tell a connection of its own
+//     writes. So a session's own releases are handled as invalidations, when their reply
+//     arrives; and a release of unknown outcome keeps the name out of the cache for a while
+//     (Exclude).
 //
-// The methods may be called concurrently. They cost one mutex and some map
-// operations; a name leaves nothing behind once it is invalidated or expired.
+// The methods may be called concurrently. A call costs one mutex and some map operations; a name
+// leaves nothing behind after its invalidation or expiry.
 type Cache struct {
 	max int
 
@@ -56,19 +55,18 @@ type underWay struct {
 	invalidated uint64 // seq of the name's last invalidation since count was zero
 }
 
-// Query is one acquire on its way.
+// Query is an acquire in flight.
 type Query struct {
 	name  string
 	since uint64
 }
 
-// New makes a cache of so many names at most.
+// New makes a cache of at most so many names.
 func New(max int) *Cache {
 	return &Cache{max: max, entries: map[string]entry{}, queries: map[string]underWay{}}
 }
 
-// Held reports whether name is believed to be held, and for how long yet; negative
-// if without end.
+// Held reports whether the cache has name as held, and the remaining time; negative if without end.
 func (c *Cache) Held(name string, now time.Time) (time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,14 +93,14 @@ func (c *Cache) Begin(name string) Query {
 	return Query{name: name, since: c.seq}
 }
 
-// End ends a query that shows nothing.
+// End ends a query without a result.
 func (c *Cache) End(l Query) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.finish(l)
 }
 
-// Free ends a query that was granted: no other owner holds the name.
+// Free ends a granted query: no other owner holds the name.
 func (c *Cache) Free(l Query) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -110,8 +108,8 @@ func (c *Cache) Free(l Query) {
 	c.forgetEntry(l.name)
 }
 
-// Refused says that the acquire which was sent at that time was refused for the
-// time that remained (negative: without end).
+// Refused ends a query with a refusal: the acquire was sent at the given time, and refused for the
+// remaining time (negative: without end).
 func (c *Cache) Refused(l Query, sent time.Time, remaining time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,8 +158,8 @@ func (c *Cache) noteInvalidation(name string) {
 	}
 }
 
-// ForgetAll handles an invalidation of everything: a flush, or a lost connection,
-// on which no release is on its way any more either.
+// ForgetAll handles an invalidation of everything: a flush, or a lost connection (and with the
+// connection every release in flight).
 func (c *Cache) ForgetAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -170,7 +168,7 @@ func (c *Cache) ForgetAll() {
 	c.entries = map[string]entry{}
 }
 
-// Exclude keeps name out of the cache, for a release of ours may still arrive.
+// Exclude keeps name out of the cache, for a release of this session may still arrive.
 func (c *Cache) Exclude(name string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

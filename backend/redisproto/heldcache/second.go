@@ -9,9 +9,9 @@ import (
 // connection is watched, and made again as soon as it breaks.
 const shunned = time.Second
 
-// Second sends what need not be tracked over a second connection, if there is one. While that
-// fails, commands go over the tracking connection, as a command that is sent again does. C is a
-// client's commands.
+// Second sends commands without need of tracking over a second connection, if there is one. While
+// the second connection fails, commands go over the tracking connection, and so does a repeated
+// command. C is a client's commands.
 type Second[C any] struct {
 	own, other C
 	there      bool
@@ -24,7 +24,7 @@ type Second[C any] struct {
 }
 
 // NewSecond makes a Second for the commands over the tracking connection. answered reports whether
-// an error is a server's answer, undone whether it means for certain that nothing was done.
+// an error is a server's answer, undone whether an error means for certain that nothing was done.
 func NewSecond[C any](own C, answered, undone func(error) bool) *Second[C] {
 	return &Second[C]{own: own, answered: answered, undone: undone, epoch: time.Now()}
 }
@@ -44,8 +44,8 @@ func (u *Second[C]) Commands() (c C, second bool) {
 	return u.other, true
 }
 
-// Failed notes err, what a command over the second connection came to. It reports whether the command is to
-// be sent over the tracking connection: it is certain that nothing was done.
+// Failed records err, the result of a command over the second connection. Failed reports whether
+// the command must be sent over the tracking connection, because certainly nothing was done.
 func (u *Second[C]) Failed(err error) (again bool) {
 	if err == nil || u.answered(err) {
 		return false

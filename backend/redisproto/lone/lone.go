@@ -1,5 +1,6 @@
-// Package lone has the connection of a caller that sends a command by itself and may leave before the reply is there.
-// The connection is then taken from the client library, which gets an error, and another goroutine reads the reply.
+// Package lone has the connection of a lone caller: the caller sends a command by itself and may
+// leave before the reply arrives. The connection is then taken from the client library, the library
+// gets an error, and another goroutine reads the reply.
 package lone
 
 import (
@@ -35,8 +36,9 @@ var (
 // Dial dials for a client whose only connection is kept by a [Line].
 type Dial func(dial func() (net.Conn, error)) (net.Conn, error)
 
-// Line is a connection for one call at a time, and the client that sends over it. A connection that breaks, or
-// whose caller leaves, is replaced. Ready and Close may be called concurrently with all others.
+// Line is a connection for one call at a time, and the client over this connection. A connection is
+// replaced after a failure, and after its caller leaves. Ready and Close may be called concurrently
+// with all other methods.
 type Line[C any] struct {
 	build   func(Dial) (C, error)
 	discard func(C)
@@ -59,14 +61,16 @@ type wire[C any] struct {
 	*conn
 }
 
-// New makes a Line. build makes a client whose connections are made by the Dial, and discard closes it.
+// New makes a Line. build makes a client with connections from the Dial, and discard closes the
+// client.
 func New[C any](build func(Dial) (C, error), discard func(C)) *Line[C] {
 	l := &Line[C]{build: build, discard: discard, epoch: time.Now()}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
 	return l
 }
 
-// Ready reports whether there is a connection. Where there is none, it is made in the background once it is worth it.
+// Ready reports whether there is a connection. Without a connection, Ready begins to make one in
+// the background once a connection is worth its cost.
 func (l *Line[C]) Ready() bool {
 	if l == nil {
 		return false
@@ -118,7 +122,7 @@ func (l *Line[C]) make() {
 	}
 }
 
-// Close discards the client, and ends the wait for replies to calls that were left.
+// Close discards the client, and ends the wait for replies to abandoned calls.
 func (l *Line[C]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +133,7 @@ func (l *Line[C]) Close() {
 	}
 }
 
-// Take returns the client for the next call, which begins with Begin; ok is false if there is none.
+// Take returns the client for the next call, to begin with Begin; ok is false if there is none.
 func (l *Line[C]) Take() (c C, ok bool) {
 	if l.taken = l.current.Load(); l.taken == nil {
 		return c, false
@@ -137,14 +141,14 @@ func (l *Line[C]) Take() (c C, ok bool) {
 	return l.taken.client, true
 }
 
-// Begin is called before the client is given a command, which is cut off when ctx ends.
+// Begin is called before the client gets a command; the command is cut off when ctx ends.
 func (l *Line[C]) Begin(ctx context.Context) {
 	l.taken.stale.Store(math.MaxInt64)
 	l.taken.begin(ctx)
 }
 
-// Rest waits for the reply to a command that was cut off. It is value where known is true; otherwise it is no number,
-// or err says why there is none.
+// Rest waits for the reply to a command that was cut off. The reply is value where known is true;
+// otherwise the reply is no number, or err says why there is none.
 type Rest func() (value int64, known bool, err error)
 
 // End is called when the client has returned. Rest is nil where the client's result holds.

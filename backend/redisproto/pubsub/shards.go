@@ -67,8 +67,8 @@ type shardSlot struct {
 	moved    bool // what is known about it was wrong
 }
 
-// NewSharded makes a watcher with one connection for each node, or one for all if it turns out that
-// nothing is sharded.
+// NewSharded makes a watcher with a connection for each node, or a single connection if pub/sub
+// turns out not to be sharded.
 func NewSharded(c Config, sharding Sharding) Watcher {
 	return &shards{
 		Config:   c,

@@ -11,22 +11,22 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// The times that subscriptions keep.
+// The times of subscriptions.
 const (
-	// Linger is how long a channel stays subscribed after its last Unwatch, so
-	// that a name that is waited for again and again is not subscribed each time.
+	// Linger is how long a channel stays subscribed after its last Unwatch, so a name with frequent
+	// waits is not subscribed each time.
 	Linger = 50 * time.Millisecond
-	// Silence is how long a connection with channels may be silent before it is
-	// asked for a sign of life, and Patience how long it may take to give one.
+	// Silence is how long a connection with channels may be silent before a Ping, and Patience how
+	// long the answer to the Ping may take.
 	Silence  = 10 * time.Second
 	Patience = 5 * time.Second
 	// IdleClose is how long a connection without channels is kept.
 	IdleClose = 30 * time.Second
-	// The pause before dialling again doubles from the first to the last, and is
-	// shortened by up to half at random, so that a fleet does not come back at once.
+	// The pause before dialling again doubles from the first to the last, and is shortened by up to
+	// half at random, so the processes of a fleet do not return at once.
 	FirstPause = 50 * time.Millisecond
 	LastPause  = 3 * time.Second
-	// SubscribeBatch is how many channels one SUBSCRIBE or UNSUBSCRIBE names.
+	// SubscribeBatch bounds the number of channels in a SUBSCRIBE or UNSUBSCRIBE.
 	SubscribeBatch = 1000
 )
 
@@ -76,7 +76,7 @@ type leftChannel struct {
 	at   time.Time
 }
 
-// New makes a watcher with one connection.
+// New makes a watcher with a single connection.
 func New(c Config) Watcher { return newSubscriptions(c) }
 
 func newSubscriptions(c Config) *subscriptions {
