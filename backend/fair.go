@@ -23,14 +23,14 @@ import (
 // knowledge of delivery notifies the first, and an owner of another client; once an owner behind
 // the first finds the lock free, the owners before have Absence for a request.
 //
-// An owner without a request in this time loses its place on reaching the front, and so do other owners of
+// An owner without a request in this time loses its place on reaching the front, and so do others of
 // its client (the client is the text before an owner's last colon) without a watched topic at the
 // time: a dead process costs [Absence] once, and not for each place. An owner whose Wait is over
 // loses its place, too; and so does a reachable owner without a request within five times Absence
 // after another found the lock free. If no waiter in the queue can be reached, the watchers of the
 // lock's topic of KindLock are notified.
 type FairStore interface {
-	// Acquire takes the lock for an owner without a hold at the front, or refuses. A repeated
+	// Acquire takes the lock for an owner that holds nothing and is first, or refuses. A repeated
 	// request counts once.
 	Acquire(ctx context.Context, r FairRequest) (FairReply, error)
 	// Release is [Store].Release, and notifies the first in the queue.
