@@ -197,6 +197,9 @@ func (h handler) ChangedAll() { h.tell("changedAll", news{}) }
 // queueHandler is the handler of a guest that enrols.
 type queueHandler struct{ handler }
 
+// Freed implements [backend.QueueHandler].
+func (h queueHandler) Freed(t backend.Topic) { h.tell("freed", news{Topic: t}) }
+
 // Reserved implements [backend.QueueHandler].
 func (h queueHandler) Reserved(t backend.Topic, entry uint64) {
 	host := h.guest.host

@@ -49,6 +49,8 @@ func told(h backend.Handler, f frame) {
 		h.Watching(n.Topic)
 	case "released":
 		h.Released(n.Topic)
+	case "freed":
+		h.(backend.QueueHandler).Freed(n.Topic)
 	case "changed":
 		h.Changed(n.Topic)
 	case "changedAll":
