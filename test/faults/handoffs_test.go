@@ -148,8 +148,8 @@ func handoffs(t *testing.T, s stack, x sharing, clients int) {
 	harness.ErrorIf(t, each > 4, "%.2f commands a handoff, want 4 at most", each)
 	harness.ErrorIf(t, jain < 0.8, "Jain's index of the clients of one side is %.2f: %v", jain, grants)
 	// Readers come in together: where their groups and single writers alternate, each reader has as many tenures as all
-	// writers have.
-	least := slices.Max(means) / float64(max(1, clients/sides))
+	// writers have, or nearly.
+	least := 0.8 * slices.Max(means) / float64(max(1, clients/sides))
 	harness.ErrorIf(t, slices.Min(means) < least, "a side has too few tenures: %v", grants)
 	t.Logf("%-22s %2d clients: %5.2f commands a handoff, %5.0f handoffs/s, longest wait %4d ms, Jain %.2f, least %d",
 		x.name, clients, each, float64(sum)/took.Seconds(), longest.Milliseconds(), jain,
