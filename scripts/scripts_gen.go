@@ -107,6 +107,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -229,7 +232,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "6fdc02dce57c455a6e137122d97b56d8cbac0ca9"
+const AcquireSHA = "18c5ae2ffbe127f85c6a21cff836ae6a55259e39"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -285,6 +288,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -438,7 +444,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "65b0edc99b81f57d5e3b5c36f08d66f77bfe89dc"
+const AcquireAllSHA = "8f4616888faf7c1b331423462578cac588c73942"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -489,6 +495,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -618,7 +627,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "d609a180d611fbe6f784ae5e998f4283f3bdbef6"
+const AcquireFencedSHA = "dca5b3424ccbff43af152bfa90d5188ba95db2e8"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -691,6 +700,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -811,7 +823,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "5e7be14f711f2cd9b0c67b730324594455ec9bd9"
+const AgedAcquireSHA = "528a37617fe85b01e253b4f8b7e9c760ebcc8246"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1089,6 +1101,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -1205,7 +1220,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "95e5482ef8c2edce936cf6dfca8991e583d299bb"
+const DelegateReleaseSHA = "5990ad84ed40ce578806c4307f5181ce5bb10f50"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1298,6 +1313,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -1493,7 +1511,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "cccd8775aa342f9899e4f55806eeefd463b5bee8"
+const EnrolSHA = "730c3239d1b0d56271f622503387eee39815a7c0"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1908,6 +1926,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -2016,7 +2037,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "347f9beec03a745e89d99e53a7bfaf5e77648734"
+const FairLeaveSHA = "6b286568fa6129c82eea355d495300e918fe63d3"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2136,6 +2157,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -2244,7 +2268,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "baa397068d17ba4a1b21e609bc2e0ad0cde3b479"
+const FairReleaseSHA = "da412e2446e1c9e706feb8f05aa617f4783dfdec"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2302,6 +2326,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -2415,7 +2442,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "45e9843a4b834f42d9027676262f6d1be50f58c0"
+const ForceReleaseSHA = "ec2d4ea4a0652168f1bf83a242aec9dbd65db453"
 
 // InspectSource is inspect.lua.
 //
@@ -2633,6 +2660,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -2748,7 +2778,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "44913aba7d49b3513692ad3b03717a9b6e09da51"
+const LeaveQueueSHA = "bf9277bed9aed990191742c30477e7b163eb2d31"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -3858,6 +3888,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -3972,7 +4005,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "7ca35c5d15f5dfe4b9b6f0b3c111451cc798b8d0"
+const ReleaseSHA = "1b38f4009c2f58b17be9d0b7e4d45c32feb1f260"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -4035,6 +4068,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -4144,7 +4180,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "40f6605b62cfd512b3ba1234bf97f3216e83a372"
+const ReleaseAllSHA = "3d396bae5081f5a8fdfb6ff3581c3ff4ddb09465"
 
 // RenewSource is renew.lua.
 //
@@ -5124,6 +5160,9 @@ end
 fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
 fair = type(fair) == 'string' and fair
 foreign = foreign + (fair and 1 or 0)
+if fair and not two[1] then
+foreign, fair = foreign - 1, nil
+end
 if fields[1] or foreign > 0 then
 if now == 0 then
 local time = redis.call('time')
@@ -5251,7 +5290,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "11138a9a4e008d44e2ef7178c34bc2a2d1094396"
+const ServeSHA = "8bcf8a0681eed18de3bb9b0094b0eb29de1a5653"
 
 // WriteAcquireSource is write_acquire.lua.
 //
