@@ -258,7 +258,7 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 
 // permission tells whether an error says that the user lacks a permission, and how to find which.
 func permission(err error) bool {
-	return strings.Contains(err.Error(), "the Redis user lacks a permission, ACL LOG on the server tells which")
+	return strings.Contains(err.Error(), "the Redis user lacks a permission, ACL LOG on the server names the permission")
 }
 
 // persist repeats what fails for another reason: on a machine that is busy, commands time out.
