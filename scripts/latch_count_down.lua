@@ -8,7 +8,7 @@
 -- Takes one off a latch's count. At zero the latch is removed and its waiters
 -- are told, as Redisson does both. once remembers that this request was carried out.
 --! include count_value
-if redis.call('exists', KEYS[2]) == 1 then
+if redis.call('get', KEYS[2]) then
   return math.min(tonumber(value or '0'), 9007199254740992) -- see count
 end
 local left = value and redis.call('decr', KEYS[1]) or 0 -- first: a value that cannot be counted down fails here

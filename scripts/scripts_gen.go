@@ -2536,7 +2536,7 @@ const LatchCountDownSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
-if redis.call('exists', KEYS[2]) == 1 then
+if redis.call('get', KEYS[2]) then
 return math.min(tonumber(value or '0'), 9007199254740992)
 end
 local left = value and redis.call('decr', KEYS[1]) or 0
@@ -2556,7 +2556,7 @@ redis.call(ARGV[2], channel, '0')
 return 0`
 
 // LatchCountDownSHA is the SHA-1 of [LatchCountDownSource].
-const LatchCountDownSHA = "820ea41f04bf2fd28e57bda215d1fa1ac86359c5"
+const LatchCountDownSHA = "1a334cc75dfd29ecaa50f10995824e8d7a75449a"
 
 // LatchDeleteSource is latch_delete.lua.
 //
