@@ -17,6 +17,17 @@ func (p *page) queued(services string) {
 		`[...document.querySelectorAll("#queue [data-by]")].map((x) => x.dataset.by).join("") === %q`, services))
 }
 
+// line makes A hold the lock, and B and C wait for it in this order.
+func (p *page) line() {
+	p.Helper()
+	p.press("A", "lock")
+	p.is("A", "held")
+	p.press("B", "lock")
+	p.queued("B")
+	p.press("C", "lock")
+	p.queued("BC")
+}
+
 func TestLockWaitAndRelease(t *testing.T) {
 	p := open(t, light, "")
 	p.press("A", "lock")
@@ -83,12 +94,7 @@ func TestKillTheHolder(t *testing.T) {
 // A waiter that is killed leaves the queue, and one that is stopped does not hold up those behind it for long.
 func TestAWaiterIsKilledAndAnotherPaused(t *testing.T) {
 	p := open(t, light, "")
-	p.press("A", "lock")
-	p.is("A", "held")
-	p.press("B", "lock")
-	p.queued("B")
-	p.press("C", "lock")
-	p.queued("BC")
+	p.line()
 	p.press("B", "pause")
 	p.is("B", "paused")
 	p.press("A", "lock") // Unlock
@@ -158,8 +164,9 @@ func TestStories(t *testing.T) {
 // All can be done by keys, and said aloud.
 func TestKeyboardAndNames(t *testing.T) {
 	p := open(t, light, "#kill")
-	p.do(chromedp.Focus(chromedp.CSS(card("A", "[data-role=lock]"))), chromedp.KeyEvent(kb.Enter))
+	p.do(chromedp.Focus(chromedp.CSS(p.able("A", "lock"))), chromedp.KeyEvent(kb.Enter))
 	p.is("A", "held")
+	p.able("A", "lock")
 	p.do(chromedp.KeyEvent(" "))
 	p.is("A", "none")
 	p.do(chromedp.Focus(chromedp.CSS("#fenced")), chromedp.KeyEvent(" "))
@@ -180,12 +187,7 @@ func TestPhoneAndContrast(t *testing.T) {
 	for _, l := range []look{light, dark, phone} {
 		t.Run(l.name, func(t *testing.T) {
 			p := open(t, l, "#pause")
-			p.press("A", "lock")
-			p.is("A", "held")
-			p.press("B", "lock")
-			p.queued("B")
-			p.press("C", "lock")
-			p.queued("BC")
+			p.line()
 			p.press("A", "write")
 			p.shows("#writes", "written")
 			p.press("A", "pause")

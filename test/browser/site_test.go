@@ -205,9 +205,16 @@ func card(service, part string) string { return fmt.Sprintf(`[data-service="%s"]
 // press presses a service's button once it can be pressed.
 func (p *page) press(service, role string) {
 	p.Helper()
+	p.do(chromedp.Click(chromedp.CSS(p.able(service, role))))
+}
+
+// able waits until a button of a service is on, as none is between the service's acquiring and its reading, and returns
+// its selector.
+func (p *page) able(service, role string) string {
+	p.Helper()
 	button := card(service, fmt.Sprintf(`[data-role=%s]:not([aria-disabled="true"])`, role))
 	p.await(fmt.Sprintf("document.querySelector(%q)", button))
-	p.do(chromedp.Click(chromedp.CSS(button)))
+	return button
 }
 
 // is waits until a service's card shows a state.
