@@ -42,20 +42,28 @@ func TestAClientThatWaitsForManyNamesAsksRarely(t *testing.T) {
 	}
 }
 
+// interrupted returns what tells the client that opens b next that so many names are watched again.
+func interrupted(b *spy, names int) (resubscribe func()) {
+	var handler backend.Handler
+	b.listen = func(h backend.Handler) backend.Handler {
+		handler = h
+		return h
+	}
+	return func() {
+		for i := range names {
+			handler.Watching(backend.Topic{Name: fmt.Sprint("n", i)})
+		}
+	}
+}
+
 // Its waiters, which have all asked within a few seconds, do not do so again together.
 func TestAClientThatWaitsForManyNamesAsksRarelyAfterAnInterruptionToo(t *testing.T) {
 	const names, window = 10_000, 5 * time.Second
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		b := spyOn(s, "Queue", nil)
-		var handler backend.Handler
-		b.listen = func(h backend.Handler) backend.Handler {
-			handler = h
-			return h
-		}
+		resubscribe := interrupted(b, names)
 		waitsFor(t, s, open(WithWatchdogTimeout(time.Hour)), b, names)
-		for i := range names {
-			handler.Watching(backend.Topic{Name: fmt.Sprint("n", i)})
-		}
+		resubscribe()
 		time.Sleep(2 * window)
 		b.take("Acquire")
 		all := 0
@@ -78,16 +86,10 @@ func TestWaitersAskAtDifferentTimesAfterAnInterruption(t *testing.T) {
 	const names = 30
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		b := spyOn(s, "Queue", nil)
-		var handler backend.Handler
-		b.listen = func(h backend.Handler) backend.Handler {
-			handler = h
-			return h
-		}
+		resubscribe := interrupted(b, names)
 		waitsFor(t, s, open(), b, names)
 		b.take("Acquire")
-		for i := range names {
-			handler.Watching(backend.Topic{Name: fmt.Sprint("n", i)})
-		}
+		resubscribe()
 		synctest.Wait()
 		if n := b.take("Acquire"); n > names/3 {
 			t.Errorf("%d of %d asked at once", n, names)

@@ -120,6 +120,8 @@ type Enrolment struct {
 	Stays bool
 	// Least is the smallest number of permits wanted by the session's waiters.
 	Least int64
+	// Heard is as in EnrolRequest.
+	Heard bool
 }
 
 // QueueReply answers an Enrolment.

@@ -362,7 +362,7 @@ func (c *commands) SemaphoreTake(
 	ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreTakeArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.SemaphoreTakeSource, "evalsha", scripts.SemaphoreTakeSHA, "2",
-		k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again), a.Entry, flag(a.Stays), a.Least)
+		k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again), a.Entry, flag(a.Stays), a.Least, flag(a.Heard))
 }
 
 // RWLeave sends [scripts.RwLeaveSource].
@@ -416,7 +416,7 @@ func (c *commands) PermitsAcquire(
 ) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.PermitsAcquireSource, "evalsha", scripts.PermitsAcquireSHA, "3",
 		k.Permits, k.Timeouts, k.Channel, a.Ids, a.Wants, millis(a.Lease), a.Publish, a.Limit, flag(a.Declare), a.Entry,
-		flag(a.Stays), a.Least)
+		flag(a.Stays), a.Least, flag(a.Heard))
 }
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
@@ -468,7 +468,7 @@ func (c *commands) ReadAcquire(
 	ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs,
 ) (int64, error) {
 	return eval(ctx, c, newIntCmd, scripts.ReadAcquireSource, "evalsha", scripts.ReadAcquireSHA, "3", k.Lock,
-		k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track), a.Entry)
+		k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track), a.Entry, flag(a.Heard))
 }
 
 // ReadEnter sends [scripts.ReadEnterSource].
@@ -504,7 +504,7 @@ func (c *commands) WriteAcquire(
 	ctx context.Context, k redisproto.WriteAcquireKeys, a redisproto.WriteAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, newIntsCmd, scripts.WriteAcquireSource, "evalsha", scripts.WriteAcquireSHA, "2", k.Lock,
-		k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track), a.Entry)
+		k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track), a.Entry, flag(a.Heard))
 }
 
 // WriteRelease sends [scripts.WriteReleaseSource].

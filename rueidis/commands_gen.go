@@ -335,7 +335,7 @@ func (c *commands) SemaphoreTake(
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.SemaphoreTakeSHA, scripts.SemaphoreTakeSource},
 		rueidis.RedisResult.AsIntSlice, []string{k.Semaphore, k.Once}, []string{strconv.FormatInt(a.Permits, 10),
-			millis(a.Keep), flag(a.Again), a.Entry, flag(a.Stays), strconv.FormatInt(a.Least, 10)})
+			millis(a.Keep), flag(a.Again), a.Entry, flag(a.Stays), strconv.FormatInt(a.Least, 10), flag(a.Heard)})
 }
 
 // RWLeave sends [scripts.RwLeaveSource].
@@ -392,7 +392,7 @@ func (c *commands) PermitsAcquire(
 	return eval(ctx, c, script{scripts.PermitsAcquireSHA, scripts.PermitsAcquireSource},
 		rueidis.RedisResult.AsIntSlice, []string{k.Permits, k.Timeouts, k.Channel}, []string{a.Ids,
 			strconv.FormatInt(a.Wants, 10), millis(a.Lease), a.Publish, strconv.FormatInt(a.Limit, 10), flag(a.Declare),
-			a.Entry, flag(a.Stays), strconv.FormatInt(a.Least, 10)})
+			a.Entry, flag(a.Stays), strconv.FormatInt(a.Least, 10), flag(a.Heard)})
 }
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
@@ -445,7 +445,8 @@ func (c *commands) ReadAcquire(
 	ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.ReadAcquireSHA, scripts.ReadAcquireSource}, rueidis.RedisResult.AsInt64,
-		[]string{k.Lock, k.Timeout, k.Writer}, []string{a.Owner, millis(a.Lease), flag(a.Track), a.Entry})
+		[]string{k.Lock, k.Timeout, k.Writer}, []string{a.Owner, millis(a.Lease), flag(a.Track), a.Entry,
+			flag(a.Heard)})
 }
 
 // ReadEnter sends [scripts.ReadEnterSource].
@@ -482,7 +483,7 @@ func (c *commands) WriteAcquire(
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.WriteAcquireSHA, scripts.WriteAcquireSource}, rueidis.RedisResult.AsIntSlice,
 		[]string{k.Lock, k.Writer}, []string{a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track),
-			a.Entry})
+			a.Entry, flag(a.Heard)})
 }
 
 // WriteRelease sends [scripts.WriteReleaseSource].

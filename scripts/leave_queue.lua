@@ -21,7 +21,7 @@ local left = redis.call('pttl', KEYS[1])
 if left == -2 then
   --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] mark='n' asker='' heard=false freed=reserved served=served
   if reserved and not served then
-    redis.call(ARGV[2], KEYS[2], '0')
+    redis.call(ARGV[2], KEYS[2], '+0') -- nothing is in the queue
   end
 end
 local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]

@@ -11,13 +11,14 @@
 --! arg 7 entry    string
 --! arg 8 stays    bool
 --! arg 9 least    int
+--! arg 10 heard   bool
 --! reply ints     0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n, p: refused, none ends. p tells of the entry, as in semaphore_take
 --
 -- Takes as many permits as are wanted, after permits whose leases have ended are back, if so many are free that are not
 -- kept for other clients. ids are their ids, one behind the other, all of one length. The same request again, while one
 -- of them is out, is granted again and counts once. A limit above zero is how many permits there are to be, free ones
 -- and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
--- the count does. entry, stays and least: as in semaphore_take.
+-- the count does. entry, stays, least and heard: as in semaphore_take.
 --! include permits_value
 --! include server_time
 local there, wants, size = tonumber(value or '0'), tonumber(ARGV[2]), #ARGV[1] / ARGV[2]
@@ -36,8 +37,12 @@ if ARGV[5] ~= '0' and not out and (ARGV[6] == '1' or not value) then
 end
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
 local queued, kept, placed, served, soon = redis.pcall('exists', queue) == 1, 0, 0, false, false
+local window = 0
+if ARGV[10] == '1' then
+  --! include redisson_heard
+end
 if queued then
-  --! include kept_permits entry=ARGV[7] kept=kept
+  --! include kept_permits entry=ARGV[7] kept=kept window=window
 end
 local free, reply = there - kept, 0
 if not out and free >= wants then
@@ -63,7 +68,8 @@ elseif not out then
     reply = math.max(tonumber(first[2]) - now, 1)
   end
   if kept > 0 then
-    reply = reply < 0 and 1000 or math.min(reply, 1000)
+    local most = window > 0 and window or 1000
+    reply = reply < 0 and most or math.min(reply, most)
   end
   if ARGV[7] ~= '' then
     soon = tonumber(ARGV[9]) <= free

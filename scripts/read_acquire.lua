@@ -6,10 +6,11 @@
 --! arg 2 lease   ms
 --! arg 3 track   bool
 --! arg 4 entry   string
+--! arg 5 heard   bool
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
 --
 -- Grants a read-write lock for reading, unless a writer holds it, a writer of mortise's
--- waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue.
+-- waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue. heard: see enrol.
 -- The same request a second time, while the owner holds it, is granted again
 -- and counts once. Each owner has one hold; its timeout key is the first of its field.
 --! include read_write_mode
@@ -26,6 +27,9 @@ elseif redis.call('exists', KEYS[3]) == 1 then
 end
 --! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
 local queued, kept = redis.pcall('exists', queue) == 1, false
+if ARGV[5] == '1' then
+  --! include redisson_heard
+end
 if queued and left == -2 then
   --! include kept_side entry=ARGV[4] side='r' kept=kept
 end
@@ -41,7 +45,7 @@ if kept or left >= -1 then
   if ARGV[4] ~= '' then
     --! include join_queue entry=ARGV[4] wish='1' reserve=false placed=placed
   end
-  left = kept and 1000 or left
+  left = kept or left
   if placed > 0 then
     return -4 - 2 * left - (placed - 1)
   end

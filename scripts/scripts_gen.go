@@ -1206,7 +1206,7 @@ first = two[1]
 end
 end
 if queued and not served then
-redis.call(ARGV[3], KEYS[3], '0')
+redis.call(ARGV[3], KEYS[3], redis.call('exists', KEYS[1], queue) == 0 and '+0' or '0')
 end
 if not served then
 local head = redis.pcall('lindex', KEYS[4], 0)
@@ -1220,7 +1220,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "5990ad84ed40ce578806c4307f5181ce5bb10f50"
+const DelegateReleaseSHA = "fd282f8602e7b48b694891ac9a5587c55976d7f8"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2031,13 +2031,13 @@ first = two[1]
 end
 end
 if queued and not served then
-redis.call(ARGV[5], KEYS[4], '0')
+redis.call(ARGV[5], KEYS[4], redis.call('exists', KEYS[1], queue) == 0 and '+0' or '0')
 end
 end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "6b286568fa6129c82eea355d495300e918fe63d3"
+const FairLeaveSHA = "17b1b31f2a754a3dc2d5c36fdd82523c75564c10"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2262,13 +2262,13 @@ first = two[1]
 end
 end
 if queued and not served then
-redis.call(ARGV[5], KEYS[4], '0')
+redis.call(ARGV[5], KEYS[4], redis.call('exists', KEYS[1], queue) == 0 and '+0' or '0')
 end
 end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "da412e2446e1c9e706feb8f05aa617f4783dfdec"
+const FairReleaseSHA = "734dcb323e6a425b24a4020e9c52556ddc1424bd"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2431,7 +2431,7 @@ first = two[1]
 end
 end
 if queued and not served then
-redis.call(ARGV[1], KEYS[2], '0')
+redis.call(ARGV[1], KEYS[2], redis.call('exists', KEYS[1], queue) == 0 and '+0' or '0')
 end
 if not served then
 local head = redis.pcall('lindex', KEYS[3], 0)
@@ -2442,7 +2442,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "ec2d4ea4a0652168f1bf83a242aec9dbd65db453"
+const ForceReleaseSHA = "a7ba93d418b20acc739ebe1fc525d21941e9f13a"
 
 // InspectSource is inspect.lua.
 //
@@ -2764,7 +2764,7 @@ two = redis.call('zrange', KEYS[3], 0, 1)
 first = two[1]
 end
 if reserved and not served then
-redis.call(ARGV[2], KEYS[2], '0')
+redis.call(ARGV[2], KEYS[2], '+0')
 end
 end
 local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
@@ -2778,13 +2778,13 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "bf9277bed9aed990191742c30477e7b163eb2d31"
+const LeaveQueueSHA = "68e26690aafab6661dd4ba145347f7d0ea777346"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
 //	keys:      permits string, timeouts zset, channel channel
 //	arguments: ids string, wants int, lease ms, publish string, limit int, declare bool, entry
-//	           string, stays bool, least int
+//	           string, stays bool, least int, heard bool
 //	reply:     ints  0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n,
 //	           p: refused, none ends. p tells of the entry, as in semaphore_take
 //
@@ -2792,7 +2792,7 @@ const LeaveQueueSHA = "bf9277bed9aed990191742c30477e7b163eb2d31"
 // kept for other clients. ids are their ids, one behind the other, all of one length. The same request again, while one
 // of them is out, is granted again and counts once. A limit above zero is how many permits there are to be, free ones
 // and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
-// the count does. entry, stays and least: as in semaphore_take.
+// the count does. entry, stays, least and heard: as in semaphore_take.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -2832,6 +2832,28 @@ return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local queued, kept, placed, served, soon = redis.pcall('exists', queue) == 1, 0, 0, false, false
+local window = 0
+if ARGV[10] == '1' then
+local ended = redis.pcall('zrem', queue, 'redisson')
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round = queue .. ':round'
+local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
+local length = tonumber(fields[4] or nil) or 20
+if fields[1] == '1' then
+length = length * 3 / 4
+else
+owed = math.min(math.max(owed, 0) + charge, 8 * math.max(charge, 1))
+end
+if at then
+redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('pexpire', round, 60000)
+end
+end
 if queued then
 if not came then
 local time = redis.pcall('time')
@@ -2844,7 +2866,9 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= ARGV[7] then
+if told[i] == 'redisson' then
+kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= ARGV[7] then
 local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
@@ -2890,7 +2914,8 @@ if first[2] and tonumber(first[2]) < 922337203685477 then
 reply = math.max(tonumber(first[2]) - now, 1)
 end
 if kept > 0 then
-reply = reply < 0 and 1000 or math.min(reply, 1000)
+local most = window > 0 and window or 1000
+reply = reply < 0 and most or math.min(reply, most)
 end
 if ARGV[7] ~= '' then
 soon = tonumber(ARGV[9]) <= free
@@ -2964,7 +2989,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "37b476015d3bac64ad32314f70fed7690ad0f99d"
+const PermitsAcquireSHA = "bd321cb50feac5b46f60fec8c915d6a126e50aed"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -2990,7 +3015,7 @@ redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
 end
 if #ended > 0 and there > 0 then
-local served = false
+local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -3001,8 +3026,56 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-if redis.pcall('exists', queue) == 1 then
-local kept = 0
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(ARGV[1], KEYS[3], '+' .. message)
+if queued or heard > 0 then
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
+end
+local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local mark, foreign = first or ARGV[1] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+if string.sub(mark, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if ends and (ends < at or ends > at + 200) then
+local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
+local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
+if kept.open == 1 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+end
+turn = owed <= 0 and at >= pause
+if turn then
+owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+redis.pcall('hset', round, 'charge', owed)
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+if first then
+tell(first, 'n' .. length .. ':')
+else
+redis.pcall('pexpire', queue, length)
+end
+end
+redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+'owed', math.max(owed, -1), 'open', turn and 1 or 0)
+redis.pcall('pexpire', round, 60000)
+end
+end
+if queued then
+local kept, window = 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3014,7 +3087,9 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= '' then
+if told[i] == 'redisson' then
+kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= '' then
 local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
@@ -3056,13 +3131,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
+redis.call(ARGV[1], KEYS[3], ((served or turn) and '0' or '') .. message)
 end
-redis.call(ARGV[1], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "7f89bcb1ac24276b9536835f9d1f3331053de63a"
+const PermitsCountSHA = "167f3655c13da8b72e2182ce632e029f8bc140ca"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3129,7 +3204,7 @@ end
 redis.call('zrem', KEYS[2], unpack(out))
 local there = redis.call('incrby', KEYS[1], #out)
 if there > 0 then
-local served = false
+local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -3140,8 +3215,56 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-if redis.pcall('exists', queue) == 1 then
-local kept = 0
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
+if queued or heard > 0 then
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
+end
+local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+if string.sub(mark, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if ends and (ends < at or ends > at + 200) then
+local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
+local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
+if kept.open == 1 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+end
+turn = owed <= 0 and at >= pause
+if turn then
+owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+redis.pcall('hset', round, 'charge', owed)
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+if first then
+tell(first, 'n' .. length .. ':')
+else
+redis.pcall('pexpire', queue, length)
+end
+end
+redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+'owed', math.max(owed, -1), 'open', turn and 1 or 0)
+redis.pcall('pexpire', round, 60000)
+end
+end
+if queued then
+local kept, window = 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3153,7 +3276,9 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= '' then
+if told[i] == 'redisson' then
+kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= '' then
 local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
@@ -3195,13 +3320,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
+redis.call(ARGV[3], KEYS[3], ((served or turn) and '0' or '') .. message)
 end
-redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "a7033da45f2ac417e0ca9a5347dc3bfe3d1244cd"
+const PermitsReleaseSHA = "f9bd4be212b268f1f26528b40871d72a8201618e"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -3273,7 +3398,7 @@ end
 local more = #ended > 0 or sum > there
 there = sum
 if more and there > 0 then
-local served = false
+local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -3284,8 +3409,56 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-if redis.pcall('exists', queue) == 1 then
-local kept = 0
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
+if queued or heard > 0 then
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
+end
+local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+if string.sub(mark, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if ends and (ends < at or ends > at + 200) then
+local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
+local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
+if kept.open == 1 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+end
+turn = owed <= 0 and at >= pause
+if turn then
+owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+redis.pcall('hset', round, 'charge', owed)
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+if first then
+tell(first, 'n' .. length .. ':')
+else
+redis.pcall('pexpire', queue, length)
+end
+end
+redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+'owed', math.max(owed, -1), 'open', turn and 1 or 0)
+redis.pcall('pexpire', round, 60000)
+end
+end
+if queued then
+local kept, window = 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3297,7 +3470,9 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= '' then
+if told[i] == 'redisson' then
+kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= '' then
 local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
@@ -3339,13 +3514,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
+redis.call(ARGV[3], KEYS[3], ((served or turn) and '0' or '') .. message)
 end
-redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "b66e7fd3c0200fdd1b84c7ecbdc6dd5e2a77331e"
+const PermitsSetSHA = "4c4168cb2548c7f888d45f1589a7544873cdd0cc"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -3395,12 +3570,12 @@ const ProclaimedSHA = "55fc49d508528b1c8d3f18040c36ee3148e60644"
 // ReadAcquireSource is read_acquire.lua.
 //
 //	keys:      lock hash, timeout string, writer string
-//	arguments: owner string, lease ms, track bool, entry string
+//	arguments: owner string, lease ms, track bool, entry string, heard bool
 //	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no
 //	           expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
 //
 // Grants a read-write lock for reading, unless a writer holds it, a writer of mortise's
-// waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue.
+// waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue. heard: see enrol.
 // The same request a second time, while the owner holds it, is granted again
 // and counts once. Each owner has one hold; its timeout key is the first of its field.
 const ReadAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
@@ -3431,6 +3606,27 @@ return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local queued, kept = redis.pcall('exists', queue) == 1, false
+if ARGV[5] == '1' then
+local ended = redis.pcall('zrem', queue, 'redisson')
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round = queue .. ':round'
+local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
+local length = tonumber(fields[4] or nil) or 20
+if fields[1] == '1' then
+length = length * 3 / 4
+else
+owed = math.min(math.max(owed, 0) + charge, 8 * math.max(charge, 1))
+end
+if at then
+redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('pexpire', round, 60000)
+end
+end
 if queued and left == -2 then
 if not came then
 local time = redis.pcall('time')
@@ -3443,8 +3639,10 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= ARGV[4] and ('r' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
-kept = true
+if told[i] == 'redisson' then
+kept = math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= ARGV[4] and ('r' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+kept = 1000
 break
 end
 end
@@ -3462,8 +3660,10 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= ARGV[4] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
-writes = true
+if told[i] == 'redisson' then
+writes = math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= ARGV[4] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+writes = 1000
 break
 end
 end
@@ -3538,7 +3738,7 @@ redis.pcall('pexpire', queue, 60000)
 placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
 end
 end
-left = kept and 1000 or left
+left = kept or left
 if placed > 0 then
 return -4 - 2 * left - (placed - 1)
 end
@@ -3619,7 +3819,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "9616941be776c951e6ff49f9594b66f8df244ee3"
+const ReadAcquireSHA = "a0330aab35fa884fe5e1d3525130c60c3ae83a0f"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -3706,7 +3906,7 @@ redis.call('pexpire', KEYS[1], most)
 redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
-local served = false
+local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -3717,7 +3917,55 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-if redis.pcall('exists', queue) == 1 then
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(ARGV[2], KEYS[4], '+' .. '0')
+if not false and (queued or heard > 0) then
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
+end
+local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local mark, foreign = first or ARGV[2] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+if string.sub(mark, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if ends and (ends < at or ends > at + 200) then
+local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
+local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
+if kept.open == 1 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+end
+turn = owed <= 0 and at >= pause
+if turn then
+owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+redis.pcall('hset', round, 'charge', owed)
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+if first then
+tell(first, 'n' .. length .. ':')
+else
+redis.pcall('pexpire', queue, length)
+end
+end
+redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+'owed', math.max(owed, -1), 'open', turn and 1 or 0)
+redis.pcall('pexpire', round, 60000)
+end
+end
+if queued and not turn then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3760,12 +4008,14 @@ if served and second then
 tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
-redis.call(ARGV[2], KEYS[4], (served and '00' or '') .. '0')
+if queued then
+redis.call(ARGV[2], KEYS[4], ((served or turn) and '00' or '') .. '0')
+end
 end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "a7d8d5ba5f07597a88d8b26361c42a8b521215ce"
+const ReadReleaseSHA = "9db22bac2fdd4b190afd700997848f3a1c74b308"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -3993,7 +4243,7 @@ first = two[1]
 end
 end
 if queued and not served then
-redis.call(ARGV[3], KEYS[2], '0')
+redis.call(ARGV[3], KEYS[2], redis.call('exists', KEYS[1], queue) == 0 and '+0' or '0')
 end
 return 1
 end
@@ -4005,7 +4255,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "1b38f4009c2f58b17be9d0b7e4d45c32feb1f260"
+const ReleaseSHA = "b4f1f56a00d02adbc307d9a5923f11f89f2da7c7"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -4173,14 +4423,14 @@ first = two[1]
 end
 end
 if queued and not served then
-redis.call(ARGV[1], channel, '0')
+redis.call(ARGV[1], channel, redis.call('exists', lock, queue) == 0 and '+0' or '0')
 end
 end
 end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "3d396bae5081f5a8fdfb6ff3581c3ff4ddb09465"
+const ReleaseAllSHA = "e4e18007063a50b06e59ef8669cca3f1ab7fa3d1"
 
 // RenewSource is renew.lua.
 //
@@ -4241,7 +4491,7 @@ end
 end
 redis.call('del', KEYS[1])
 local message = mode == 'write' and '1' or '0'
-local served = false
+local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -4252,7 +4502,55 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-if redis.pcall('exists', queue) == 1 then
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(ARGV[1], KEYS[3], '+' .. message)
+if not false and (queued or heard > 0) then
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
+end
+local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local mark, foreign = first or ARGV[1] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+if string.sub(mark, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if ends and (ends < at or ends > at + 200) then
+local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
+local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
+if kept.open == 1 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+end
+turn = owed <= 0 and at >= pause
+if turn then
+owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+redis.pcall('hset', round, 'charge', owed)
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+if first then
+tell(first, 'n' .. length .. ':')
+else
+redis.pcall('pexpire', queue, length)
+end
+end
+redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+'owed', math.max(owed, -1), 'open', turn and 1 or 0)
+redis.pcall('pexpire', round, 60000)
+end
+end
+if queued and not turn then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4295,11 +4593,13 @@ if served and second then
 tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
-redis.call(ARGV[1], KEYS[3], (served and '00' or '') .. message)
+if queued then
+redis.call(ARGV[1], KEYS[3], ((served or turn) and '00' or '') .. message)
+end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "0d83f6b23aa32806100d7c61fda9dbc90dcde89a"
+const RwForceReleaseSHA = "dc6ebe5dc75b80e88923295ed4b615fd85c76935"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -4434,7 +4734,7 @@ end
 redis.call('del', KEYS[2])
 local mode = redis.pcall('hget', KEYS[1], 'mode')
 if not mode or mode == 'read' then
-local served = false
+local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -4445,7 +4745,55 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-if redis.pcall('exists', queue) == 1 then
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(ARGV[2], KEYS[3], '+' .. '0')
+if not mode and (queued or heard > 0) then
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
+end
+local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local mark, foreign = first or ARGV[2] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+if string.sub(mark, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if ends and (ends < at or ends > at + 200) then
+local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
+local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
+if kept.open == 1 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+end
+turn = owed <= 0 and at >= pause
+if turn then
+owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+redis.pcall('hset', round, 'charge', owed)
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+if first then
+tell(first, 'n' .. length .. ':')
+else
+redis.pcall('pexpire', queue, length)
+end
+end
+redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+'owed', math.max(owed, -1), 'open', turn and 1 or 0)
+redis.pcall('pexpire', round, 60000)
+end
+end
+if queued and not turn then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4488,14 +4836,16 @@ if served and second then
 tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
-redis.call(ARGV[2], KEYS[3], (served and '00' or '') .. '0')
+if queued then
+redis.call(ARGV[2], KEYS[3], ((served or turn) and '00' or '') .. '0')
+end
 else
 redis.call(ARGV[2], KEYS[3], '0')
 end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "fca75f002087204115366900b0aa743522ca5533"
+const RwWithdrawSHA = "06829064508162bedc6630305d429a5678668fe6"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -4519,7 +4869,7 @@ return tonumber(value or '0')
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 and tonumber(ARGV[1]) > 0 then
-local served = false
+local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -4530,8 +4880,56 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-if redis.pcall('exists', queue) == 1 then
-local kept = 0
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
+if queued or heard > 0 then
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
+end
+local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+if string.sub(mark, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if ends and (ends < at or ends > at + 200) then
+local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
+local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
+if kept.open == 1 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+end
+turn = owed <= 0 and at >= pause
+if turn then
+owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+redis.pcall('hset', round, 'charge', owed)
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+if first then
+tell(first, 'n' .. length .. ':')
+else
+redis.pcall('pexpire', queue, length)
+end
+end
+redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+'owed', math.max(owed, -1), 'open', turn and 1 or 0)
+redis.pcall('pexpire', round, 60000)
+end
+end
+if queued then
+local kept, window = 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4543,7 +4941,9 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= '' then
+if told[i] == 'redisson' then
+kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= '' then
 local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
@@ -4585,13 +4985,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
+redis.call(ARGV[3], KEYS[3], ((served or turn) and '0' or '') .. message)
 end
-redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "7b75d08a10489498cfc2ba48603e027eac6af2c8"
+const SemaphoreAddSHA = "b6b4b3daf042d43677819eb684840dabcdb8e766"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -4615,7 +5015,7 @@ return 0
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 then
-local served = false
+local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -4626,8 +5026,56 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-if redis.pcall('exists', queue) == 1 then
-local kept = 0
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
+if queued or heard > 0 then
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
+end
+local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+if string.sub(mark, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if ends and (ends < at or ends > at + 200) then
+local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
+local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
+if kept.open == 1 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+end
+turn = owed <= 0 and at >= pause
+if turn then
+owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+redis.pcall('hset', round, 'charge', owed)
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+if first then
+tell(first, 'n' .. length .. ':')
+else
+redis.pcall('pexpire', queue, length)
+end
+end
+redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+'owed', math.max(owed, -1), 'open', turn and 1 or 0)
+redis.pcall('pexpire', round, 60000)
+end
+end
+if queued then
+local kept, window = 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4639,7 +5087,9 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= '' then
+if told[i] == 'redisson' then
+kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= '' then
 local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
@@ -4681,13 +5131,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
+redis.call(ARGV[3], KEYS[3], ((served or turn) and '0' or '') .. message)
 end
-redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "a3e51ae6383ce81740b387c1a8c801f46b637979"
+const SemaphoreCancelSHA = "67b15437fc55fdbb5f66c2c3fda2c23cbe7d66d6"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -4752,7 +5202,7 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-local placed, was, kept, served = 0, nil, 0, false
+local placed, was, kept, served, window = 0, nil, 0, false, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4783,7 +5233,9 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= '' then
+if told[i] == 'redisson' then
+kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= '' then
 local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
@@ -4829,7 +5281,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "42018e77869a067ffa61356f426c30814e8118fb"
+const SemaphoreLeaveSHA = "94c7addccb5bbdaed71c4e6a5cceccd58f0173ba"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -4852,7 +5304,7 @@ end
 redis.call('set', KEYS[1], ARGV[1])
 local there = tonumber(ARGV[1])
 if there > 0 then
-local served = false
+local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -4863,8 +5315,56 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-if redis.pcall('exists', queue) == 1 then
-local kept = 0
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
+if queued or heard > 0 then
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
+end
+local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+if string.sub(mark, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if ends and (ends < at or ends > at + 200) then
+local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
+local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
+if kept.open == 1 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+end
+turn = owed <= 0 and at >= pause
+if turn then
+owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+redis.pcall('hset', round, 'charge', owed)
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+if first then
+tell(first, 'n' .. length .. ':')
+else
+redis.pcall('pexpire', queue, length)
+end
+end
+redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+'owed', math.max(owed, -1), 'open', turn and 1 or 0)
+redis.pcall('pexpire', round, 60000)
+end
+end
+if queued then
+local kept, window = 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4876,7 +5376,9 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= '' then
+if told[i] == 'redisson' then
+kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= '' then
 local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
@@ -4918,25 +5420,25 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
+redis.call(ARGV[3], KEYS[3], ((served or turn) and '0' or '') .. message)
 end
-redis.call(ARGV[3], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "9ee0e79e6dbe887e1dfb2c6ecbea30c707b7847c"
+const SemaphoreSetSHA = "fa798f60d74a9a5d0fb64d806c377c7261166d69"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
 //	keys:      semaphore string, once string
-//	arguments: permits int, keep ms, again bool, entry string, stays bool, least int
+//	arguments: permits int, keep ms, again bool, entry string, stays bool, least int, heard bool
 //	reply:     ints  1, n, p: taken, n are left; 0, n, p: refused, n are there. p tells of the entry:
 //	           0 it is not in the queue; 1 it is; 2 it is the first that waits
 //
 // Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
 // was carried out (1) or cancelled (0). again: it was sent before, and may have been;
 // else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
-// what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
+// what its waiters want at the least. heard: see enrol. With stays a grant puts it to the end, otherwise a grant removes it.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -4956,6 +5458,28 @@ return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
+local window = 0
+if ARGV[7] == '1' then
+local ended = redis.pcall('zrem', queue, 'redisson')
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round = queue .. ':round'
+local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
+local length = tonumber(fields[4] or nil) or 20
+if fields[1] == '1' then
+length = length * 3 / 4
+else
+owed = math.min(math.max(owed, 0) + charge, 8 * math.max(charge, 1))
+end
+if at then
+redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('pexpire', round, 60000)
+end
+end
 if queued then
 if not came then
 local time = redis.pcall('time')
@@ -4968,7 +5492,9 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= ARGV[4] then
+if told[i] == 'redisson' then
+kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= ARGV[4] then
 local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
@@ -5034,6 +5560,9 @@ if type(written) == 'number' then
 redis.pcall('pexpire', queue, 60000)
 placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
 end
+if window > 0 and placed > 0 then
+tell(ARGV[4], 'n' .. math.ceil(window) .. ':')
+end
 end
 if queued and free > 0 then
 local more, served = soon and free - ARGV[6] or free, false
@@ -5077,7 +5606,7 @@ end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "a671b3e58660ecde961dca13da5f4f56873f5d51"
+const SemaphoreTakeSHA = "43c135003499012c51b3863b9f22a0c63dc1cbb3"
 
 // ServeSource is serve.lua.
 //
@@ -5265,7 +5794,8 @@ first = two[1]
 end
 end
 if not served then
-redis.call(string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+redis.call(string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish', KEYS[2],
+redis.call('exists', KEYS[1], KEYS[3]) == 0 and '+0' or '0')
 end
 return {out, 0}
 end
@@ -5290,17 +5820,18 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "8bcf8a0681eed18de3bb9b0094b0eb29de1a5653"
+const ServeSHA = "851a005cd241516d160739610ac9eaff8907ae83"
 
 // WriteAcquireSource is write_acquire.lua.
 //
 //	keys:      lock hash, writer string
-//	arguments: owner string, lease ms, claimant string, claim ms, track bool, entry string
+//	arguments: owner string, lease ms, claimant string, claim ms, track bool, entry string, heard
+//	           bool
 //	reply:     ints  0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c
 //	           is 1 where there is a claim now; p tells of the entry, as in semaphore_take
 //
 // Grants a read-write lock for writing while it is free, and kept for no other client. A refusal puts
-// the client's entry, if it has one, into the queue. The same request a second
+// the client's entry, if it has one, into the queue. heard: see enrol. The same request a second
 // time, while the owner holds it, is granted again and counts once. A request that readers
 // refuse leaves a claim, if it wants to: until the claim ends, no fresh reader of
 // mortise's gets in. A grant takes the claimant's claim away.
@@ -5319,6 +5850,27 @@ return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
+if ARGV[7] == '1' then
+local ended = redis.pcall('zrem', queue, 'redisson')
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round = queue .. ':round'
+local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
+local length = tonumber(fields[4] or nil) or 20
+if fields[1] == '1' then
+length = length * 3 / 4
+else
+owed = math.min(math.max(owed, 0) + charge, 8 * math.max(charge, 1))
+end
+if at then
+redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('pexpire', round, 60000)
+end
+end
 if queued then
 if not came then
 local time = redis.pcall('time')
@@ -5331,8 +5883,10 @@ local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at
 told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
 end
 for i = 1, #told do
-if told[i] ~= ARGV[6] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
-kept = true
+if told[i] == 'redisson' then
+kept = math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+elseif told[i] ~= ARGV[6] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+kept = 1000
 break
 end
 end
@@ -5405,11 +5959,11 @@ redis.pcall('pexpire', queue, 60000)
 placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[6] and 2 or 1
 end
 end
-local left = kept and 1000 or redis.call('pttl', KEYS[1])
+local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "41e01f1f88a30108385d2bcb0263092d41ce209f"
+const WriteAcquireSHA = "061ffc1a10675100f2e5e0f086320dc27277e4c2"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -5453,7 +6007,7 @@ redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
 end
-local served = false
+local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -5464,7 +6018,55 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-if redis.pcall('exists', queue) == 1 then
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. '1')
+if not reading and (queued or heard > 0) then
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
+end
+local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+if string.sub(mark, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if ends and (ends < at or ends > at + 200) then
+local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
+local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
+if kept.open == 1 then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if misses >= 3 then
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+end
+turn = owed <= 0 and at >= pause
+if turn then
+owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+redis.pcall('hset', round, 'charge', owed)
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+if first then
+tell(first, 'n' .. length .. ':')
+else
+redis.pcall('pexpire', queue, length)
+end
+end
+redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+'owed', math.max(owed, -1), 'open', turn and 1 or 0)
+redis.pcall('pexpire', round, 60000)
+end
+end
+if queued and not turn then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -5507,8 +6109,10 @@ if served and second then
 tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
-redis.call(ARGV[3], KEYS[3], (served and '00' or '') .. '1')
+if queued then
+redis.call(ARGV[3], KEYS[3], ((served or turn) and '00' or '') .. '1')
+end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "06e2b864f20a16269f0ca0a5b30ee0e99a73295e"
+const WriteReleaseSHA = "bd79d2f20b8aa11a924a7556c2b3ae3f9b821aea"

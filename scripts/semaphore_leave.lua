@@ -6,11 +6,11 @@
 -- Takes an entry, whose client has no waiters any more, out of the queue of a semaphore, of permits that expire too.
 -- Permits that were kept for it are the next clients'.
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
-local placed, was, kept, served = 0, nil, 0, false
+local placed, was, kept, served, window = 0, nil, 0, false, 0
 --! include leave_wake_queue entry=ARGV[1] placed=placed was=was
 local free = tonumber(redis.pcall('get', KEYS[1])) or 0
 if was and was < 0 and free > 0 then
-  --! include kept_permits entry='' kept=kept
+  --! include kept_permits entry='' kept=kept window=window
   free = free - kept
   --! include tell_takers free=free asker='' served=served
 end

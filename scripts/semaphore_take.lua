@@ -7,18 +7,23 @@
 --! arg 4 entry     string
 --! arg 5 stays     bool
 --! arg 6 least     int
+--! arg 7 heard     bool
 --! reply ints      1, n, p: taken, n are left; 0, n, p: refused, n are there. p tells of the entry: 0 it is not in the queue; 1 it is; 2 it is the first that waits
 --
 -- Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
 -- was carried out (1) or cancelled (0). again: it was sent before, and may have been;
 -- else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
--- what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it.
+-- what its waiters want at the least. heard: see enrol. With stays a grant puts it to the end, otherwise a grant removes it.
 --! include permits_value
 local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
 local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
+local window = 0
+if ARGV[7] == '1' then
+  --! include redisson_heard
+end
 if queued then
-  --! include kept_permits entry=ARGV[4] kept=kept
+  --! include kept_permits entry=ARGV[4] kept=kept window=window
 end
 local free, out = there - kept, 0
 if free >= wants then
@@ -42,6 +47,9 @@ end
 local soon = out == 0 and ARGV[4] ~= '' and tonumber(ARGV[6]) <= free
 if out == 0 and ARGV[4] ~= '' then
   --! include join_queue entry=ARGV[4] wish=ARGV[6] reserve=soon placed=placed
+  if window > 0 and placed > 0 then
+    tell(ARGV[4], 'n' .. math.ceil(window) .. ':')
+  end
 end
 if queued and free > 0 then
   local more, served = soon and free - ARGV[6] or free, false

@@ -48,7 +48,8 @@ if others then
     --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] mark=ARGV[7] asker='' heard=false freed=true served=served
   end
   if not served then
-    redis.call(string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish', KEYS[2], '0')
+    redis.call(string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish', KEYS[2],
+      redis.call('exists', KEYS[1], KEYS[3]) == 0 and '+0' or '0')
   end
   return {out, 0}
 end

@@ -7,16 +7,20 @@
 --! arg 4 claim    ms
 --! arg 5 track    bool
 --! arg 6 entry    string
+--! arg 7 heard    bool
 --! reply ints     0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c is 1 where there is a claim now; p tells of the entry, as in semaphore_take
 --
 -- Grants a read-write lock for writing while it is free, and kept for no other client. A refusal puts
--- the client's entry, if it has one, into the queue. The same request a second
+-- the client's entry, if it has one, into the queue. heard: see enrol. The same request a second
 -- time, while the owner holds it, is granted again and counts once. A request that readers
 -- refuse leaves a claim, if it wants to: until the claim ends, no fresh reader of
 -- mortise's gets in. A grant takes the claimant's claim away.
 --! include read_write_mode
 --! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
+if ARGV[7] == '1' then
+  --! include redisson_heard
+end
 if queued then
   --! include kept_side entry=ARGV[6] side='w' kept=kept
 end
@@ -46,5 +50,5 @@ end
 if ARGV[6] ~= '' then
   --! include join_queue entry=ARGV[6] wish='w' reserve=false placed=placed
 end
-local left = kept and 1000 or redis.call('pttl', KEYS[1])
+local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}

@@ -97,7 +97,7 @@ func (k enrolments) served(t backend.Topic, e entry, stays bool) (reply backend.
 	if stays {
 		line = append(line, &w)
 	}
-	k.put(q, line)
+	setLine(k.lines, q, line)
 	if next := slices.IndexFunc(line, func(x *enrolled) bool { return x.until.IsZero() }); !told && next >= 0 {
 		line[next].first(reservation)
 	}
@@ -119,7 +119,7 @@ func (k enrolments) tell(t backend.Topic, take func(*enrolled) bool, second func
 	line := slices.DeleteFunc(k.lines[q], func(w *enrolled) bool {
 		return !w.until.IsZero() && !now.Before(w.until) || !w.session.hears(w.topic)
 	})
-	k.put(q, line)
+	setLine(k.lines, q, line)
 	served, next, after := false, (*enrolled)(nil), time.Duration(0)
 	for _, w := range line {
 		switch {
@@ -212,13 +212,6 @@ func (k enrolments) leave(t backend.Topic, e entry) {
 		k.tellTakers(t, r.counted()-k.kept(t, entry{}), entry{})
 	case r == nil || r.sides != nil && r.sides.writer == "":
 		k.tellSides(t.Name, r != nil)
-	}
-}
-
-// put replaces a queue.
-func (k enrolments) put(t backend.Topic, line []*enrolled) {
-	if k.lines[t] = line; len(line) == 0 {
-		delete(k.lines, t)
 	}
 }
 

@@ -24,11 +24,11 @@ type waiting struct {
 }
 
 // live reports whether the session of an entry will claim a lock that is reserved for it.
-func (w waiting) live(name string) bool { return w.polls > 0 || w.session.told(name) }
+func (w waiting) live(name string) bool { return w.polls > 0 || w.session.hears(lockTopic(name)) }
 
 // reservation is for how long a lock is reserved for an entry.
 func (w waiting) reservation(name string) time.Duration {
-	if w.session.told(name) {
+	if w.session.hears(lockTopic(name)) {
 		return reservation
 	}
 	return min(2*w.polls, reservation/10)
@@ -127,7 +127,7 @@ func (k queues) tellFirst(name string, after time.Duration) bool {
 
 // tell tells the session of an entry, if it watches the lock.
 func (e entry) tell(name string, what func(backend.QueueHandler, backend.Topic)) {
-	if e.session.told(name) {
+	if e.session.hears(lockTopic(name)) {
 		say := func(h backend.Handler, t backend.Topic) { what(h.(backend.QueueHandler), t) }
 		e.session.tell(event{say, lockTopic(name)})
 	}
@@ -172,20 +172,13 @@ func (k queues) forget(x *client) {
 	}
 }
 
-// told reports whether the session is told that a lock is reserved for it.
-func (x *client) told(name string) bool {
-	_, hears := x.handler.(backend.QueueHandler)
-	_, watches := x.watched[lockTopic(name)]
-	return hears && watches
-}
-
-// setLine replaces the waiters of a name.
-func setLine[T any](lines map[string][]T, name string, line []T) {
+// setLine replaces the waiters of a name or a topic.
+func setLine[K comparable, T any](lines map[K][]T, of K, line []T) {
 	if len(line) == 0 {
-		delete(lines, name)
+		delete(lines, of)
 		return
 	}
-	lines[name] = line
+	lines[of] = line
 }
 
 // queue has the operations of sessions that wait for a plain lock.

@@ -122,7 +122,7 @@ func (s countingSemaphores) TakeCount(ctx context.Context, r backend.CountReques
 	}
 	reply, err := s.adapter.SemaphoreTake(ctx, SemaphoreTakeKeys{Semaphore: r.Topic.Name, Once: onceKey(r)},
 		SemaphoreTakeArgs{Permits: r.N, Keep: backend.Remembered, Again: r.Again,
-			Entry: entryOf(s.core, r.Topic.Kind, r.Enrolment), Stays: r.Stays, Least: max(r.Least, 1)})
+			Entry: entryOf(s.core, r.Topic.Kind, r.Enrolment), Stays: r.Stays, Least: max(r.Least, 1), Heard: r.Heard})
 	if err != nil {
 		return backend.TakeReply{}, s.fault(err)
 	}
@@ -216,7 +216,7 @@ func (s permits) Acquire(ctx context.Context, r backend.PermitRequest) (out back
 	}
 	reply, err := s.adapter.PermitsAcquire(ctx, permitsKeys(r.Name),
 		PermitsAcquireArgs{Ids: ids, Wants: n, Lease: r.Lease, Publish: s.publish(), Limit: r.Limit, Declare: r.Declare,
-			Entry: entryOf(s.core, backend.KindSemaphore, r.Enrolment), Stays: r.Stays, Least: max(r.Least, 1)})
+			Entry: entryOf(s.core, backend.KindSemaphore, r.Enrolment), Stays: r.Stays, Least: max(r.Least, 1), Heard: r.Heard})
 	if err != nil {
 		return out, s.fault(err)
 	}

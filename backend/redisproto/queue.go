@@ -18,12 +18,7 @@ import (
 
 // entriesKey is the zset of the clients that wait for a lock, by when they came. Its members are entries.
 // Scripts build it from the lock, too: see scripts/include/queue_of.lua.
-func entriesKey(name string) string {
-	if strings.Contains(name, "{") {
-		return "mortise:1:next:" + name + ":2"
-	}
-	return "mortise:1:next:{" + name + "}2"
-}
+func entriesKey(name string) string { return companion("next", name) + "2" }
 
 // entriesKept is for how long entriesKey is kept beyond the holder's lease: the waiters ask by then.
 const entriesKept = time.Minute
@@ -35,8 +30,8 @@ func newTag() string { return strconv.FormatUint(rand.Uint64(), 36) }
 // read-write lock, wakes the version before, too: it takes that for a release.
 const ignoredPayload = "00"
 
-// freedPayload tells of a release that found no entry in the queue. Java parses it as 0.
-const freedPayload = "+0"
+// freedPayload begins what tells of a release that found no entry in the queue. Java parses it as a number.
+const freedPayload = "+"
 
 // entry is what an entry of the session is called: how the session is told, its tag, and the number.
 func (s queue) entry(number uint64) string { return s.entryOf(backend.KindLock, number) }
@@ -68,18 +63,14 @@ const (
 	allChannel = "mortise"
 )
 
-// besides are the topics of the channels beside that of a topic: for a plain lock both, where clients only enrol
-// the first.
+// besides are the topics of the channels beside that of a topic.
 func (s queue) besides(t backend.Topic) []backend.Topic {
 	own, all := t, t
 	own.Owner, all.Owner = ownChannel+":"+s.tagOf(t.Kind), allChannel
-	switch {
-	case t.Kind == backend.KindLock:
-		return []backend.Topic{own, all}
-	case hasQueue(t.Kind):
-		return []backend.Topic{own}
+	if !hasQueue(t.Kind) {
+		return nil
 	}
-	return nil
+	return []backend.Topic{own, all}
 }
 
 // isBeside reports whether t is one of besides.
@@ -196,7 +187,7 @@ func (s *core) message(t backend.Topic, payload string) {
 	switch {
 	case isBeside(t):
 		queue{s}.turn(t, payload)
-	case payload == freedPayload && is:
+	case strings.HasPrefix(payload, freedPayload) && is && hasQueue(t.Kind):
 		h.Freed(t)
 	case heeds(t.Kind, payload):
 		s.handler.Released(t)

@@ -37,7 +37,7 @@ func (s readWrite) AcquireRead(ctx context.Context, r backend.ReadRequest) (repl
 	if r.Under == "" {
 		left, err := c.ReadAcquire(ctx, ReadAcquireKeys{Lock: r.Name, Timeout: timeout, Writer: claimKey(r.Name)},
 			ReadAcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track,
-				Entry: entryOf(s.core, backend.KindWrite, r.Enrolment)})
+				Entry: entryOf(s.core, backend.KindWrite, r.Enrolment), Heard: r.Heard})
 		if in := -2 - left; err == nil && in >= 0 {
 			reply.Remaining, reply.QueueReply = remaining(in/2-1), queued(1+in%2)
 			return reply, s.replicated(r.Name, w, &reply.AcquireReply, nil)
@@ -70,6 +70,7 @@ func (s readWrite) AcquireWrite(ctx context.Context, r backend.WriteRequest) (ou
 		Claim:    r.Claim,
 		Track:    s.adapter.Features().Tracking,
 		Entry:    entryOf(s.core, backend.KindWrite, r.Enrolment),
+		Heard:    r.Heard,
 	})
 	switch {
 	case err != nil:

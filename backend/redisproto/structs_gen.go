@@ -295,6 +295,7 @@ type PermitsAcquireArgs struct {
 	Entry   string
 	Stays   bool
 	Least   int64
+	Heard   bool
 }
 
 // PermitsCountKeys are the keys of scripts/permits_count.lua.
@@ -397,6 +398,7 @@ type ReadAcquireArgs struct {
 	Lease time.Duration
 	Track bool
 	Entry string
+	Heard bool
 }
 
 // ReadEnterKeys are the keys of scripts/read_enter.lua.
@@ -624,6 +626,7 @@ type SemaphoreTakeArgs struct {
 	Entry   string
 	Stays   bool
 	Least   int64
+	Heard   bool
 }
 
 // ServeKeys are the keys of scripts/serve.lua.
@@ -660,6 +663,7 @@ type WriteAcquireArgs struct {
 	Claim    time.Duration
 	Track    bool
 	Entry    string
+	Heard    bool
 }
 
 // WriteReleaseKeys are the keys of scripts/write_release.lua.

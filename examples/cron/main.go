@@ -14,17 +14,13 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"time"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
-	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/examples/internal/fleet"
 	"github.com/mortise-go/mortise/once"
 )
@@ -37,44 +33,12 @@ const (
 	life     = 5  // ticks until the replica that started the last one is killed; the last replica is not
 )
 
-func main() {
-	redis := flag.String("redis", "", "`address` of a Redis, such as 127.0.0.1:6379; without it everything is in memory")
-	client := flag.String("client", "go-redis", "which Redis client: go-redis or rueidis")
-	replica := flag.Int("replica", 0, "be this replica; for the program itself")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *redis, *client, *replica, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "cron:", err)
-		os.Exit(1)
-	}
-}
+var show = fleet.Show{Name: "cron", Replicas: replicas, Replica: schedule, Watch: watch}
 
-func run(ctx context.Context, redis, client string, replica int, out io.Writer) error {
-	show, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
-	defer cancel()
-	if redis == "" {
-		store := memory.New()
-		return watch(out, fleet.Goroutines(show, replicas, func(ctx context.Context, _ int, say func(string)) error {
-			return schedule(ctx, store, say)
-		}))
-	}
-	store, err := fleet.Dial(redis, client)
-	if err != nil {
-		return err
-	}
-	if replica > 0 {
-		return schedule(ctx, store, func(line string) { fmt.Fprintln(out, line) })
-	}
-	processes, err := fleet.Processes(show, replicas, "-redis", redis, "-client", client)
-	if err != nil {
-		return err
-	}
-	return watch(out, processes)
-}
+func main() { show.Main() }
 
 // schedule is what a replica does: all of a program that runs a job on one of n.
-func schedule(ctx context.Context, store backend.Backend, say func(string)) error {
+func schedule(ctx context.Context, store backend.Backend, _ int, say func(string)) error {
 	client, err := mortise.New(store)
 	if err != nil {
 		return err
@@ -92,10 +56,7 @@ func schedule(ctx context.Context, store backend.Backend, say func(string)) erro
 // watch kills replicas, and checks that no tick is started twice.
 func watch(out io.Writer, all *fleet.Fleet) error {
 	defer all.Close()
-	begin := time.Now()
-	tell := func(format string, args ...any) {
-		fmt.Fprintf(out, "%5.1fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
-	}
+	tell := fleet.Teller(out)
 	tell("%d replicas run %q every %v", replicas, name, every)
 	started := make(map[int64]int) // by which replica
 	for alive := replicas; len(started) < ticks; {

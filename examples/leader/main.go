@@ -15,17 +15,12 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
-	"os"
-	"os/signal"
 	"time"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
-	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/examples/internal/fleet"
 	"github.com/mortise-go/mortise/leader"
 )
@@ -39,41 +34,9 @@ const (
 	runs     = 4 // of the job, before a leader is killed
 )
 
-func main() {
-	redis := flag.String("redis", "", "`address` of a Redis, such as 127.0.0.1:6379; without it everything is in memory")
-	client := flag.String("client", "go-redis", "which Redis client: go-redis or rueidis")
-	replica := flag.Int("replica", 0, "be this replica; for the program itself")
-	flag.Parse()
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
-	defer stop()
-	if err := run(ctx, *redis, *client, *replica, os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, "leader:", err)
-		os.Exit(1)
-	}
-}
+var show = fleet.Show{Name: "leader", Replicas: replicas, Replica: lead, Watch: watch}
 
-func run(ctx context.Context, redis, client string, replica int, out io.Writer) error {
-	show, cancel := context.WithTimeoutCause(ctx, time.Minute, errors.New("a minute is over"))
-	defer cancel()
-	if redis == "" {
-		store := memory.New()
-		return watch(out, fleet.Goroutines(show, replicas, func(ctx context.Context, n int, say func(string)) error {
-			return lead(ctx, store, n, say)
-		}))
-	}
-	store, err := fleet.Dial(redis, client)
-	if err != nil {
-		return err
-	}
-	if replica > 0 {
-		return lead(ctx, store, replica, func(line string) { fmt.Fprintln(out, line) })
-	}
-	processes, err := fleet.Processes(show, replicas, "-redis", redis, "-client", client)
-	if err != nil {
-		return err
-	}
-	return watch(out, processes)
-}
+func main() { show.Main() }
 
 // lead is what a replica does: all of a program that leads at times, and follows at others.
 func lead(ctx context.Context, store backend.Backend, replica int, say func(string)) error {
@@ -110,10 +73,7 @@ func lead(ctx context.Context, store backend.Backend, replica int, say func(stri
 // watch kills leaders, and checks that there is one at a time.
 func watch(out io.Writer, all *fleet.Fleet) error {
 	defer all.Close()
-	begin := time.Now()
-	tell := func(format string, args ...any) {
-		fmt.Fprintf(out, "%5.1fs  %s\n", time.Since(begin).Seconds(), fmt.Sprintf(format, args...))
-	}
+	tell := fleet.Teller(out)
 	tell("%d replicas want to lead %q", replicas, name)
 	var (
 		ran, led, leads int

@@ -3,49 +3,21 @@
 package main
 
 import (
-	"context"
-	"os"
 	"strings"
 	"testing"
 
-	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/examples/internal/fleet/fleettest"
 )
 
-// TestMain lets the test binary be a replica.
-func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "-redis" {
-		main()
-		os.Exit(0)
-	}
-	os.Exit(m.Run())
-}
+func TestMain(m *testing.M) { fleettest.Main(m, show) }
 
-func check(t *testing.T, redis, client string) {
-	t.Helper()
-	var out strings.Builder
-	if err := run(context.Background(), redis, client, 0, &out); err != nil {
-		t.Fatalf("%v\n%s", err, &out)
-	}
-	if n := strings.Count(out.String(), " leads, its term is "); n < leaders {
-		t.Errorf("%d leaders, want at least %d\n%s", n, leaders, &out)
-	}
-	if n := strings.Count(out.String(), " knows that "); n < leaders {
-		t.Errorf("%d times a replica learnt which one leads\n%s", n, &out)
-	}
-	t.Logf("\n%s", &out)
-}
-
-func TestLeaderInMemory(t *testing.T) { check(t, "", "") }
-
-func TestLeaderOnRedis(t *testing.T) {
-	for _, client := range []string{"go-redis", "rueidis"} {
-		t.Run(client, func(t *testing.T) { check(t, redistest.Start(t).Addr(), client) })
-	}
-}
-
-func TestAnUnknownClientIsRefused(t *testing.T) {
-	err := run(context.Background(), "127.0.0.1:1", "redigo", 0, nil)
-	if err == nil || !strings.Contains(err.Error(), "rueidis") {
-		t.Error(err)
-	}
+func TestLeader(t *testing.T) {
+	fleettest.Run(t, show, func(t *testing.T, out string) {
+		if n := strings.Count(out, " leads, its term is "); n < leaders {
+			t.Errorf("%d leaders, want at least %d\n%s", n, leaders, out)
+		}
+		if n := strings.Count(out, " knows that "); n < leaders {
+			t.Errorf("%d times a replica learnt which one leads\n%s", n, out)
+		}
+	})
 }

@@ -132,7 +132,9 @@ func (c *call) enrolment() backend.Enrolment {
 	if !c.marks.enrols {
 		return backend.Enrolment{}
 	}
-	return backend.Enrolment{Entry: uint64(c.marks.entry), Stays: c.marks.stays, Least: c.marks.least}
+	return backend.Enrolment{
+		Entry: uint64(c.marks.entry), Stays: c.marks.stays, Least: c.marks.least, Heard: c.marks.heard,
+	}
 }
 
 // now is the time; without a look at the clock, if the call has not waited since it began.

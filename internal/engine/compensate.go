@@ -106,7 +106,7 @@ func (s *renewer) compensate(d debt) {
 		p.rarely(d.until)
 		if reply.Held {
 			d.late--
-			(*handler)(e).Released(topicOf(d.family, d.name))
+			(*handler)(e).released(topicOf(d.family, d.name), false)
 		}
 		return d.late <= 0
 	}, nil)
@@ -130,7 +130,7 @@ func (s *renewer) leaveFairQueue(d debt) {
 		}
 		p.rarely(d.until)
 		if reply.Held {
-			(*handler)(e).Released(lockTopic(d.name))
+			(*handler)(e).released(lockTopic(d.name), false)
 		}
 		if reply.Held || reply.Queued {
 			d.late--

@@ -54,7 +54,10 @@ func (h *handler) Watching(t backend.Topic) {
 }
 
 // Released tells that t was released.
-func (h *handler) Released(t backend.Topic) {
+func (h *handler) Released(t backend.Topic) { h.released(t, true) }
+
+// released is Released; foreign reports that it may have been by a client that does not enrol.
+func (h *handler) released(t backend.Topic, foreign bool) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
@@ -67,7 +70,7 @@ func (h *handler) Released(t backend.Topic) {
 	}
 	// It served no entry: the client of the first one asks, the others if that one stays silent.
 	if n.foremost {
-		n.foremost, n.heard = false, true
+		n.foremost, n.heard = false, n.heard || foreign
 		n.Notify()
 		return
 	}

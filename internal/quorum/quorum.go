@@ -31,6 +31,8 @@ type Node interface {
 	RejoinDelay() time.Duration
 	// KnowsAge reports whether the store can tell since when it has its data, in the scope.
 	KnowsAge() (scope string, knows bool)
+	// WarnsOfHolds reports whether holds of the node that last long are logged, with their call sites.
+	WarnsOfHolds() bool
 }
 
 const (
@@ -82,7 +84,10 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 	}
 	// The parts live until they are unlocked or lost: the caller's context ends the lease's context, not what notices
 	// a loss.
-	c := &call{Quorum: q, Request: r, ctx: ctx, parent: engine.WithCallSite(context.WithoutCancel(ctx))}
+	c := &call{Quorum: q, Request: r, ctx: ctx, parent: context.WithoutCancel(ctx)}
+	if slices.ContainsFunc(q.nodes, Node.WarnsOfHolds) {
+		c.parent = engine.WithCallSite(c.parent)
+	}
 	c.patience = min(max(ttl/10, 50*time.Millisecond), time.Second)
 	wait := ctx
 	if r.Wait > 0 {

@@ -2,13 +2,18 @@
 --
 -- Tells of free permits: the clients in the queue that can take them, and Redisson's, which wakes as many waiters as the
 -- message says, and fails on a negative number. Clients of mortise do not heed it where it begins with 0: those in
--- the queue were told.
-local served = false
+-- the queue were told. + tells that there was no queue.
+local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
-if redis.pcall('exists', queue) == 1 then
-  local kept = 0
-  --! include kept_permits entry='' kept=kept
+local queued = redis.pcall('exists', queue) == 1
+local heard = not queued and redis.call(publish, KEYS[3], '+' .. message)
+if queued or heard > 0 then
+  --! include redissons_turn publish=publish turn=turn
+end
+if queued then
+  local kept, window = 0, 0
+  --! include kept_permits entry='' kept=kept window=window
   local free = there - kept
   --! include tell_takers free=free asker='' served=served
+  redis.call(publish, KEYS[3], ((served or turn) and '0' or '') .. message)
 end
-redis.call(publish, KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))

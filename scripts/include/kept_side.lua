@@ -1,11 +1,13 @@
 --! fragment kept_side entry side kept
 --
 -- Reports whether a side of a read-write lock is kept for clients that were told to ask, other than that of an entry:
--- the reading side for a writer, the writing side for any.
+-- the reading side for a writer, the writing side for any. kept is for how many ms, then.
 --! include told_entries
 for i = 1, #told do
-  if told[i] ~= entry and (side == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
-    kept = true
+  if told[i] == 'redisson' then
+    kept = math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
+  elseif told[i] ~= entry and (side == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+    kept = 1000
     break
   end
 end

@@ -10,5 +10,5 @@ if redis.call('exists', lock) == 0 and (queued or told > 0) then
   --! include serve_queue lock=lock queue=queue channel=channel mark=mark asker='' heard=false freed=true served=served
 end
 if queued and not served then
-  redis.call(publish, channel, '0')
+  redis.call(publish, channel, redis.call('exists', lock, queue) == 0 and '+0' or '0')
 end

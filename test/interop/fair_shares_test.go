@@ -5,8 +5,6 @@ import (
 	"flag"
 	"fmt"
 	"slices"
-	"strconv"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,12 +17,6 @@ var (
 	fairRuns = flag.Int("fair.runs", 1, "how many runs TestFairShares has of each adapter")
 )
 
-// tenures is what one thread or goroutine came to.
-type tenures struct {
-	count   int64
-	longest time.Duration // its longest wait
-}
-
 // Four Java threads and twice four goroutines lock a fair lock again and again, each with the rest of the run as its
 // wait. Redisson subtracts a waiter's wait from all places when it is granted, and removes places whose time is over
 // without a message. No live waiter drops out of the queue by that: none sleeps for long, and all have the same share.
@@ -34,7 +26,9 @@ func TestFairShares(t *testing.T) {
 	for _, a := range adapters {
 		for run := range *fairRuns {
 			t.Run(fmt.Sprintf("%s/%d", a.name, run), func(t *testing.T) {
-				all := fairTurns(t, c, fmt.Sprint("fair-shares/", a.name, run), mixedLockers(t, s, a))
+				java, golang := contest{"fair", 4, mixedLockers(t, s, a), 10 * time.Millisecond, *fairFor}.run(t, c,
+					fmt.Sprint("fair-shares/", a.name, run))
+				all := append(java, golang...)
 				t.Log(all)
 				counts := make([]int64, len(all))
 				for i, one := range all {
@@ -49,49 +43,12 @@ func TestFairShares(t *testing.T) {
 }
 
 // mixedLockers are the fair lockers of two clients, four of each.
-func mixedLockers(t *testing.T, s *site, a adapter) (fair []mortise.Locker) {
+func mixedLockers(t *testing.T, s *site, a adapter) (fair []taker) {
 	t.Helper()
 	for range 2 {
 		locks := harness.Must(mortise.New(a.open(t, s)))(t)
 		t.Cleanup(func() { harness.Check(t, locks.Shutdown(context.Background())) })
-		l := harness.Must(locks.Locker(mortise.Fair()))(t)
-		fair = append(fair, l, l, l, l)
+		fair = append(fair, lockers(4, harness.Must(locks.Locker(mortise.Fair()))(t))...)
 	}
 	return fair
-}
-
-// fairTurns has threads of one JVM and goroutines lock a fair lock until the run is over.
-func fairTurns(t *testing.T, c *redisson, name string, golang []mortise.Locker) []tenures {
-	const threads, hold = 4, 10 * time.Millisecond
-	out := make([]tenures, threads+len(golang))
-	var all sync.WaitGroup
-	for i := range threads {
-		l := c.thread(t, fmt.Sprint("fair-turns-", i)).lockOf("fair", name)
-		all.Go(func() {
-			r := l.ask("turns")
-			r.Wait, r.Lease = fairFor.Milliseconds(), hold.Milliseconds()
-			reply := l.thread.client.java.wait(l.thread.start(r), *fairFor+long)
-			harness.ErrorIf(t, reply.Error != "", "Java: %s: %s", reply.Error, reply.Message)
-			longest, _ := strconv.Atoi(reply.Text)
-			out[i] = tenures{reply.Number, time.Duration(longest) * time.Millisecond}
-		})
-	}
-	end := time.Now().Add(*fairFor)
-	for i, g := range golang {
-		one := &out[threads+i]
-		all.Go(func() {
-			for begun := time.Now(); begun.Before(end); begun = time.Now() {
-				l, err := g.Lock(context.Background(), name, mortise.WithWait(end.Sub(begun)))
-				one.longest = max(one.longest, time.Since(begun))
-				if err != nil {
-					break
-				}
-				time.Sleep(hold)
-				harness.Check(t, l.Unlock(context.Background()))
-				one.count++
-			}
-		})
-	}
-	all.Wait()
-	return out
 }

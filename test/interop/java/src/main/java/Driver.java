@@ -12,6 +12,7 @@ import java.util.Map;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
+import java.util.function.Consumer;
 import org.redisson.Redisson;
 import org.redisson.RedissonMultiLock;
 import org.redisson.RedissonRedLock;
@@ -192,6 +193,8 @@ public final class Driver {
       case "set" -> reply.ok = s.trySetPermits(r.count);
       case "add" -> s.addPermits(r.count);
       case "drain" -> reply.number = (long) s.drainPermits();
+      case "turns" -> turns(r, reply,
+          wait -> s.tryAcquire(1, wait, TimeUnit.MILLISECONDS) ? "" : null, held -> s.release());
       default -> throw new IllegalArgumentException("no operation " + r.op);
     }
   }
@@ -224,6 +227,10 @@ public final class Driver {
       case "permits" -> reply.number = (long) s.getPermits();
       case "set" -> reply.ok = s.trySetPermits(r.count);
       case "resize" -> s.setPermits(r.count);
+      case "turns" -> turns(r, reply, wait -> {
+        String id = s.tryAcquire(wait, PATIENCE, TimeUnit.MILLISECONDS);
+        return id != null && id.startsWith(":") ? null : id;
+      }, s::release);
       case "add" -> s.addPermits(r.count);
       default -> throw new IllegalArgumentException("no operation " + r.op);
     }
@@ -277,24 +284,8 @@ public final class Driver {
         lock.unlock();
         reply.ok = true;
       }
-      case "turns" -> { // locks again and again for r.wait, and holds for r.lease
-        long turns = 0;
-        long longest = 0;
-        for (long now = System.nanoTime(), end = now + r.wait * 1_000_000; now < end; now = System.nanoTime()) {
-          if (!lock.tryLock((end - now) / 1_000_000, -1, TimeUnit.MILLISECONDS)) {
-            longest = Math.max(longest, System.nanoTime() - now);
-            break;
-          }
-          longest = Math.max(longest, System.nanoTime() - now);
-          turns++;
-          if (r.lease > 0) {
-            Thread.sleep(r.lease);
-          }
-          lock.unlock();
-        }
-        reply.number = turns;
-        reply.text = String.valueOf(longest / 1_000_000);
-      }
+      case "turns" -> turns(r, reply,
+          wait -> lock.tryLock(wait, -1, TimeUnit.MILLISECONDS) ? "" : null, held -> lock.unlock());
       case "forceUnlock" -> reply.ok = lock.forceUnlock();
       case "token" -> reply.number = ((RFencedLock) lock).getToken();
       case "heldBy" -> reply.ok = lock.isHeldByThread(r.of);
@@ -308,6 +299,32 @@ public final class Driver {
       }
       default -> throw new IllegalArgumentException("no operation " + r.op);
     }
+  }
+
+  /** Waits for so many ms; null: in vain. */
+  private interface Taker {
+    String take(long wait) throws Exception;
+  }
+
+  /** Takes again and again for r.wait, and holds for r.lease. */
+  private static void turns(Request r, Reply reply, Taker taker, Consumer<String> release)
+      throws Exception {
+    long turns = 0;
+    long longest = 0;
+    for (long now = System.nanoTime(), end = now + r.wait * 1_000_000; now < end; now = System.nanoTime()) {
+      String held = taker.take((end - now) / 1_000_000);
+      longest = Math.max(longest, System.nanoTime() - now);
+      if (held == null) {
+        break;
+      }
+      turns++;
+      if (r.lease > 0) {
+        Thread.sleep(r.lease);
+      }
+      release.accept(held);
+    }
+    reply.number = turns;
+    reply.text = String.valueOf(longest / 1_000_000);
   }
 
   private static RLock lockOf(Request r) {

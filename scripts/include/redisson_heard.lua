@@ -1,0 +1,19 @@
+--! fragment redisson_heard
+--
+-- For an ask whose client heard a release of Redisson's: that was its turn, if it had one; otherwise the entries are owed
+-- as much.
+local ended = redis.pcall('zrem', queue, 'redisson')
+--! include wake_time
+local round = queue .. ':round'
+local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
+local length = tonumber(fields[4] or nil) or 20
+if fields[1] == '1' then
+  length = length * 3 / 4
+else
+  owed = math.min(math.max(owed, 0) + charge, 8 * math.max(charge, 1))
+end
+if at then
+  redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+  redis.pcall('pexpire', round, 60000)
+end
