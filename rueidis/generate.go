@@ -1,4 +1,4 @@
 package rueidis
 
-//go:generate go run ../gen/cmd/mortise-gen commands -profile rueidis -o commands_gen.go
+//go:generate go run ../gen/cmd/mortise-gen commands -profile rueidis -sending sending_gen.go
 //go:generate go run ../gen/cmd/mortise-gen adapter -profile rueidis

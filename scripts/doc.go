@@ -1,8 +1,8 @@
 // Package scripts holds the Lua code run inside Redis, one operation a file.
 //
 // A script's header (the lines with "--!" at the start) is the truth about the wire: keys,
-// arguments and reply. mortise-gen writes scripts_gen.go, and each adapter's commands_gen.go, from
-// header and body; docs/reference/generation.md has the grammar.
+// arguments and reply. mortise-gen writes scripts_gen.go, and each adapter's commands_gen.go and
+// sending_gen.go, from header and body; docs/reference/generation.md has the grammar.
 package scripts
 
 //go:generate go run ../gen/cmd/mortise-gen scripts -o scripts_gen.go

@@ -14,7 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/valkey-io/valkey-go"
+	valkey "github.com/valkey-io/valkey-go"
 
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/backend/redisproto/lone"

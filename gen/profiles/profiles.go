@@ -17,10 +17,10 @@ var files embed.FS
 var Names = []string{"goredis", "rueidis", "valkey"}
 
 // toValkey gives the API of rueidis the names that it has in valkey-go, which began as a copy.
-var toValkey = strings.NewReplacer("github.com/redis/rueidis", "github.com/valkey-io/valkey-go", "IsRedisErr",
-	"IsValkeyErr",
-	"IsRedisNil", "IsValkeyNil", "NonRedisError", "NonValkeyError", "RedisResult", "ValkeyResult",
-	"RedisMessage", "ValkeyMessage", "RedisError", "ValkeyError", "rueidis", "valkey")
+var toValkey = strings.NewReplacer(`"github.com/redis/rueidis"`, `valkey "github.com/valkey-io/valkey-go"`,
+	"github.com/redis/rueidis", "github.com/valkey-io/valkey-go",
+	"IsRedisErr", "IsValkeyErr", "IsRedisNil", "IsValkeyNil", "NonRedisError", "NonValkeyError",
+	"RedisResult", "ValkeyResult", "RedisMessage", "ValkeyMessage", "RedisError", "ValkeyError", "rueidis", "valkey")
 
 // Source is the profile of a name.
 func Source(name string) (src []byte, known bool) { return read(name, "") }

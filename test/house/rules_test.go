@@ -40,6 +40,7 @@ var rules = []rule{
 	{"persons", 1, "make a thing with a name the subject", persons},
 	{"pointers", 35, "repeat the noun instead of it, that, which, one, those", pointers},
 	{"root", 2200, "move code below internal/", rootLines},
+	{"generated", 600, "generate two files, as -sending of mortise-gen commands does", generatedLines},
 	{"packages", 0, "add the package to arrows, or delete its line there", unlisted},
 	{"arrows", 0, "turn the import around, or add it to arrows", forbidden},
 }
@@ -312,6 +313,16 @@ func rootLines(t tree) []finding {
 		}
 	}
 	return []finding{{"root", "mortise", float64(n)}}
+}
+
+// generatedLines counts the lines of each generated file of the adapters, comments included.
+func generatedLines(t tree) (found []finding) {
+	for _, f := range t.files {
+		if f.generated && within(f.dir(), "redisgo", "rueidis", "backend/valkey") {
+			found = append(found, finding{"generated", f.path, float64(lines(t.texts[f.path]))})
+		}
+	}
+	return found
 }
 
 // unlisted finds packages that arrows does not have, and rows of arrows without a package.

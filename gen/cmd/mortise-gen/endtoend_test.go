@@ -18,34 +18,35 @@ const root = "../../.."
 func TestTheTreeIsGenerated(t *testing.T) {
 	for _, test := range []struct {
 		dir, file string
+		sending   string // the second file, if there is one
 		args      []string
 	}{
-		{"scripts", "scripts_gen.go", []string{"scripts"}},
-		{"backend/redisproto", "commands_gen_test.go", []string{"commands", "-profile", "testdata/fake.tmpl"}},
-		{"redisgo", "commands_gen.go", []string{"commands", "-profile", "goredis"}},
-		{"redisgo", "adapter_gen.go", []string{"adapter", "-profile", "goredis"}},
-		{"rueidis", "adapter_gen.go", []string{"adapter", "-profile", "rueidis"}},
-		{"backend/valkey", "adapter_gen.go", []string{"adapter", "-profile", "valkey"}},
-		{"rueidis", "commands_gen.go", []string{"commands", "-profile", "rueidis"}},
-		{"backend/valkey", "commands_gen.go", []string{"commands", "-profile", "valkey"}},
+		{"scripts", "scripts_gen.go", "", []string{"scripts"}},
+		{"backend/redisproto", "commands_gen_test.go", "", []string{"commands", "-profile", "testdata/fake.tmpl"}},
+		{"redisgo", "commands_gen.go", "sending_gen.go", []string{"commands", "-profile", "goredis"}},
+		{"redisgo", "adapter_gen.go", "", []string{"adapter", "-profile", "goredis"}},
+		{"rueidis", "adapter_gen.go", "", []string{"adapter", "-profile", "rueidis"}},
+		{"backend/valkey", "adapter_gen.go", "", []string{"adapter", "-profile", "valkey"}},
+		{"rueidis", "commands_gen.go", "sending_gen.go", []string{"commands", "-profile", "rueidis"}},
+		{"backend/valkey", "commands_gen.go", "sending_gen.go", []string{"commands", "-profile", "valkey"}},
 	} {
 		t.Run(test.dir+"/"+test.args[0], func(t *testing.T) {
 			t.Chdir(filepath.Join(root, test.dir))
-			want, err := os.ReadFile(test.file)
-			if err != nil {
-				t.Fatal(err)
-			}
 			for range 2 {
-				out := filepath.Join(t.TempDir(), "out.go")
-				if err := run(append(test.args, "-package", filepath.Base(test.dir), "-o", out)); err != nil {
+				dir := t.TempDir()
+				args := append(test.args, "-package", filepath.Base(test.dir), "-o", filepath.Join(dir, test.file))
+				files := []string{test.file}
+				if test.sending != "" {
+					args = append(args, "-sending", filepath.Join(dir, test.sending))
+					files = append(files, test.sending)
+				}
+				if err := run(args); err != nil {
 					t.Fatal(err)
 				}
-				got, err := os.ReadFile(out)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if !bytes.Equal(got, want) {
-					t.Errorf("%s/%s is not what is generated; run go generate ./...", test.dir, test.file)
+				for _, file := range files {
+					if read(t, filepath.Join(dir, file)) != read(t, file) {
+						t.Errorf("%s/%s is not what is generated; run go generate ./...", test.dir, file)
+					}
 				}
 			}
 		})
@@ -90,6 +91,16 @@ func TestUsage(t *testing.T) {
 	}
 }
 
+func TestTheSecondFileIsBesideTheFirst(t *testing.T) {
+	for _, sending := range []string{"commands_gen.go", "./commands_gen.go", "elsewhere/sending_gen.go"} {
+		want := "-sending " + sending + ": not a second file in the folder of -o commands_gen.go; name one"
+		if err := run([]string{"commands", "-profile", "goredis", "-sending", sending}); err == nil ||
+			err.Error() != want {
+			t.Errorf("got %v, want %s", err, want)
+		}
+	}
+}
+
 func TestTheAdapterOfAnotherClientIsWrittenByHand(t *testing.T) {
 	want := "adapter: radix.tmpl is none of the built-in profiles goredis, rueidis, valkey; " +
 		"write the adapter of another client by hand, as docs/how-to/new-backend.md says"
@@ -99,7 +110,7 @@ func TestTheAdapterOfAnotherClientIsWrittenByHand(t *testing.T) {
 }
 
 // A stranger's module generates both adapters, one of them from a profile of its
-// own, and its tests run them against servers.
+// own, the other as two files, and its tests run them against servers.
 func TestAStrangersModule(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles a module")
@@ -119,7 +130,7 @@ func TestAStrangersModule(t *testing.T) {
 	write(t, filepath.Join(dir, "mine", "mine.tmpl"), read(t, filepath.Join(root, "gen/profiles/goredis.tmpl")))
 	const generate = "//go:generate go run github.com/mortise-go/mortise/gen/cmd/mortise-gen commands -profile "
 	write(t, filepath.Join(dir, "mine", "generate.go"), "package mine\n\n"+generate+"mine.tmpl\n")
-	write(t, filepath.Join(dir, "other", "generate.go"), "package other\n\n"+generate+"rueidis\n")
+	write(t, filepath.Join(dir, "other", "generate.go"), "package other\n\n"+generate+"rueidis -sending sending_gen.go\n")
 	shared := read(t, "testdata/shared_test.go.txt")
 	for _, pkg := range []string{"mine", "other"} {
 		write(t, filepath.Join(dir, pkg, "shared_test.go"), strings.Replace(shared, "package NAME", "package "+pkg, 1))

@@ -22,6 +22,7 @@
 //
 //	-interface PATH.NAME  another interface than redisproto.Commands
 //	-scripts PATH         the package that holds the scripts and their constants
+//	-sending FILE         a second file, beside that of -o, for what the methods share: the profile's block commands
 //
 //	mortise-gen adapter -profile NAME [-o adapter_gen.go]
 //
@@ -82,6 +83,7 @@ func run(args []string) error {
 	profile := flags.String("profile", "", "a built-in profile's name; of commands also the path of a template")
 	iface := flags.String("interface", module+"/backend/redisproto.Commands", "interface that commands implements")
 	scripts := flags.String("scripts", module+"/scripts", "package that holds the scripts of commands")
+	sending := flags.String("sending", "", "file to write of commands, beside -o, that holds what the methods share")
 	_ = flags.Parse(args[1:])
 	if *pkg == "" { // outside go generate
 		abs, err := filepath.Abs(*out)
@@ -90,7 +92,7 @@ func run(args []string) error {
 		}
 		*pkg = filepath.Base(filepath.Dir(abs))
 	}
-	var src []byte
+	var src, shared []byte
 	var err error
 	switch {
 	case what == "scripts" && flags.NArg() <= 1:
@@ -98,7 +100,10 @@ func run(args []string) error {
 	case what == "structs" && flags.NArg() <= 1:
 		src, err = renderScripts(constants.Structs, *pkg, cmp.Or(flags.Arg(0), "."))
 	case what == "commands" && flags.NArg() == 0 && *profile != "":
-		src, err = renderCommands(*pkg, *profile, *iface, *scripts)
+		if *sending != "" && !beside(*sending, *out) {
+			return fmt.Errorf("-sending %s: not a second file in the folder of -o %s; name one", *sending, *out)
+		}
+		src, shared, err = renderCommands(*pkg, *profile, *iface, *scripts, *sending != "")
 	case what == "adapter" && flags.NArg() == 0 && *profile != "":
 		adapter, known := profiles.Adapter(*profile, *pkg)
 		if !known {
@@ -111,6 +116,11 @@ func run(args []string) error {
 	}
 	if err != nil {
 		return err
+	}
+	if shared != nil {
+		if err := os.WriteFile(*sending, shared, 0o644); err != nil {
+			return err
+		}
 	}
 	return os.WriteFile(*out, src, 0o644)
 }
@@ -125,14 +135,25 @@ func renderScripts(render renderer, pkg, dir string) ([]byte, error) {
 	return render(pkg, all)
 }
 
-func renderCommands(pkg, profile, iface, scripts string) ([]byte, error) {
+// beside reports whether two paths are of two files in one folder.
+func beside(a, b string) bool {
+	return filepath.Dir(a) == filepath.Dir(b) && filepath.Base(a) != filepath.Base(b)
+}
+
+// renderCommands renders one file, or with split two: shared is the second.
+func renderCommands(pkg, profile, iface, scripts string, split bool) (src, shared []byte, err error) {
 	p, err := commands.LoadProfile(profile)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	in, err := commands.Load(iface, scripts)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	return commands.Render(pkg, in, p)
+	if split {
+		shared, src, err = commands.RenderSplit(pkg, in, p)
+		return src, shared, err
+	}
+	src, err = commands.Render(pkg, in, p)
+	return src, nil, err
 }

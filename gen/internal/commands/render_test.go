@@ -2,13 +2,20 @@ package commands
 
 import (
 	"flag"
+	"fmt"
+	"go/parser"
+	"go/token"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"golang.org/x/tools/go/packages"
+
 	"github.com/mortise-go/mortise/gen/internal/constants"
 	"github.com/mortise-go/mortise/gen/internal/luascript"
+	"github.com/mortise-go/mortise/gen/profiles"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -43,6 +50,114 @@ func TestGolden(t *testing.T) {
 	}
 }
 
+// Two files hold what one does, each imports what it uses, and they compile together.
+func TestSplit(t *testing.T) {
+	const proto = "github.com/mortise-go/mortise/backend/redisproto"
+	const batcher, scripts = proto + "/batcher", "github.com/mortise-go/mortise/scripts"
+	in, err := Load(proto+".Commands", scripts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		profile          string
+		sending, methods []string // imports
+	}{
+		{"goredis", []string{"context", "errors", "strconv", "sync", "time", "github.com/redis/go-redis/v9", proto, batcher},
+			[]string{"context", proto, scripts}},
+		{"rueidis", []string{"context", "strconv", "sync", "time", "github.com/redis/rueidis", proto, batcher},
+			[]string{"context", "strconv", "github.com/redis/rueidis", proto, scripts}},
+		{"valkey", []string{"context", "strconv", "sync", "time", "github.com/valkey-io/valkey-go", proto, batcher},
+			[]string{"context", "strconv", "github.com/valkey-io/valkey-go", proto, scripts}},
+	} {
+		t.Run(c.profile, func(t *testing.T) {
+			p, err := LoadProfile(c.profile)
+			if err != nil {
+				t.Fatal(err)
+			}
+			one, err := Render("adapter", in, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sending, methods, err := RenderSplit("adapter", in, p)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, whole := parts(t, one)
+			imports, first := parts(t, sending)
+			if !slices.Equal(imports, c.sending) {
+				t.Errorf("the first file imports %q, want %q", imports, c.sending)
+			}
+			imports, second := parts(t, methods)
+			if !slices.Equal(imports, c.methods) {
+				t.Errorf("the second file imports %q, want %q", imports, c.methods)
+			}
+			if first+second != whole {
+				t.Errorf("two files are not what one is:\n%s%s", sending, methods)
+			}
+			if c.profile != "valkey" { // whose client is not in this module
+				compile(t, sending, methods)
+			}
+		})
+	}
+}
+
+// parts are the paths that a file imports, and what follows the imports.
+func parts(t *testing.T, src []byte) (imports []string, rest string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "", src, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, spec := range file.Imports {
+		imports = append(imports, importPath(spec))
+	}
+	return imports, string(src[file.Decls[0].End():])
+}
+
+// compile checks files as those of one package.
+func compile(t *testing.T, files ...[]byte) {
+	t.Helper()
+	dir, err := filepath.Abs("testdata/golden/adapter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := make(map[string][]byte)
+	for i, src := range files {
+		overlay[filepath.Join(dir, fmt.Sprintf("file%d.go", i))] = src
+	}
+	pkgs, err := packages.Load(&packages.Config{Mode: loadMode, Overlay: overlay}, goldenPath+"/adapter")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(pkgs) != 1 || len(pkgs[0].Syntax) != len(files) {
+		t.Fatalf("loaded %d packages, want one of %d files", len(pkgs), len(files))
+	}
+	for _, err := range pkgs[0].Errors {
+		t.Error(err)
+	}
+}
+
+func TestAnImportWhoseNameIsNotKnownCannotBeSplit(t *testing.T) {
+	in, err := Load(goldenPath+"/proto.Commands", goldenPath+"/scripts")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const path = `"github.com/redis/go-redis/v9"`
+	src, _ := profiles.Source("goredis")
+	p, err := parseProfile("mine.tmpl", strings.Replace(string(src), "redis "+path, path, 1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Render("adapter", in, p); err != nil {
+		t.Errorf("one file: %v", err)
+	}
+	_, _, err = RenderSplit("adapter", in, p)
+	if want := "mine.tmpl: the path " + path + " does not tell the package's name, or nothing uses the package; " +
+		"write NAME " + path + " in the block imports, or remove it"; err == nil || err.Error() != want {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 func compare(t *testing.T, file string, got []byte) {
 	t.Helper()
 	if *update {
@@ -55,7 +170,7 @@ func compare(t *testing.T, file string, got []byte) {
 		t.Fatal(err)
 	}
 	if string(got) != string(want) {
-		t.Errorf("%s is not what is generated; look at the difference with\n\tgo test ./gen/commands -update && "+
+		t.Errorf("%s is not what is generated; look at the difference with\n\tgo test ./gen/internal/commands -update && "+
 			"git diff\ngot:\n%s", file, got)
 	}
 }
