@@ -299,9 +299,11 @@ func (p *pair) clean() {
 			most = 2 * time.Minute
 		case strings.HasPrefix(key, "mortise:1:writer:"):
 			most = minutes
-		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:round"):
+		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:round"),
+			strings.HasPrefix(key, "mortise:1:wake:") && strings.HasSuffix(key, ":round"):
 			most = time.Minute
-		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:window"):
+		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:window"),
+			strings.HasPrefix(key, "mortise:1:wake:") && !strings.HasSuffix(key, ":wants"):
 			most = 200 * time.Millisecond
 		default:
 			p.Errorf("the key %q is left", key)
