@@ -3060,7 +3060,8 @@ misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
-owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
+owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 if first then
@@ -3137,7 +3138,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "167f3655c13da8b72e2182ce632e029f8bc140ca"
+const PermitsCountSHA = "8f08e0bf4f6227cbf4ceebe39db1d69b142b13e6"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3249,7 +3250,8 @@ misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
-owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
+owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 if first then
@@ -3326,7 +3328,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "f9bd4be212b268f1f26528b40871d72a8201618e"
+const PermitsReleaseSHA = "8e38fa6a4dfffaf61a1ee0c32bdcee53e45272f8"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -3443,7 +3445,8 @@ misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
-owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
+owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 if first then
@@ -3520,7 +3523,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "4c4168cb2548c7f888d45f1589a7544873cdd0cc"
+const PermitsSetSHA = "f9cba47503906535756704dcf5b5f87bc78b773d"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -3951,7 +3954,8 @@ misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
-owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
+owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 if first then
@@ -4015,7 +4019,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "9db22bac2fdd4b190afd700997848f3a1c74b308"
+const ReadReleaseSHA = "7be52af9b196eebeb3e318b0fceb6b3057a4e946"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -4536,7 +4540,8 @@ misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
-owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
+owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 if first then
@@ -4599,7 +4604,7 @@ end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "dc6ebe5dc75b80e88923295ed4b615fd85c76935"
+const RwForceReleaseSHA = "ca1798fb8b20a033017663af8bb153e9450e0d1f"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -4779,7 +4784,8 @@ misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
-owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
+owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 if first then
@@ -4845,7 +4851,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "06829064508162bedc6630305d429a5678668fe6"
+const RwWithdrawSHA = "a11f5b2eb9c050a32bbd87998659cf0277eaa3b9"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -4914,7 +4920,8 @@ misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
-owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
+owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 if first then
@@ -4991,7 +4998,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "b6b4b3daf042d43677819eb684840dabcdb8e766"
+const SemaphoreAddSHA = "bc846329973b81ccaf880fcd4ab7df5144b62a28"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -5060,7 +5067,8 @@ misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
-owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
+owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 if first then
@@ -5137,7 +5145,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "67b15437fc55fdbb5f66c2c3fda2c23cbe7d66d6"
+const SemaphoreCancelSHA = "00d953b046bc89622d751f167061bb8197e3732b"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -5349,7 +5357,8 @@ misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
-owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
+owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 if first then
@@ -5426,7 +5435,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "fa798f60d74a9a5d0fb64d806c377c7261166d69"
+const SemaphoreSetSHA = "13360fec721927caf145db7bf669cf3b6103ccba"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -6052,7 +6061,8 @@ misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
-owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
+owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 if first then
@@ -6115,4 +6125,4 @@ end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "bd79d2f20b8aa11a924a7556c2b3ae3f9b821aea"
+const WriteReleaseSHA = "0f9b6df333f1b59799403bce55d4e295852f2006"

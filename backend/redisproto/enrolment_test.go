@@ -95,12 +95,18 @@ func TestAQueueThatAnotherWroteToDelaysOnly(t *testing.T) {
 		},
 		"what is kept":      func() [][]string { return [][]string{{"ZADD", wakeQueue, soon(time.Second / 2), "p:1"}} },
 		"what is kept long": func() [][]string { return [][]string{{"ZADD", wakeQueue, soon(time.Hour), "p:1"}} },
+		"turns": func() [][]string {
+			return [][]string{{"ZADD", wakeQueue, soon(time.Second / 2), "redisson"}, {"HSET", wakeRound, "owed", "nan",
+				"length", "inf", "pause", "1e300", "seen", "-inf", "open", "x", "charge", "nan", "misses", "-1e300"}}
+		},
+		"turns in a string": func() [][]string { return [][]string{{"SET", wakeRound, "x"}} },
 		"wants": func() [][]string {
 			return [][]string{{"ZADD", wakeQueue, "1", "p:1", "2", "p:2", soon(time.Second / 2), "p:3"},
 				{"HSET", wakeWants, "p:1", "nan", "p:2", "-inf", "p:3", "inf"}}
 		},
 	}
 	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears) {
+		listen(t, srv, "redisson_rwlock:{n}", "redisson_sc:{n}")
 		number := 0
 		for kind, k := range sharedKinds {
 			for what, commands := range writes {
@@ -111,7 +117,7 @@ func TestAQueueThatAnotherWroteToDelaysOnly(t *testing.T) {
 						t.Helper()
 						for end := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 							number++
-							got, _ := k.take(t, s, number, backend.Enrolment{Entry: 1})
+							got, _ := k.take(t, s, number, backend.Enrolment{Entry: 1, Heard: number%2 == 0})
 							check.FatalIf(t, !got && time.Now().After(end), "it is free, and refused")
 							if got {
 								return number

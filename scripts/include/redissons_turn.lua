@@ -28,7 +28,8 @@ if ends and (ends < at or ends > at + 200) then
   end
   turn = owed <= 0 and at >= pause
   if turn then
-    owed = math.min(tonumber(redis.pcall('zcard', queue)) or 1, 8) / foreign
+    local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0) -- the last turn is none
+    owed = math.min(entries, 8) / foreign
     redis.pcall('hset', round, 'charge', owed)
     redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
     if first then
