@@ -110,6 +110,25 @@ func (x contest) shares(t *testing.T, c *redisson, name string) (s share) {
 	return s
 }
 
+// besideListener has the goroutines take the thing beside a client that listens to a channel of Redisson's, and takes
+// nothing: a busy run has most of what it has without.
+func (x contest) besideListener(t *testing.T, s *site, c *redisson, name, channel string) {
+	var ratios []float64
+	for range *sharesRuns {
+		without := x.shares(t, c, name).golang
+		rdb := s.clients().Universal()
+		listens := rdb.Subscribe(t.Context(), channel)
+		harness.Must(listens.Receive(t.Context()))(t)
+		with := x.shares(t, c, name).golang
+		listens.Close()
+		rdb.Close()
+		ratios = append(ratios, float64(with)/float64(without))
+		t.Logf("Go has %d, and %d without it", with, without)
+	}
+	half := harness.Quantile(ratios, .5)
+	asBusy(t, half < 0.8, "Go has %.2f of what it has without", half)
+}
+
 // asBusy asserts what holds for a run whose length was asked for. A trial shows that both sides get their turns.
 func asBusy(t *testing.T, bad bool, what string, args ...any) {
 	t.Helper()

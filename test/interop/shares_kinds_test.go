@@ -17,20 +17,21 @@ func TestSharesOfOtherKinds(t *testing.T) {
 	s := &site{servers: []*redistest.Server{redistest.Start(t)}}
 	near := theJava(t, versions[len(versions)-1]).open(t, s, "near", 30*time.Second)
 	for _, k := range []struct {
-		kind  string
-		takes func(c *mortise.Client, i int, name string) taker
+		kind, channel string
+		takes         func(c *mortise.Client, i int, name string) taker
 	}{
-		{"write", func(c *mortise.Client, _ int, _ string) taker { return lockers(1, c.RW().Write)[0] }},
-		{"read and write", func(c *mortise.Client, i int, _ string) taker {
+		{"write", "redisson_rwlock", func(c *mortise.Client, _ int, _ string) taker { return lockers(1, c.RW().Write)[0] }},
+		{"read and write", "redisson_rwlock", func(c *mortise.Client, i int, _ string) taker {
 			if i%2 == 0 {
 				return lockers(1, c.RW().Read)[0]
 			}
 			return lockers(1, c.RW().Write)[0]
 		}},
-		{"semaphore", counting},
-		{"permits", expiring},
+		{"semaphore", "redisson_sc", counting},
+		{"permits", "redisson_sc", expiring},
 	} {
-		for _, many := range []struct{ clients, goroutines, threads int }{{1, 1, 8}, {1, 8, 8}, {8, 1, 8}, {8, 1, 1}} {
+		rows := []struct{ clients, goroutines, threads int }{{1, 1, 8}, {1, 8, 8}, {8, 1, 8}, {8, 1, 1}, {1, 1, 0}, {1, 8, 0}}
+		for _, many := range rows {
 			for _, hold := range []time.Duration{1, 5, 10} {
 				if *sharesFor == 0 && (hold != 5 || many.clients == many.goroutines) {
 					continue
@@ -50,6 +51,10 @@ func TestSharesOfOtherKinds(t *testing.T) {
 						for range many.goroutines {
 							x.takes = append(x.takes, k.takes(c, len(x.takes), name))
 						}
+					}
+					if many.threads == 0 {
+						x.besideListener(t, s, near, name, k.channel+":{"+name+"}")
+						return
 					}
 					got := x.shares(t, near, name)
 					t.Log(got)

@@ -85,21 +85,8 @@ func TestShares(t *testing.T) {
 		for _, goroutines := range []int{1, 8} {
 			t.Run(fmt.Sprint(a.name, "/a client that listens and takes nothing/", goroutines), func(t *testing.T) {
 				x.threads, x.takes = 0, clients(t, a, s, "plain", 1, goroutines)
-				var ratios []float64
 				name := "shares-" + strconv.Itoa(len(t.Name()))
-				for range *sharesRuns {
-					without := x.shares(t, near, name).golang
-					rdb := s.clients().Universal()
-					listens := rdb.Subscribe(t.Context(), "redisson_lock__channel:{"+name+"}")
-					harness.Must(listens.Receive(t.Context()))(t)
-					with := x.shares(t, near, name).golang
-					listens.Close()
-					rdb.Close()
-					ratios = append(ratios, float64(with)/float64(without))
-					t.Logf("Go has %d, and %d without it", with, without)
-				}
-				half := harness.Quantile(ratios, .5)
-				asBusy(t, half < 0.8, "Go has %.2f of what it has without", half)
+				x.besideListener(t, s, near, name, "redisson_lock__channel:{"+name+"}")
 			})
 		}
 	}
