@@ -18,7 +18,13 @@ import (
 
 // entriesKey is the zset of the clients that wait for a lock, by when they came. Its members are entries.
 // Scripts build it from the lock, too: see scripts/include/queue_of.lua.
-func entriesKey(name string) string { return companion("next", name) + "2" }
+// It is companion("next", name) + "2" in one allocation.
+func entriesKey(name string) string {
+	if strings.Contains(name, "{") {
+		return "mortise:1:next:" + name + ":2"
+	}
+	return "mortise:1:next:{" + name + "}2"
+}
 
 // entriesKept is for how long entriesKey is kept beyond the holder's lease: the waiters ask by then.
 const entriesKept = time.Minute

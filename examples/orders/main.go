@@ -58,7 +58,9 @@ func run(ctx context.Context, addr, listen string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	return serve(ctx, store, l)
+	return serve(ctx, store, l, func(_ context.Context, order string) (string, error) {
+		return "label of " + order, nil
+	})
 }
 
 // newLocks makes a client whose locks have fencing tokens.
@@ -72,7 +74,8 @@ func newLocks(store backend.Backend) (*mortise.Client, mortise.Locker, error) {
 }
 
 // serve runs a replica until ctx ends, and then lets its requests finish.
-func serve(ctx context.Context, store backend.Backend, l net.Listener) error {
+func serve(ctx context.Context, store backend.Backend, l net.Listener,
+	buy func(ctx context.Context, order string) (label string, err error)) error {
 	client, locks, err := newLocks(store)
 	if err != nil {
 		return err
@@ -83,9 +86,7 @@ func serve(ctx context.Context, store backend.Backend, l net.Listener) error {
 	}
 	defer db.Close()
 	mux := http.NewServeMux()
-	mux.Handle("POST /orders/{id}/ship", &service{db, locks, func(_ context.Context, order string) (string, error) {
-		return "label of " + order, nil
-	}})
+	mux.Handle("POST /orders/{id}/ship", &service{db, locks, buy})
 	server := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second}
 	end, cancel := context.WithCancel(context.Background())
 	defer cancel()

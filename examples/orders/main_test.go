@@ -142,17 +142,34 @@ func TestStep7AReplicaStopsWithoutDroppingRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, sigterm := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() { done <- serve(ctx, redisgo.New(rdb), l) }()
-	resp, err := http.Post("http://"+l.Addr().String()+"/orders/42/ship", "", nil)
-	if err != nil {
-		t.Fatal(err)
+	buying, bought, done, answered := make(chan bool), make(chan bool), make(chan error), make(chan string)
+	buy := func(ctx context.Context, order string) (string, error) {
+		close(buying)
+		<-bought
+		return "label of " + order, context.Cause(ctx)
 	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusNoContent {
-		t.Error(resp.Status)
-	}
+	go func() { done <- serve(ctx, redisgo.New(rdb), l, buy) }()
+	go func() {
+		resp, err := http.Post("http://"+l.Addr().String()+"/orders/42/ship", "", nil)
+		if err != nil {
+			answered <- err.Error()
+			return
+		}
+		resp.Body.Close()
+		answered <- resp.Status
+	}()
+	<-buying
 	sigterm()
+	for stopped := false; !stopped; { // it takes no more connections
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if stopped = err != nil; !stopped {
+			conn.Close()
+		}
+	}
+	close(bought)
+	if got := <-answered; got != "204 No Content" {
+		t.Errorf("the request that was under way: %s", got)
+	}
 	if err := <-done; err != nil {
 		t.Error(err)
 	}
