@@ -3,6 +3,7 @@ package mortise
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mortise-go/mortise/internal/clock"
@@ -67,7 +68,8 @@ func Quorum(clients ...*Client) (Locker, error) {
 		}
 		nodes[i] = c.engine
 	}
-	return &stores{quorum.New(nodes), clients[0]}, nil
+	sites := slices.ContainsFunc(clients, func(c *Client) bool { return engine.WarnsOfHolds(c.engine) })
+	return &stores{quorum.New(nodes, sites), clients[0]}, nil
 }
 
 // stores are those of several clients, of which the first has the prefix and the defaults of all.

@@ -10,7 +10,8 @@
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
 --
 -- Grants a read-write lock for reading, unless a writer holds it, a writer of mortise's
--- waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue. heard: see enrol.
+-- waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue.
+-- heard: see enrol.
 -- The same request a second time, while the owner holds it, is granted again
 -- and counts once. Each owner has one hold; its timeout key is the first of its field.
 --! include read_write_mode

@@ -3578,7 +3578,8 @@ const ProclaimedSHA = "55fc49d508528b1c8d3f18040c36ee3148e60644"
 //	           expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
 //
 // Grants a read-write lock for reading, unless a writer holds it, a writer of mortise's
-// waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue. heard: see enrol.
+// waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue.
+// heard: see enrol.
 // The same request a second time, while the owner holds it, is granted again
 // and counts once. Each owner has one hold; its timeout key is the first of its field.
 const ReadAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
@@ -5447,7 +5448,8 @@ const SemaphoreSetSHA = "13360fec721927caf145db7bf669cf3b6103ccba"
 // Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
 // was carried out (1) or cancelled (0). again: it was sent before, and may have been;
 // else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
-// what its waiters want at the least. heard: see enrol. With stays a grant puts it to the end, otherwise a grant removes it.
+// what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it. heard: see
+// enrol.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')

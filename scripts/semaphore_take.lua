@@ -13,7 +13,8 @@
 -- Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
 -- was carried out (1) or cancelled (0). again: it was sent before, and may have been;
 -- else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
--- what its waiters want at the least. heard: see enrol. With stays a grant puts it to the end, otherwise a grant removes it.
+-- what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it. heard: see
+-- enrol.
 --! include permits_value
 local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'

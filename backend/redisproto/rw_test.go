@@ -100,7 +100,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 				tag = "{" + name + "}"
 			}
 			claim := map[string]string{"n": "mortise:1:writer:{n}", "{tag}:n": "mortise:1:writer:{tag}:n:"}[name]
-			next := listen(t, srv, "redisson_rwlock:"+tag)
+			next := listenAsOurs(t, srv, "redisson_rwlock:"+tag)
 			side(t, s, backend.KindRead, name, "c:1", lease(30*time.Second))
 			side(t, s, backend.KindRead, name, "c:2")
 			equal(t, "two readers", hash(t, srv, name), "c:1=1 c:2=1 mode=read")
@@ -113,7 +113,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 			equal(t, "a claim", srv.Must("GET", claim), "c")
 			pttl(t, srv, claim, 20*time.Second, 30*time.Second)
 			unside(t, s, backend.KindRead, name, "c:1")
-			equal(t, "the last reader", next(), "redisson_rwlock:"+tag+" 0")
+			equal(t, "the last reader", next(), "redisson_rwlock:"+tag+" +0")
 
 			side(t, s, backend.KindWrite, name, "c:4", claiming("c"), lease(30*time.Second))
 			equal(t, "keys", keys(t, srv), []string{name})
@@ -124,19 +124,19 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 			side(t, s, backend.KindRead, name, "c:5", under(backend.KindWrite, "c:4"))
 			equal(t, "a writer that reads", hash(t, srv, name), "c:4:write=2 c:5=1 mode=write")
 			unside(t, s, backend.KindWrite, name, "c:4")
-			equal(t, "the downgrade", next(), "redisson_rwlock:"+tag+" 1")
+			equal(t, "the downgrade", next(), "redisson_rwlock:"+tag+" +1")
 			equal(t, "a reader that wrote", hash(t, srv, name), "c:5=1 mode=read")
 			unside(t, s, backend.KindRead, name, "c:5")
-			equal(t, "the last reader", next(), "redisson_rwlock:"+tag+" 0")
+			equal(t, "the last reader", next(), "redisson_rwlock:"+tag+" +0")
 			side(t, s, backend.KindWrite, name, "c:6")
 			unside(t, s, backend.KindWrite, name, "c:6")
-			equal(t, "the writer", next(), "redisson_rwlock:"+tag+" 1")
+			equal(t, "the writer", next(), "redisson_rwlock:"+tag+" +1")
 
 			for payload, k := range map[string]backend.Kind{"0": backend.KindRead, "1": backend.KindWrite} {
 				side(t, s, k, name, "c:7")
 				did, err := s.ForceRelease(t.Context(), backend.Topic{Kind: k, Name: name})
 				check.FatalIf(t, !did || err != nil, "%v, %v", did, err)
-				equal(t, "forced", next(), "redisson_rwlock:"+tag+" "+payload)
+				equal(t, "forced", next(), "redisson_rwlock:"+tag+" +"+payload)
 			}
 			side(t, s, backend.KindRead, name, "c:8")
 			srv.Must("DEL", name) // Redisson's forceUnlock leaves the timeout keys
@@ -145,7 +145,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 			side(t, s, backend.KindRead, name, "c:8")
 			side(t, s, backend.KindWrite, name, "c:9", claiming("c"))
 			check.NoError(t, s.Capabilities().ReadWrite.Withdraw(t.Context(), name, "c"))
-			equal(t, "a claim withdrawn", next(), "redisson_rwlock:"+tag+" 0")
+			equal(t, "a claim withdrawn", next(), "redisson_rwlock:"+tag+" +0")
 			unside(t, s, backend.KindRead, name, "c:8")
 			equal(t, "the keys that are left", keys(t, srv), []string{})
 		}

@@ -18,12 +18,12 @@ import (
 // logged.
 type site uintptr
 
-// WarnsOfHolds reports whether holds of the engine that last long are logged.
-func (e *Engine) WarnsOfHolds() bool { return e.Config.HoldWarning > 0 && e.announce.Logs() }
+// WarnsOfHolds reports whether holds of an engine that last long are logged, with their call sites.
+func WarnsOfHolds(e *Engine) bool { return e.Config.HoldWarning > 0 && e.announce.Logs() }
 
 // siteOf is where its caller's caller was called from, or what ctx says of that; 0 where that is of no use.
 func siteOf(ctx context.Context, e *Engine) uintptr {
-	if !e.WarnsOfHolds() {
+	if !WarnsOfHolds(e) {
 		return 0
 	}
 	pc := callSite()
@@ -111,7 +111,7 @@ func (s site) LogValue() slog.Value {
 
 // warnAt is when to log that a hold lasts long; clock.Never if it was logged, or is not to be.
 func warnAt(t *tenure, h *lease.Hold) int64 {
-	if h.Marks.Long || h.Marks.Proclaims || !t.engine.WarnsOfHolds() {
+	if h.Marks.Long || h.Marks.Proclaims || !WarnsOfHolds(t.engine) {
 		return clock.Never
 	}
 	return h.Since.Mono + int64(t.engine.Config.HoldWarning)

@@ -31,8 +31,6 @@ type Node interface {
 	RejoinDelay() time.Duration
 	// KnowsAge reports whether the store can tell since when it has its data, in the scope.
 	KnowsAge() (scope string, knows bool)
-	// WarnsOfHolds reports whether holds of the node that last long are logged, with their call sites.
-	WarnsOfHolds() bool
 }
 
 const (
@@ -50,11 +48,12 @@ type Quorum struct {
 	nodes    []Node
 	majority int
 	standing []standing // of the stores
+	sites    bool       // a lock notes its call site
 }
 
-// New makes a quorum of an odd number of nodes.
-func New(nodes []Node) *Quorum {
-	return &Quorum{nodes: nodes, majority: len(nodes)/2 + 1, standing: make([]standing, len(nodes))}
+// New makes a quorum of an odd number of nodes; sites reports whether a node logs call sites.
+func New(nodes []Node, sites bool) *Quorum {
+	return &Quorum{nodes: nodes, majority: len(nodes)/2 + 1, standing: make([]standing, len(nodes)), sites: sites}
 }
 
 // call is one call of Lock or TryLock.
@@ -85,7 +84,7 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 	// The parts live until they are unlocked or lost: the caller's context ends the lease's context, not what notices
 	// a loss.
 	c := &call{Quorum: q, Request: r, ctx: ctx, parent: context.WithoutCancel(ctx)}
-	if slices.ContainsFunc(q.nodes, Node.WarnsOfHolds) {
+	if q.sites {
 		c.parent = engine.WithCallSite(c.parent)
 	}
 	c.patience = min(max(ttl/10, 50*time.Millisecond), time.Second)

@@ -1,7 +1,8 @@
 --! fragment announce_side publish channel_key reading message
 --
--- Tells of a side of a read-write lock that is free: the clients in the queue that can be served, and Redisson's. Clients
--- of mortise do not heed a message that begins with 00: those in the queue were told. + tells that there was no queue.
+-- Tells of a side of a read-write lock that is free: the clients in the queue that can be served, and Redisson's.
+-- Clients of mortise do not heed a message that begins with 00: those in the queue were told. + tells that there was
+-- no queue.
 local served, turn = false, false
 --! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
 local queued = redis.pcall('exists', queue) == 1

@@ -1,7 +1,7 @@
 --! fragment kept_permits entry kept window
 --
--- How many permits are kept for clients that were told to ask, other than that of an entry; window is for how many ms one
--- of them is Redisson's.
+-- How many permits are kept for clients that were told to ask, other than that of an entry; window is for how many
+-- ms one of them is Redisson's.
 --! include told_entries
 for i = 1, #told do
   if told[i] == 'redisson' then

@@ -1,7 +1,7 @@
 --! fragment redisson_heard
 --
--- For an ask whose client heard a release of Redisson's: that was its turn, if it had one; otherwise the entries are owed
--- as much.
+-- For an ask whose client heard a release of Redisson's: it ends Redisson's turn, if there is one, and otherwise costs
+-- as much as one.
 local ended = redis.pcall('zrem', queue, 'redisson')
 --! include wake_time
 local round = queue .. ':round'

@@ -1,10 +1,10 @@
 --! fragment redissons_turn publish turn
 --
--- At a release: tells in turn whether clients of Redisson have a turn now. They heed no queue. So that they are not
--- always late, redisson is an entry then that was told to ask, for some ms: what it was told of, a permit or both sides, is kept
--- from clients of mortise. A turn that was not used makes the next one longer, and after three there is none for a
--- while. Between two turns each entry is served as often as each foreign client had a turn, as far as was heard (see
--- redisson_heard).
+-- At a release: tells in turn whether clients of Redisson have a turn now. They heed no queue, and are mostly late. In a turn
+-- redisson is an entry that was told to ask, for some ms: what it was told of, a permit or both sides, is kept
+-- from clients of mortise. A turn that was not used makes the next one longer, and after three there is none for
+-- a while. Between two turns each entry is served as often as each client of Redisson's had the lock, as far as
+-- was heard (see redisson_heard).
 --! include wake_time
 local round, kept = queue .. ':round', {}
 local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
