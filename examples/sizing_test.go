@@ -44,7 +44,7 @@ func TestSizingOfDocs(t *testing.T) {
 			}
 			return lease.Unlock(ctx)
 		},
-		"a reader of a read-write lock, held, a name each": func(ctx context.Context, locks *mortise.Client, i int) error {
+		"a read-write lock, held by one reader": func(ctx context.Context, locks *mortise.Client, i int) error {
 			_, err := locks.RW().Read.Lock(ctx, fmt.Sprint("orders:", i))
 			return err
 		},

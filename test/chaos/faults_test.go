@@ -75,8 +75,8 @@ var catalog = []kind{
 	{name: "partition, requests only", run: partitions(true, false, everybody)},
 	{name: "partition, replies only", run: partitions(false, true, everybody)},
 	{name: "partition of half of the processes", run: partitions(true, true, half)},
-	{name: "partition of half of them, requests only", run: partitions(true, false, half)},
-	{name: "partition of half of them, replies only", run: partitions(false, true, half)},
+	{name: "partition of half of the processes, requests only", run: partitions(true, false, half)},
+	{name: "partition of half of the processes, replies only", run: partitions(false, true, half)},
 	weatherKind("latency", everybody, func(c *crew) weather {
 		d := c.between(5*time.Millisecond, 60*time.Millisecond)
 		return weather{delay: [2]time.Duration{d, d}}

@@ -120,18 +120,19 @@ func markdown(seed uint64, took time.Duration, all []outcome) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `# Chaos
 
-What became of locks while %d faults of %d kinds befell them, in %v. Written by
+A run of %d faults of %d kinds, in %v, with processes that compete for locks. The command
 
     %s
 
-which makes the same faults in the same order again; what is under way when one strikes differs from run to run.
-%s, %s, %d cores that were busy with other things besides.
+makes the same faults in the same order again; the calls under way at each fault differ from run to
+run. %s, %s, %d cores, shared with other work.
 
-Holders and waiters are processes, on go-redis and rueidis, four on each of three deployments at a time: one
-Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters. They fight for plain locks
-and fair ones, half of them with fencing tokens, for read-write locks, and for %d permits of a name. Every process
-reaches the servers through a relay. All is judged outside Redis, by one clock:
-[test/chaos](../../test/chaos/doc.go) says how.
+Holders and waiters are processes, on go-redis and rueidis, four on each of three deployments at a
+time: one Redis with an AOF; a master, a replica and three sentinels; a cluster of three masters.
+The processes compete for plain locks and fair locks, half of them with fencing tokens, for
+read-write locks, and for %d permits of a name. Every process reaches the servers through a proxy of
+the harness. The run is judged outside Redis, by one clock: [test/chaos](../../test/chaos/doc.go)
+has the rules.
 
 | | |
 |---|---|
@@ -139,33 +140,36 @@ reaches the servers through a relay. All is judged outside Redis, by one clock:
 		all[0].redis, runtime.Version(), runtime.NumCPU(), permitsMade)
 	zero := func(found int) string { return fmt.Sprintf("**%d**", found) }
 	for _, row := range []struct{ what, figures string }{
-		{"Locks and Unlocks that returned", fmt.Sprint(v.Operations)},
-		{"acquired; of those lost before Unlock, died with their process",
+		{"calls of Lock and Unlock that returned", fmt.Sprint(v.Operations)},
+		{"locks acquired; of these, lost before Unlock, held by a process that was killed",
 			fmt.Sprintf("%d; %d, %d", v.Acquisitions, v.Lost, v.Dead)},
 		{"plain locks, fair locks, writers, readers, permits",
 			fmt.Sprintf("%d, %d, %d, %d, %d", v.Kinds[harness.Plain], v.Kinds[harness.Fair],
 				v.Kinds[harness.ReadWrite]-v.Readers, v.Readers, v.Kinds[harness.Permits])},
-		{"a process after another as the holder, readers and permits apart", fmt.Sprint(v.Handoffs)},
+		{"handoffs between processes, without readers and permits", fmt.Sprint(v.Handoffs)},
 		{"two holders at once, a reader beside a writer, a permit too many, " +
 			"where [guarantees](guarantees.md) promises none", zero(len(v.Violations))},
-		{"tokens that did not rise, where they must", zero(len(v.Regressions))},
-		{"locks free and waited for, for longer than a lease and 1 s; after a partition, 1 s", zero(len(v.Silences))},
-		{"histories that porcupine checked, and the Locks and losses in them",
+		{"tokens that did not rise, where tokens must rise", zero(len(v.Regressions))},
+		{"free locks with a waiter, for longer than a lease and 1 s; after a partition, for longer than 1 s",
+			zero(len(v.Silences))},
+		{"histories that porcupine checked; acquisitions and ends of holds in them",
 			fmt.Sprintf("%d, %d", v.Checked, v.Events)},
-		{"visits of which nothing is promised: the store forgot them", fmt.Sprint(v.Excused)},
-		{"writes that the fenced store refused, of holders that had lost their lock", fmt.Sprint(v.Stale)},
-		{"processes that did not end well or left goroutines behind; that left a connection of rueidis's own, " +
-			"on sentinel and cluster; records left in a store", fmt.Sprintf("%d; %d; %d", illEnds, strays, remains)},
+		{"holds without a promise, since the store may have lost their records", fmt.Sprint(v.Excused)},
+		{"writes that the fenced store refused, from holders that had lost their lock", fmt.Sprint(v.Stale)},
+		{"processes that ended with an error or left goroutines behind; processes that left a connection " +
+			"of rueidis behind, on sentinel and cluster; records left in a store",
+			fmt.Sprintf("%d; %d; %d", illEnds, strays, remains)},
 		{fmt.Sprintf("from the end of a partition to the next holder of a lock that was free and waited for: "+
 			"median, longest of %d", len(v.Heals)), figures(v.Heals)},
 	} {
 		fmt.Fprintf(&b, "| %s | %s |\n", row.what, row.figures)
 	}
 	b.WriteString(`
-![When what struck, and how many came in](chaos.svg)
+![The faults over time, and the locks acquired each second](chaos.svg)
 
-*Promised* is what [guarantees](guarantees.md) promises while it lasts, and what the run checks. The last column is
-from the end of the fault until somebody came in, on any name: median and longest.
+*Promised* is what [guarantees](guarantees.md) promises during the fault, and what the run checks. The
+last column is the time from the end of the fault until a call got a lock, on any name: median and
+longest.
 
 | fault | promised | standalone | sentinel | cluster | next holder after |
 |---|---|---|---|---|---|
@@ -208,7 +212,7 @@ func timeline(all []outcome) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 %d %d" role="img" font-size="10"
   font-family="system-ui, 'Segoe UI', Helvetica, Arial, 'DejaVu Sans', sans-serif"
-  aria-label="When which faults struck each deployment, and how many locks were acquired each second.">`+"\n",
+  aria-label="The faults of each deployment over time, and the locks acquired each second.">`+"\n",
 		left+wide+20, height)
 	fmt.Fprintf(&b, `<rect width="100%%" height="100%%" fill="#fff"/>`+"\n")
 	for i, name := range everywhere {
