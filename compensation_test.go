@@ -115,6 +115,40 @@ func TestAFairAcquisitionOfUnknownOutcomeIsCompensatedWithinATwentiethOfItsLease
 	})
 }
 
+// A grant that comes after its caller has left is released for the next waiter. That is no release of a foreign client,
+// for which the store would leave the lock to foreign clients that do not exist.
+func TestACompensatedReleaseIsNotTakenForThatOfAForeignClient(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := spyOn(s, "Queue", nil)
+		c := on(t, b)
+		l := need(open().Lock(t.Context(), "x"))(t)
+		ctx, leave := context.WithCancel(t.Context())
+		first, second := make(chan error), make(chan error)
+		go func() { first <- errorOf(c.Lock(ctx, "x")) }()
+		synctest.Wait()
+		go func() { second <- errorOf(c.Lock(t.Context(), "x")) }()
+		time.Sleep(time.Second)
+		slow := true
+		b.hook("Acquire", func(c *call) error {
+			err := c.run(context.Background())
+			if slow {
+				slow = false
+				time.Sleep(100 * time.Millisecond)
+			}
+			return err
+		})
+		b.take("Release")
+		must(t, l.Unlock(t.Context()))
+		time.Sleep(50 * time.Millisecond)
+		leave()
+		wants(t, <-first, context.Canceled)
+		must(t, <-second)
+		if b.heard > 0 || slow || b.take("Release") != 1 {
+			t.Errorf("%d requests say that a foreign client released", b.heard)
+		}
+	})
+}
+
 // See rule 9 of package backendtest.
 func TestAnAbandonedGrantIsReleasedHoweverLongTheStoreIsUnavailable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
