@@ -2847,7 +2847,7 @@ local length = tonumber(fields[4] or nil) or 20
 if fields[1] == '1' then
 length = length * 3 / 4
 else
-owed = math.min(math.max(owed, 0) + charge, 8 * math.max(charge, 1))
+owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
 end
 if at then
 redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
@@ -2989,7 +2989,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "bd321cb50feac5b46f60fec8c915d6a126e50aed"
+const PermitsAcquireSHA = "573fbe824d7174d245ef6f24cdc72aa0ed11d37c"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -3132,13 +3132,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[1], KEYS[3], ((served or turn) and '0' or '') .. message)
+redis.call(ARGV[1], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
 end
 end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "8f08e0bf4f6227cbf4ceebe39db1d69b142b13e6"
+const PermitsCountSHA = "d4aa22da2308a1cd0bc93f1572ab2d50cad131ea"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3322,13 +3322,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[3], KEYS[3], ((served or turn) and '0' or '') .. message)
+redis.call(ARGV[3], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
 end
 end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "8e38fa6a4dfffaf61a1ee0c32bdcee53e45272f8"
+const PermitsReleaseSHA = "ab81f5b0b6534c8aec57c9d2de27b73a10c4ac1f"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -3517,13 +3517,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[3], KEYS[3], ((served or turn) and '0' or '') .. message)
+redis.call(ARGV[3], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
 end
 end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "f9cba47503906535756704dcf5b5f87bc78b773d"
+const PermitsSetSHA = "07682ddf167edf84ac6896634aeaa51d12091c3f"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -3624,7 +3624,7 @@ local length = tonumber(fields[4] or nil) or 20
 if fields[1] == '1' then
 length = length * 3 / 4
 else
-owed = math.min(math.max(owed, 0) + charge, 8 * math.max(charge, 1))
+owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
 end
 if at then
 redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
@@ -3823,7 +3823,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "a0330aab35fa884fe5e1d3525130c60c3ae83a0f"
+const ReadAcquireSHA = "37196658f7c0533ebb705cc8fe540863889af53b"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -4993,13 +4993,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[3], KEYS[3], ((served or turn) and '0' or '') .. message)
+redis.call(ARGV[3], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
 end
 end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "bc846329973b81ccaf880fcd4ab7df5144b62a28"
+const SemaphoreAddSHA = "e3cc5d8c9aa8a70bc054baf850c25c94a4094817"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -5140,13 +5140,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[3], KEYS[3], ((served or turn) and '0' or '') .. message)
+redis.call(ARGV[3], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
 end
 end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "00d953b046bc89622d751f167061bb8197e3732b"
+const SemaphoreCancelSHA = "801d04a57bd3b358d77830f684192e041c6a2cf2"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -5430,13 +5430,13 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[3], KEYS[3], ((served or turn) and '0' or '') .. message)
+redis.call(ARGV[3], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
 end
 end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "13360fec721927caf145db7bf669cf3b6103ccba"
+const SemaphoreSetSHA = "3367a8c4d123a9a17923071cf47be8e6ddf72dfb"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -5484,7 +5484,7 @@ local length = tonumber(fields[4] or nil) or 20
 if fields[1] == '1' then
 length = length * 3 / 4
 else
-owed = math.min(math.max(owed, 0) + charge, 8 * math.max(charge, 1))
+owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
 end
 if at then
 redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
@@ -5617,7 +5617,7 @@ end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "43c135003499012c51b3863b9f22a0c63dc1cbb3"
+const SemaphoreTakeSHA = "0cf0094009f2fcff7914e8386be99ad7976e1886"
 
 // ServeSource is serve.lua.
 //
@@ -5875,7 +5875,7 @@ local length = tonumber(fields[4] or nil) or 20
 if fields[1] == '1' then
 length = length * 3 / 4
 else
-owed = math.min(math.max(owed, 0) + charge, 8 * math.max(charge, 1))
+owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
 end
 if at then
 redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
@@ -5974,7 +5974,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "061ffc1a10675100f2e5e0f086320dc27277e4c2"
+const WriteAcquireSHA = "782d3397104e24f3afccd0624402d9760ed8ff4c"
 
 // WriteReleaseSource is write_release.lua.
 //

@@ -15,5 +15,5 @@ if queued then
   --! include kept_permits entry='' kept=kept window=window
   local free = there - kept
   --! include tell_takers free=free asker='' served=served
-  redis.call(publish, KEYS[3], ((served or turn) and '0' or '') .. message)
+  redis.call(publish, KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
 end

@@ -11,7 +11,7 @@ local length = tonumber(fields[4] or nil) or 20
 if fields[1] == '1' then
   length = length * 3 / 4
 else
-  owed = math.min(math.max(owed, 0) + charge, 8 * math.max(charge, 1))
+  owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
 end
 if at then
   redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)

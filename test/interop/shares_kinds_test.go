@@ -29,6 +29,10 @@ func TestSharesOfOtherKinds(t *testing.T) {
 		}},
 		{"semaphore", "redisson_sc", counting},
 		{"permits", "redisson_sc", expiring},
+		{"three permits", "redisson_sc", func(c *mortise.Client, _ int, name string) taker {
+			harness.Must(c.CountingSemaphore(name).TrySetPermits(context.Background(), 3))(t)
+			return counting(c, 0, name)
+		}},
 	} {
 		rows := []struct{ clients, goroutines, threads int }{{1, 1, 8}, {1, 8, 8}, {8, 1, 8}, {8, 1, 1}, {1, 1, 0}, {1, 8, 0}}
 		for _, many := range rows {
@@ -42,8 +46,11 @@ func TestSharesOfOtherKinds(t *testing.T) {
 					name := fmt.Sprint("shares of ", what)
 					x := contest{kind: k.kind, threads: many.threads, hold: hold * time.Millisecond,
 						lasts: max(*sharesFor, 2*time.Second)}
-					if k.kind == "read and write" {
+					switch k.kind {
+					case "read and write":
 						x.kind = "write"
+					case "three permits":
+						x.kind = "semaphore"
 					}
 					for range many.clients {
 						c := harness.Must(mortise.New(adapters[0].open(t, s)))(t)
