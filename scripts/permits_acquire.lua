@@ -81,6 +81,8 @@ if queued and free > 0 then
   --! include tell_takers free=rest asker=ARGV[7] served=served
 end
 if more and there > 0 then
-  redis.call(ARGV[4], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
+  local prefix
+  --! include heeded served=served unheeded='0' prefix=prefix
+  redis.call(ARGV[4], KEYS[3], prefix .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return {reply, free, placed}

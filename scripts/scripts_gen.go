@@ -2984,12 +2984,19 @@ tell(second, 'n1000:')
 end
 end
 if more and there > 0 then
-redis.call(ARGV[4], KEYS[3], (served and '0' or '') .. string.format('%.0f', math.min(there, 2147483647)))
+local prefix
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '0'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[4], KEYS[3], prefix .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "573fbe824d7174d245ef6f24cdc72aa0ed11d37c"
+const PermitsAcquireSHA = "219973eb5bd8b7e6f2b616f8df629e2a4ebb827b"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -3049,7 +3056,11 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+if first then
+tell(first, 'n' .. ends - at + 1 .. ':')
+end
+elseif ends then
 local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
 local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
 if kept.open == 1 then
@@ -3132,13 +3143,21 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[1], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
+local prefix
+served = served or turn
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '0'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[1], KEYS[3], prefix .. message)
 end
 end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "d4aa22da2308a1cd0bc93f1572ab2d50cad131ea"
+const PermitsCountSHA = "13e29e600b2273e6a335c9756266ffe4b23cc190"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3239,7 +3258,11 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+if first then
+tell(first, 'n' .. ends - at + 1 .. ':')
+end
+elseif ends then
 local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
 local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
 if kept.open == 1 then
@@ -3322,13 +3345,21 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[3], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
+local prefix
+served = served or turn
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '0'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[3], KEYS[3], prefix .. message)
 end
 end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "ab81f5b0b6534c8aec57c9d2de27b73a10c4ac1f"
+const PermitsReleaseSHA = "eb34efc5cfda26eae296f02e188da1a4b08443f9"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -3434,7 +3465,11 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+if first then
+tell(first, 'n' .. ends - at + 1 .. ':')
+end
+elseif ends then
 local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
 local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
 if kept.open == 1 then
@@ -3517,13 +3552,21 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[3], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
+local prefix
+served = served or turn
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '0'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[3], KEYS[3], prefix .. message)
 end
 end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "07682ddf167edf84ac6896634aeaa51d12091c3f"
+const PermitsSetSHA = "80eedc2c5d012ec24074be70d84e1b2355dfd3cd"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -3944,7 +3987,11 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+if first then
+tell(first, 'n' .. ends - at + 1 .. ':')
+end
+elseif ends then
 local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
 local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
 if kept.open == 1 then
@@ -3970,7 +4017,8 @@ redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 
 redis.pcall('pexpire', round, 60000)
 end
 end
-if queued and not turn then
+if queued then
+if not turn then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4013,14 +4061,21 @@ if served and second then
 tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
-if queued then
-redis.call(ARGV[2], KEYS[4], ((served or turn) and '00' or '') .. '0')
+local prefix
+served = served or turn
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '00'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[2], KEYS[4], prefix .. '0')
 end
 end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "7be52af9b196eebeb3e318b0fceb6b3057a4e946"
+const ReadReleaseSHA = "1b6f7df508e059dd8d19f25b181f1dd594f38ff4"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -4530,7 +4585,11 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+if first then
+tell(first, 'n' .. ends - at + 1 .. ':')
+end
+elseif ends then
 local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
 local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
 if kept.open == 1 then
@@ -4556,7 +4615,8 @@ redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 
 redis.pcall('pexpire', round, 60000)
 end
 end
-if queued and not turn then
+if queued then
+if not turn then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4599,13 +4659,20 @@ if served and second then
 tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
-if queued then
-redis.call(ARGV[1], KEYS[3], ((served or turn) and '00' or '') .. message)
+local prefix
+served = served or turn
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '00'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[1], KEYS[3], prefix .. message)
 end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "ca1798fb8b20a033017663af8bb153e9450e0d1f"
+const RwForceReleaseSHA = "9a9ce5308d0ce1e69419e778e11b12bb60e7c10b"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -4774,7 +4841,11 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+if first then
+tell(first, 'n' .. ends - at + 1 .. ':')
+end
+elseif ends then
 local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
 local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
 if kept.open == 1 then
@@ -4800,7 +4871,8 @@ redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 
 redis.pcall('pexpire', round, 60000)
 end
 end
-if queued and not turn then
+if queued then
+if not turn then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4843,16 +4915,23 @@ if served and second then
 tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
-if queued then
-redis.call(ARGV[2], KEYS[3], ((served or turn) and '00' or '') .. '0')
+local prefix
+served = served or turn
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '00'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[2], KEYS[3], prefix .. '0')
 end
 else
-redis.call(ARGV[2], KEYS[3], '0')
+redis.call(ARGV[2], KEYS[3], '000')
 end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "a11f5b2eb9c050a32bbd87998659cf0277eaa3b9"
+const RwWithdrawSHA = "5e4e0486923e4e3fa6a87757b6bbd57de741c6c3"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -4910,7 +4989,11 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+if first then
+tell(first, 'n' .. ends - at + 1 .. ':')
+end
+elseif ends then
 local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
 local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
 if kept.open == 1 then
@@ -4993,13 +5076,21 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[3], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
+local prefix
+served = served or turn
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '0'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[3], KEYS[3], prefix .. message)
 end
 end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "e3cc5d8c9aa8a70bc054baf850c25c94a4094817"
+const SemaphoreAddSHA = "262e656273298a36b08a69c01aba6fa4d62525e8"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -5057,7 +5148,11 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+if first then
+tell(first, 'n' .. ends - at + 1 .. ':')
+end
+elseif ends then
 local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
 local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
 if kept.open == 1 then
@@ -5140,13 +5235,21 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[3], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
+local prefix
+served = served or turn
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '0'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[3], KEYS[3], prefix .. message)
 end
 end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "801d04a57bd3b358d77830f684192e041c6a2cf2"
+const SemaphoreCancelSHA = "846e99b78c962b5083ae22d64776a09fe1cb3d8f"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -5347,7 +5450,11 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+if first then
+tell(first, 'n' .. ends - at + 1 .. ':')
+end
+elseif ends then
 local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
 local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
 if kept.open == 1 then
@@ -5430,13 +5537,21 @@ end
 if served and second then
 tell(second, 'n1000:')
 end
-redis.call(ARGV[3], KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
+local prefix
+served = served or turn
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '0'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[3], KEYS[3], prefix .. message)
 end
 end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "3367a8c4d123a9a17923071cf47be8e6ddf72dfb"
+const SemaphoreSetSHA = "f77fba9cc70011cea747464048236b120de7f17d"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -6052,7 +6167,11 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+if first then
+tell(first, 'n' .. ends - at + 1 .. ':')
+end
+elseif ends then
 local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
 local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
 if kept.open == 1 then
@@ -6078,7 +6197,8 @@ redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 
 redis.pcall('pexpire', round, 60000)
 end
 end
-if queued and not turn then
+if queued then
+if not turn then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -6121,10 +6241,17 @@ if served and second then
 tell(second, side == 'r' and 'n20:' or 'n1000:')
 end
 end
-if queued then
-redis.call(ARGV[3], KEYS[3], ((served or turn) and '00' or '') .. '1')
+local prefix
+served = served or turn
+prefix = ''
+if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
+prefix = '00'
+elseif at then
+prefix = '+'
+end
+redis.call(ARGV[3], KEYS[3], prefix .. '1')
 end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "0f9b6df333f1b59799403bce55d4e295852f2006"
+const WriteReleaseSHA = "9e345654010b04412519480ec35ac0d793c627d8"

@@ -1,8 +1,8 @@
 --! fragment announce_permits publish
 --
 -- Tells of free permits: the clients in the queue that can take them, and Redisson's, which wakes as many waiters as
--- the message says, and fails on a negative number. Clients of mortise do not heed it where it begins with 0: those in
--- the queue were told. + tells that there was no queue.
+-- the message says, and fails on a negative number. Clients of mortise do not heed it where it begins with 0: see
+-- heeded. + tells that none was in the queue.
 local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
 local queued = redis.pcall('exists', queue) == 1
@@ -15,5 +15,8 @@ if queued then
   --! include kept_permits entry='' kept=kept window=window
   local free = there - kept
   --! include tell_takers free=free asker='' served=served
-  redis.call(publish, KEYS[3], ((served or turn or free <= 0) and '0' or '') .. message)
+  local prefix
+  served = served or turn
+  --! include heeded served=served unheeded='0' prefix=prefix
+  redis.call(publish, KEYS[3], prefix .. message)
 end

@@ -17,7 +17,11 @@ local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or publish == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
 --! include foreign_subscribers mark=mark channel=channel foreign=foreign
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and (ends < at or ends > at + 200) then
+if ends and ends >= at and ends <= at + 200 then
+  if first then -- it may have been served in this turn, and have been told of nothing since
+    tell(first, 'n' .. ends - at + 1 .. ':')
+  end
+elseif ends then
   local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
   local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
   if kept.open == 1 then
