@@ -2985,18 +2985,13 @@ end
 end
 if more and there > 0 then
 local prefix
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '0'
-elseif at then
-prefix = '+'
-end
+prefix = served and '0' or at and '+' or ''
 redis.call(ARGV[4], KEYS[3], prefix .. string.format('%.0f', math.min(there, 2147483647)))
 end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "219973eb5bd8b7e6f2b616f8df629e2a4ebb827b"
+const PermitsAcquireSHA = "a4795e676ec007029585944ca82b7e794080f892"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -3057,6 +3052,7 @@ foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
@@ -3145,19 +3141,14 @@ tell(second, 'n1000:')
 end
 local prefix
 served = served or turn
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '0'
-elseif at then
-prefix = '+'
-end
+prefix = served and '0' or at and '+' or ''
 redis.call(ARGV[1], KEYS[3], prefix .. message)
 end
 end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "13e29e600b2273e6a335c9756266ffe4b23cc190"
+const PermitsCountSHA = "346e6162423c1aac00528b8e33aabfaeecd9f10b"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3259,6 +3250,7 @@ foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
@@ -3347,19 +3339,14 @@ tell(second, 'n1000:')
 end
 local prefix
 served = served or turn
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '0'
-elseif at then
-prefix = '+'
-end
+prefix = served and '0' or at and '+' or ''
 redis.call(ARGV[3], KEYS[3], prefix .. message)
 end
 end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "eb34efc5cfda26eae296f02e188da1a4b08443f9"
+const PermitsReleaseSHA = "48292a2c34010c684788396a9dbf16ad06ea9a04"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -3466,6 +3453,7 @@ foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
@@ -3554,19 +3542,14 @@ tell(second, 'n1000:')
 end
 local prefix
 served = served or turn
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '0'
-elseif at then
-prefix = '+'
-end
+prefix = served and '0' or at and '+' or ''
 redis.call(ARGV[3], KEYS[3], prefix .. message)
 end
 end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "80eedc2c5d012ec24074be70d84e1b2355dfd3cd"
+const PermitsSetSHA = "c171e8f2a1662801b3c43dee1794e62e250a930b"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -3988,6 +3971,7 @@ foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
@@ -4063,19 +4047,14 @@ end
 end
 local prefix
 served = served or turn
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '00'
-elseif at then
-prefix = '+'
-end
+prefix = served and '00' or at and '+' or ''
 redis.call(ARGV[2], KEYS[4], prefix .. '0')
 end
 end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "1b6f7df508e059dd8d19f25b181f1dd594f38ff4"
+const ReadReleaseSHA = "34af8cd95aec56f0d50cb1cb122cf0a985ddfbf7"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -4586,6 +4565,7 @@ foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
@@ -4661,18 +4641,13 @@ end
 end
 local prefix
 served = served or turn
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '00'
-elseif at then
-prefix = '+'
-end
+prefix = served and '00' or at and '+' or ''
 redis.call(ARGV[1], KEYS[3], prefix .. message)
 end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "9a9ce5308d0ce1e69419e778e11b12bb60e7c10b"
+const RwForceReleaseSHA = "f596daeab12133fd7954eb37a23684fc48895ae6"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -4842,6 +4817,7 @@ foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
@@ -4917,12 +4893,7 @@ end
 end
 local prefix
 served = served or turn
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '00'
-elseif at then
-prefix = '+'
-end
+prefix = served and '00' or at and '+' or ''
 redis.call(ARGV[2], KEYS[3], prefix .. '0')
 end
 else
@@ -4931,7 +4902,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "5e4e0486923e4e3fa6a87757b6bbd57de741c6c3"
+const RwWithdrawSHA = "027c63f630acd05d607502425a451c8045605fb9"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -4990,6 +4961,7 @@ foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
@@ -5078,19 +5050,14 @@ tell(second, 'n1000:')
 end
 local prefix
 served = served or turn
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '0'
-elseif at then
-prefix = '+'
-end
+prefix = served and '0' or at and '+' or ''
 redis.call(ARGV[3], KEYS[3], prefix .. message)
 end
 end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "262e656273298a36b08a69c01aba6fa4d62525e8"
+const SemaphoreAddSHA = "5eced2e56a30df59673ff4765481e5cc1abdd09b"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -5149,6 +5116,7 @@ foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
@@ -5237,19 +5205,14 @@ tell(second, 'n1000:')
 end
 local prefix
 served = served or turn
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '0'
-elseif at then
-prefix = '+'
-end
+prefix = served and '0' or at and '+' or ''
 redis.call(ARGV[3], KEYS[3], prefix .. message)
 end
 end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "846e99b78c962b5083ae22d64776a09fe1cb3d8f"
+const SemaphoreCancelSHA = "713a6adfeff4cfad5fb8e3245adb19bca8534a83"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -5451,6 +5414,7 @@ foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
@@ -5539,19 +5503,14 @@ tell(second, 'n1000:')
 end
 local prefix
 served = served or turn
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '0'
-elseif at then
-prefix = '+'
-end
+prefix = served and '0' or at and '+' or ''
 redis.call(ARGV[3], KEYS[3], prefix .. message)
 end
 end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "f77fba9cc70011cea747464048236b120de7f17d"
+const SemaphoreSetSHA = "6a0c8bab990d798fc594399c8434865d52f34ad8"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -6168,6 +6127,7 @@ foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
@@ -6243,15 +6203,10 @@ end
 end
 local prefix
 served = served or turn
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-prefix = '00'
-elseif at then
-prefix = '+'
-end
+prefix = served and '00' or at and '+' or ''
 redis.call(ARGV[3], KEYS[3], prefix .. '1')
 end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "9e345654010b04412519480ec35ac0d793c627d8"
+const WriteReleaseSHA = "c17f4b86d390a4c89e94d43ceff09865bc63d225"

@@ -1,8 +1,7 @@
 --! fragment announce_permits publish
 --
 -- Tells of free permits: the clients in the queue that can take them, and Redisson's, which wakes as many waiters as
--- the message says, and fails on a negative number. Clients of mortise do not heed it where it begins with 0: see
--- heeded. + tells that none was in the queue.
+-- the message says, and fails on a negative number. Which messages mortise's heed: see heeded.
 local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
 local queued = redis.pcall('exists', queue) == 1

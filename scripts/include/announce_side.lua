@@ -1,7 +1,7 @@
 --! fragment announce_side publish channel_key reading message
 --
 -- Tells of a side of a read-write lock that is free: the clients in the queue that can be served, and Redisson's.
--- Clients of mortise do not heed a message that begins with 00: see heeded. + tells that none was in the queue.
+-- Which messages mortise's heed: see heeded.
 local served, turn = false, false
 --! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
 local queued = redis.pcall('exists', queue) == 1

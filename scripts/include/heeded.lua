@@ -1,11 +1,6 @@
 --! fragment heeded served unheeded prefix
 --
--- What a message begins with that Redisson's clients wait for, and mortise's do not heed, for there is nothing to ask
--- for: unheeded, where entries were told or those that wait cannot be served, + where none waits. Where entries could
--- not be read all are to ask: nothing.
-prefix = ''
-if served or at and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] then
-  prefix = unheeded
-elseif at then
-  prefix = '+'
-end
+-- What a message begins with that Redisson's clients wait for: unheeded, which mortise's do not heed, where entries were
+-- told or it is Redisson's turn; otherwise +, at which the clients of entries ask a little later. Where nothing
+-- can be told all are to ask, as at a release of Redisson's.
+prefix = served and unheeded or at and '+' or ''

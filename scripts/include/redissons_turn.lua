@@ -18,6 +18,7 @@ local mark, foreign = first or publish == 'spublish' and 's' or 'c', at and kept
 --! include foreign_subscribers mark=mark channel=channel foreign=foreign
 local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if ends and ends >= at and ends <= at + 200 then
+  turn = true
   if first then -- it may have been served in this turn, and have been told of nothing since
     tell(first, 'n' .. ends - at + 1 .. ':')
   end
