@@ -23,7 +23,7 @@ type spy struct {
 	mu    sync.Mutex
 	hooks hooks
 	sent  map[string]int
-	heard int // requests that say that a foreign client released
+	heard atomic.Int32 // requests that say that a foreign client released
 }
 
 // hooks has functions that are called instead of methods of a session, by the method's name: "Acquire", or with
@@ -179,9 +179,7 @@ type spyQueue struct {
 // Enrol counts as an Acquire, and has its hook called.
 func (s spyQueue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.EnrolReply, error) {
 	if r.Heard {
-		s.at.spy.mu.Lock()
-		s.at.spy.heard++
-		s.at.spy.mu.Unlock()
+		s.at.spy.heard.Add(1)
 	}
 	var got atomic.Pointer[backend.EnrolReply]
 	enrol := func(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {

@@ -15,6 +15,6 @@ local mode = redis.pcall('hget', KEYS[1], 'mode')
 if not mode or mode == 'read' then
   --! include announce_side publish=ARGV[2] channel_key=KEYS[3] reading=mode message='0'
 else
-  redis.call(ARGV[2], KEYS[3], '000') -- nothing to ask for
+  redis.call(ARGV[2], KEYS[3], '+0')
 end
 return 1

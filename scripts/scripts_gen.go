@@ -4897,12 +4897,12 @@ prefix = served and '00' or at and '+' or ''
 redis.call(ARGV[2], KEYS[3], prefix .. '0')
 end
 else
-redis.call(ARGV[2], KEYS[3], '000')
+redis.call(ARGV[2], KEYS[3], '+0')
 end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "027c63f630acd05d607502425a451c8045605fb9"
+const RwWithdrawSHA = "2fe53a30043427203a4d1c5086a758e9a4437533"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
