@@ -35,24 +35,21 @@ func fleetContenders() []contender {
 			}
 			return leased{l.(*mortiseLocks)}, nil
 		}},
-		{name: "handoff floor, go-redis", role: floor, open: openHandoffFloor(true)},
-		{name: "message floor, go-redis", role: floor, open: openHandoffFloor(false)},
 	}
 }
 
 // fleetRows are workloads in which processes pass one lock on, and the contenders of each.
 func fleetRows() (rows []workload, of [][]string) {
-	const ours = "mortise, go-redis"
-	others := []string{"redsync", "bsm/redislock", "handoff floor, go-redis", "message floor, go-redis", ours}
+	const peers, ours = "redsync bsm/redislock", "mortise, go-redis"
 	add := func(processes, goroutines int, hold time.Duration, who ...string) {
 		rows = append(rows, workload{name: fmt.Sprintf("%dx%d, hold %v", processes, goroutines, hold),
 			processes: processes, goroutines: goroutines, shared: true, hold: hold})
 		of = append(of, who)
 	}
 	for _, n := range []int{2, 4, 8, 16} {
-		add(n, 1, time.Millisecond, others...)
+		add(n, 1, time.Millisecond, append(strings.Fields(peers), ours)...)
 	}
-	add(8, 1, 0, others...)
+	add(8, 1, 0, append(strings.Fields(peers), ours)...)
 	add(8, 16, time.Millisecond, ours)
 	add(16, 16, time.Millisecond, ours)
 	add(1, 64, time.Millisecond, ours)
