@@ -71,6 +71,18 @@ func (c *crew) hang(p int) *harness.Entry {
 	}
 }
 
+// full has the goroutines of processes ps stay inside until as many are as there are permits.
+func (c *crew) full(ps ...int) {
+	c.t.Helper()
+	for _, p := range ps {
+		c.Book.Worker[p].Linger.Store(1)
+	}
+	c.Await("all permits are out", func() bool { return c.judge().Together >= c.config.Size })
+	for _, p := range ps {
+		c.LetGo(p)
+	}
+}
+
 // told waits until a visit has asked once more, and was told of its end: its process may have been
 // stopped just after it asked.
 func told(c *crew, e *harness.Entry) {
