@@ -116,11 +116,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -128,13 +128,22 @@ if false and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
@@ -232,7 +241,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "18c5ae2ffbe127f85c6a21cff836ae6a55259e39"
+const AcquireSHA = "16ba167c57910dca75e322ae81f50afa79b97f96"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -297,11 +306,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -309,13 +318,22 @@ if false and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
@@ -444,7 +462,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "8f4616888faf7c1b331423462578cac588c73942"
+const AcquireAllSHA = "42207138978e3fb2d08074852b9e9822889941e4"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -504,11 +522,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -516,13 +534,22 @@ if false and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
@@ -627,7 +654,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "dca5b3424ccbff43af152bfa90d5188ba95db2e8"
+const AcquireFencedSHA = "88ecde792cc32487c8d2bce65eb848c9f3ac1864"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -709,11 +736,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -721,13 +748,22 @@ if false and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
@@ -823,7 +859,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "528a37617fe85b01e253b4f8b7e9c760ebcc8246"
+const AgedAcquireSHA = "d2f5d5cc3c41b536f8054a3c7089c06bea9c760d"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1110,11 +1146,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -1122,13 +1158,22 @@ if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
@@ -1220,7 +1265,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "fd282f8602e7b48b694891ac9a5587c55976d7f8"
+const DelegateReleaseSHA = "5dcdabf434759ca9e917f3359bcff5b8c2e02fce"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1322,11 +1367,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not heard then
 served = true
@@ -1334,13 +1379,22 @@ if false and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if heard then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not heard
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if heard then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[2], 0, 7)
 window, releases = 0, releases + (false and 1 or 0)
@@ -1511,7 +1565,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "730c3239d1b0d56271f622503387eee39815a7c0"
+const EnrolSHA = "a85c5f294ee381760c5c52656aa6a19144591d23"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1935,11 +1989,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -1947,13 +2001,22 @@ if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
@@ -2037,7 +2100,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "17b1b31f2a754a3dc2d5c36fdd82523c75564c10"
+const FairLeaveSHA = "5d656b304c4a6c8b2f94bb948921c57c9e084c0a"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2166,11 +2229,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -2178,13 +2241,22 @@ if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
@@ -2268,7 +2340,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "734dcb323e6a425b24a4020e9c52556ddc1424bd"
+const FairReleaseSHA = "65366b234965127543abf57cd7ef3a4fcf603b46"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2335,11 +2407,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -2347,13 +2419,22 @@ if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
@@ -2442,7 +2523,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "a7ba93d418b20acc739ebe1fc525d21941e9f13a"
+const ForceReleaseSHA = "a90eb8d766ffe835c0ab7841ca43c96ccf0c3d91"
 
 // InspectSource is inspect.lua.
 //
@@ -2669,11 +2750,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -2681,13 +2762,22 @@ if reserved and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
 window, releases = 0, releases + (reserved and 1 or 0)
@@ -2778,7 +2868,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "68e26690aafab6661dd4ba145347f7d0ea777346"
+const LeaveQueueSHA = "4c307dadf1395c41d0ec8c17941da8ea16181c85"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -3036,34 +3126,42 @@ local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
-end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[1] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+local mark, foreign = first or ARGV[1] == 'spublish' and 's' or 'c', -1
 if string.sub(mark, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and ends >= at and ends <= at + 200 then
+if at and foreign ~= 0 then
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+if foreign < 0 then
+foreign = kept.seen > at and 1 or 0
+end
+local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
-elseif ends then
-local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
-local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
-if kept.open == 1 then
+elseif foreign > 0 then
+local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
+local seen, missed = kept.seen, kept.open == 1
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > at + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
@@ -3077,9 +3175,10 @@ else
 redis.pcall('pexpire', queue, length)
 end
 end
-redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
 'owed', math.max(owed, -1), 'open', turn and 1 or 0)
 redis.pcall('pexpire', round, 60000)
+end
 end
 end
 if queued then
@@ -3148,7 +3247,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "346e6162423c1aac00528b8e33aabfaeecd9f10b"
+const PermitsCountSHA = "8169bbd14d7182d6856572e71191e405809e3800"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3234,34 +3333,42 @@ local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
-end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
 if string.sub(mark, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and ends >= at and ends <= at + 200 then
+if at and foreign ~= 0 then
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+if foreign < 0 then
+foreign = kept.seen > at and 1 or 0
+end
+local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
-elseif ends then
-local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
-local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
-if kept.open == 1 then
+elseif foreign > 0 then
+local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
+local seen, missed = kept.seen, kept.open == 1
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > at + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
@@ -3275,9 +3382,10 @@ else
 redis.pcall('pexpire', queue, length)
 end
 end
-redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
 'owed', math.max(owed, -1), 'open', turn and 1 or 0)
 redis.pcall('pexpire', round, 60000)
+end
 end
 end
 if queued then
@@ -3346,7 +3454,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "48292a2c34010c684788396a9dbf16ad06ea9a04"
+const PermitsReleaseSHA = "50747338f4d680f6c3d89e674dcdea04c5ec54fb"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -3437,34 +3545,42 @@ local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
-end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
 if string.sub(mark, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and ends >= at and ends <= at + 200 then
+if at and foreign ~= 0 then
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+if foreign < 0 then
+foreign = kept.seen > at and 1 or 0
+end
+local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
-elseif ends then
-local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
-local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
-if kept.open == 1 then
+elseif foreign > 0 then
+local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
+local seen, missed = kept.seen, kept.open == 1
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > at + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
@@ -3478,9 +3594,10 @@ else
 redis.pcall('pexpire', queue, length)
 end
 end
-redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
 'owed', math.max(owed, -1), 'open', turn and 1 or 0)
 redis.pcall('pexpire', round, 60000)
+end
 end
 end
 if queued then
@@ -3549,7 +3666,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "c171e8f2a1662801b3c43dee1794e62e250a930b"
+const PermitsSetSHA = "e24b63b39335ebe28d6e69a699b77d3856f2c2ff"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -3955,34 +4072,42 @@ local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
-end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[2] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+local mark, foreign = first or ARGV[2] == 'spublish' and 's' or 'c', -1
 if string.sub(mark, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and ends >= at and ends <= at + 200 then
+if at and foreign ~= 0 then
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+if foreign < 0 then
+foreign = kept.seen > at and 1 or 0
+end
+local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
-elseif ends then
-local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
-local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
-if kept.open == 1 then
+elseif foreign > 0 then
+local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
+local seen, missed = kept.seen, kept.open == 1
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > at + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
@@ -3996,9 +4121,10 @@ else
 redis.pcall('pexpire', queue, length)
 end
 end
-redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
 'owed', math.max(owed, -1), 'open', turn and 1 or 0)
 redis.pcall('pexpire', round, 60000)
+end
 end
 end
 if queued then
@@ -4054,7 +4180,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "34af8cd95aec56f0d50cb1cb122cf0a985ddfbf7"
+const ReadReleaseSHA = "a9801aaa74cd88df57bc6a8266ea3c84a057ef88"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -4186,11 +4312,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -4198,13 +4324,22 @@ if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
@@ -4294,7 +4429,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "b4f1f56a00d02adbc307d9a5923f11f89f2da7c7"
+const ReleaseSHA = "4e7b35b62cc8413db96cab07d0430cb46eade27e"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -4366,11 +4501,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -4378,13 +4513,22 @@ if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
@@ -4469,7 +4613,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "e4e18007063a50b06e59ef8669cca3f1ab7fa3d1"
+const ReleaseAllSHA = "1a02716ab270049f43bba606bce368f8f9303094"
 
 // RenewSource is renew.lua.
 //
@@ -4549,34 +4693,42 @@ local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
-end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[1] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+local mark, foreign = first or ARGV[1] == 'spublish' and 's' or 'c', -1
 if string.sub(mark, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and ends >= at and ends <= at + 200 then
+if at and foreign ~= 0 then
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+if foreign < 0 then
+foreign = kept.seen > at and 1 or 0
+end
+local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
-elseif ends then
-local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
-local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
-if kept.open == 1 then
+elseif foreign > 0 then
+local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
+local seen, missed = kept.seen, kept.open == 1
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > at + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
@@ -4590,9 +4742,10 @@ else
 redis.pcall('pexpire', queue, length)
 end
 end
-redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
 'owed', math.max(owed, -1), 'open', turn and 1 or 0)
 redis.pcall('pexpire', round, 60000)
+end
 end
 end
 if queued then
@@ -4647,7 +4800,7 @@ end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "f596daeab12133fd7954eb37a23684fc48895ae6"
+const RwForceReleaseSHA = "1feb2ec1205b20db9e23ade1613dced508efbc3c"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -4801,34 +4954,42 @@ local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
-end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[2] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+local mark, foreign = first or ARGV[2] == 'spublish' and 's' or 'c', -1
 if string.sub(mark, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and ends >= at and ends <= at + 200 then
+if at and foreign ~= 0 then
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+if foreign < 0 then
+foreign = kept.seen > at and 1 or 0
+end
+local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
-elseif ends then
-local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
-local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
-if kept.open == 1 then
+elseif foreign > 0 then
+local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
+local seen, missed = kept.seen, kept.open == 1
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > at + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
@@ -4842,9 +5003,10 @@ else
 redis.pcall('pexpire', queue, length)
 end
 end
-redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
 'owed', math.max(owed, -1), 'open', turn and 1 or 0)
 redis.pcall('pexpire', round, 60000)
+end
 end
 end
 if queued then
@@ -4902,7 +5064,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "2fe53a30043427203a4d1c5086a758e9a4437533"
+const RwWithdrawSHA = "a1de065060317677086f75e974ec602dfdf89e8e"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -4945,34 +5107,42 @@ local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
-end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
 if string.sub(mark, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and ends >= at and ends <= at + 200 then
+if at and foreign ~= 0 then
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+if foreign < 0 then
+foreign = kept.seen > at and 1 or 0
+end
+local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
-elseif ends then
-local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
-local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
-if kept.open == 1 then
+elseif foreign > 0 then
+local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
+local seen, missed = kept.seen, kept.open == 1
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > at + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
@@ -4986,9 +5156,10 @@ else
 redis.pcall('pexpire', queue, length)
 end
 end
-redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
 'owed', math.max(owed, -1), 'open', turn and 1 or 0)
 redis.pcall('pexpire', round, 60000)
+end
 end
 end
 if queued then
@@ -5057,7 +5228,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "5eced2e56a30df59673ff4765481e5cc1abdd09b"
+const SemaphoreAddSHA = "4570e2afc3e8d79a95afe0591d72c0797ef80e34"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -5100,34 +5271,42 @@ local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
-end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
 if string.sub(mark, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and ends >= at and ends <= at + 200 then
+if at and foreign ~= 0 then
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+if foreign < 0 then
+foreign = kept.seen > at and 1 or 0
+end
+local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
-elseif ends then
-local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
-local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
-if kept.open == 1 then
+elseif foreign > 0 then
+local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
+local seen, missed = kept.seen, kept.open == 1
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > at + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
@@ -5141,9 +5320,10 @@ else
 redis.pcall('pexpire', queue, length)
 end
 end
-redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
 'owed', math.max(owed, -1), 'open', turn and 1 or 0)
 redis.pcall('pexpire', round, 60000)
+end
 end
 end
 if queued then
@@ -5212,7 +5392,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "713a6adfeff4cfad5fb8e3245adb19bca8534a83"
+const SemaphoreCancelSHA = "5e4d41a8e8e495f25bc7ac34aa928423f5dbb191"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -5398,34 +5578,42 @@ local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
-end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
 if string.sub(mark, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and ends >= at and ends <= at + 200 then
+if at and foreign ~= 0 then
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+if foreign < 0 then
+foreign = kept.seen > at and 1 or 0
+end
+local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
-elseif ends then
-local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
-local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
-if kept.open == 1 then
+elseif foreign > 0 then
+local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
+local seen, missed = kept.seen, kept.open == 1
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > at + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
@@ -5439,9 +5627,10 @@ else
 redis.pcall('pexpire', queue, length)
 end
 end
-redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
 'owed', math.max(owed, -1), 'open', turn and 1 or 0)
 redis.pcall('pexpire', round, 60000)
+end
 end
 end
 if queued then
@@ -5510,7 +5699,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "6a0c8bab990d798fc594399c8434865d52f34ad8"
+const SemaphoreSetSHA = "6f9ecbc36c782b4ec4129f6ff824c05ccc533a7a"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -5783,11 +5972,11 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then
-window, pause = 0, 0
+if window > now + 200 then
+window = 0
 end
 if window > now and not false then
 served = true
@@ -5795,13 +5984,22 @@ if true and two[1] then
 tell(first, 'n' .. math.ceil(window - now) .. ':')
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
-if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-elseif window > 0 then
+local missed = window > 0 and not false
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > now + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if false then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
 window, releases = 0, releases + (true and 1 or 0)
@@ -5905,7 +6103,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "851a005cd241516d160739610ac9eaff8907ae83"
+const ServeSHA = "29c76248df35ac390182db9118041cc72b88445c"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -6111,34 +6309,42 @@ local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = at and n and n >= -1 and n <= at + 10000 and n or 0
-end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', at and kept.seen > at and 1 or 0
+local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
 if string.sub(mark, 1, 1) ~= 'n' then
 local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local ends = at and foreign > 0 and -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if ends and ends >= at and ends <= at + 200 then
+if at and foreign ~= 0 then
+local round, kept = queue .. ':round', {}
+local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
+local fields = redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+if foreign < 0 then
+foreign = kept.seen > at and 1 or 0
+end
+local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
+if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
 tell(first, 'n' .. ends - at + 1 .. ':')
 end
-elseif ends then
-local length, misses = math.floor(math.min(math.max(kept.length, 20), 200)), kept.misses
-local owed, pause = kept.owed - 1, kept.pause > at + 4000 and 0 or kept.pause
-if kept.open == 1 then
+elseif foreign > 0 then
+local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
+local seen, missed = kept.seen, kept.open == 1
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
 length, misses = math.min(2 * length, 200), misses + 1
 end
+if pause > at + 4000 then
+pause = 0
+end
 if misses >= 3 then
-misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (seen > at and 1000 or 16 * length)
 end
 turn = owed <= 0 and at >= pause
 if turn then
@@ -6152,9 +6358,10 @@ else
 redis.pcall('pexpire', queue, length)
 end
 end
-redis.pcall('hset', round, 'seen', kept.seen, 'pause', pause, 'length', length, 'misses', misses,
+redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
 'owed', math.max(owed, -1), 'open', turn and 1 or 0)
 redis.pcall('pexpire', round, 60000)
+end
 end
 end
 if queued then
@@ -6209,4 +6416,4 @@ end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "c17f4b86d390a4c89e94d43ceff09865bc63d225"
+const WriteReleaseSHA = "298a8e90ded53ff79a8f6848e7f1ba429c0ba30e"

@@ -9,11 +9,11 @@ if now == 0 then
   --! include clock now=now
 end
 local window, pause = kept.window or 0, kept.pause or 0
-local length, seen = math.floor(math.min(math.max(kept.length or 0, 20), 200)), kept.seen or 0
-local misses, due, tenures = kept.misses or 0, kept.due or 0, kept.tenures or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 or pause > now + 4000 then -- written by another
-  window, pause = 0, 0
+if window > now + 200 then -- written by another
+  window = 0
 end
 if window > now and not heard then
   served = true
@@ -21,13 +21,13 @@ if window > now and not heard then
     tell(first, 'n' .. math.ceil(window - now) .. ':')
   end
 elseif window > 0 or tenures > 0 or foreign > 0 then
+  local missed = window > 0 and not heard
+  --! include missed_window missed=missed length=length misses=misses pause=pause seen=seen now=now
   if heard then
     length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
-  elseif window > 0 then
-    length, misses = math.min(2 * length, 200), misses + 1
   end
-  if misses >= 3 then
-    misses, due, pause = 0, 0, now + (seen > now and 1000 or 16 * length)
+  if pause > now then
+    due = 0
   end
   local entries = #redis.pcall('zrange', queue, 0, 7)
   window, releases = 0, releases + (freed and 1 or 0)
