@@ -363,6 +363,9 @@ func (a *adapter) FindMasters(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if len(client.Nodes()) == 0 { // no master had slots when rueidis looked
+		nodeAt(ctx, client, "", "mortise")
+	}
 	err = errors.New("rueidis knows no node of the cluster")
 	for addr, node := range client.Nodes() {
 		var masters []slotRange
@@ -435,20 +438,24 @@ func parseRange(r rueidis.RedisMessage, asked string) (m slotRange, err error) {
 	return slotRange{first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10))}, nil
 }
 
-// SubscribeShard connects by way of rueidis, which does not hear of a node that took slots
-// over before it sends it a command: the reply of the old one says where it is.
+// nodeAt is a node of the cluster; nil if rueidis does not know it after a command about a key, which has it look anew.
+func nodeAt(ctx context.Context, client rueidis.Client, addr, key string) rueidis.Client {
+	if node := client.Nodes()[addr]; node != nil {
+		return node
+	}
+	_ = client.Do(ctx, client.B().Exists().Key(key).Build()).Error()
+	return client.Nodes()[addr]
+}
+
 func (a *adapter) SubscribeShard(ctx context.Context, addr, name string,
 	ev redisproto.ShardEvents) (redisproto.Subscription, error) {
 	client, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	node := client.Nodes()[addr]
+	node := nodeAt(ctx, client, addr, name)
 	if node == nil {
-		_ = client.Do(ctx, client.B().Exists().Key(name).Build()).Error()
-		if node = client.Nodes()[addr]; node == nil {
-			return nil, fmt.Errorf("rueidis does not know the node %s yet", addr)
-		}
+		return nil, fmt.Errorf("rueidis does not know the node %s yet", addr)
 	}
 	s := &shardSubscription{ev: ev}
 	s.subscription, err = subscribe(ctx, node, ev, func(c rueidis.PubSubSubscription) {
@@ -555,12 +562,9 @@ func (a *adapter) replicate(ctx context.Context, x *call, w *redisproto.Wait) {
 		if !redirected {
 			return
 		}
-		node := x.client.Nodes()[addr]
-		if node == nil { // it hears of the node by following the redirection of a command of its own
-			_ = x.client.Do(ctx, x.client.B().Exists().Key(args[3]).Build()).Error()
-			if node = x.client.Nodes()[addr]; node == nil {
-				return // the redirection is the error
-			}
+		node := nodeAt(ctx, x.client, addr, args[3])
+		if node == nil {
+			return // the redirection is the error
 		}
 		cmds := rueidis.Commands{x.cmd, waiting(node, w)}
 		if ask {

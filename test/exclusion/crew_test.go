@@ -72,7 +72,7 @@ func (c *crew) hang(p int) *harness.Entry {
 }
 
 // full has the goroutines of processes ps stay inside until as many are as there are permits.
-func (c *crew) full(ps ...int) {
+func full(c *crew, ps ...int) {
 	c.t.Helper()
 	for _, p := range ps {
 		c.Book.Worker[p].Linger.Store(1)

@@ -128,7 +128,7 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	part := func(percent int) int64 { return began + int64(d)*int64(percent)/100 }
 	c.progress("the start", patience)
 	if c.config.Size > 0 {
-		c.full(1, 2)
+		full(c, 1, 2)
 	}
 
 	// A holder dies.

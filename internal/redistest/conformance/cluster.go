@@ -6,10 +6,12 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/backendtest"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // waiting are the tests of what a cluster does differently: waiters, how it hears, what
@@ -23,7 +25,45 @@ var waiting = regexp.MustCompile(
 // for one more client of the cluster with these addresses.
 func RunOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.Backend) {
 	runOnCluster(t, open, waiting)
+	t.Run("SlotsThatAreGivenLater", func(t *testing.T) { slotsLater(t, open) })
 }
+
+// slotsLater watches a name on a cluster whose only master has no slots when the client first asks for them.
+func slotsLater(t *testing.T, open func(t *testing.T, addrs []string) backend.Backend) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 1)
+	s, told := c.Masters[0], make(watched, 1)
+	s.Must("CLUSTER", "FLUSHSLOTS")
+	s.Must("CONFIG", "RESETSTAT")
+	session := check.Value(open(t, c.Addrs()).Open(told)).In(t)
+	defer session.Close()
+	session.Subscribe(backend.Topic{Kind: backend.KindLock, Name: "n"})
+	for end := time.Now().Add(patience); s.Info("cmdstat_cluster|slots") == ""; time.Sleep(10 * time.Millisecond) {
+		check.FatalIf(t, time.Now().After(end), "the client does not ask for the slots within %v", patience)
+	}
+	s.Must("CLUSTER", "ADDSLOTSRANGE", "0", "16383")
+	select {
+	case <-told:
+	case <-time.After(patience):
+		t.Fatalf("the name is not watched %v after the master has its slots", patience)
+	}
+}
+
+// patience bounds what takes no time worth speaking of.
+const patience = 20 * time.Second
+
+// watched is sent to when a name is watched.
+type watched chan struct{}
+
+func (w watched) Watching(backend.Topic) {
+	select {
+	case w <- struct{}{}:
+	default:
+	}
+}
+func (watched) Released(backend.Topic) {}
+func (watched) Changed(backend.Topic)  {}
+func (watched) ChangedAll()            {}
 
 func runOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.Backend, chosen *regexp.Regexp) {
 	backendtest.RunSome(t, func(t *testing.T) backendtest.Store {
