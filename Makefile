@@ -8,9 +8,9 @@ SHELL := /usr/bin/env bash
 nested := $(sort $(dir $(shell find backend/valkey gocron test examples -name go.mod -not -path '*/testdata/*')))
 # Those that `make test` runs: not those that need Java, Chromium or Prometheus, nor those that `make lint` and
 # `make examples` run.
-# They run in three lanes, side by side: the root, test/faults with those named here, and the others.
-tested := $(filter-out test/interop/ test/browser/ test/alerts/ test/house/ examples/% backend/valkey/,$(nested))
-beside := test/app/ test/bench/ test/property/
+tested := $(filter-out test/interop/ test/browser/ test/alerts/ test/house/ examples/%,$(nested))
+# Those that take longest go first.
+longest := . test/faults/ test/deploy/ test/exclusion/ backend/valkey/ test/property/
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
 
@@ -35,7 +35,7 @@ quickstart: ## show a lock at work, in memory; nothing has to be installed
 
 .PHONY: test
 test: deps ## every test, under -race, on memory and on real Redis (installs what it lacks on Debian)
-	@.ci/test . 'test/faults/ $(beside)' 'backend/valkey/ $(filter-out test/faults/ $(beside),$(tested))'
+	@.ci/test $(longest) $(filter-out $(longest),$(tested))
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them
