@@ -163,7 +163,7 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		t.Fatal(err)
 	}
 	fset := token.NewFileSet()
-	pkgs, err := packages.Load(&packages.Config{Mode: loadMode, Fset: fset}, "./...")
+	pkgs, err := packages.Load(&packages.Config{Mode: loadMode, Fset: fset, ParseFile: parse}, "./...")
 	if err != nil {
 		t.Fatal(err)
 	}

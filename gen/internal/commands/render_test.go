@@ -125,7 +125,7 @@ func compile(t *testing.T, files ...[]byte) {
 	for i, src := range files {
 		overlay[filepath.Join(dir, fmt.Sprintf("file%d.go", i))] = src
 	}
-	pkgs, err := packages.Load(&packages.Config{Mode: loadMode, Overlay: overlay}, goldenPath+"/adapter")
+	pkgs, err := packages.Load(&packages.Config{Mode: loadMode, Overlay: overlay, ParseFile: parse}, goldenPath+"/adapter")
 	if err != nil {
 		t.Fatal(err)
 	}
