@@ -101,11 +101,13 @@ const loadMode = packages.NeedName | packages.NeedFiles | packages.NeedImports |
 // parse leaves out what functions of the standard library do: half the time would go into checking it.
 func parse(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
 	f, err := parser.ParseFile(fset, name, src, parser.AllErrors|parser.ParseComments|parser.SkipObjectResolution)
-	if std := filepath.Join(build.Default.GOROOT, "src"); f != nil && strings.HasPrefix(name, std+string(filepath.Separator)) {
-		for _, d := range f.Decls {
-			if fn, is := d.(*ast.FuncDecl); is {
-				fn.Body = nil
-			}
+	standard := filepath.Join(build.Default.GOROOT, "src") + string(filepath.Separator)
+	if f == nil || !strings.HasPrefix(name, standard) {
+		return f, err
+	}
+	for _, d := range f.Decls {
+		if fn, is := d.(*ast.FuncDecl); is {
+			fn.Body = nil
 		}
 	}
 	return f, err
