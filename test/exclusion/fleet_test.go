@@ -145,8 +145,11 @@ func shareAmongVersions(t *testing.T, what string, goroutines int) {
 		return both[0].least(all) >= fleetVisits && both[1].least(all) >= few
 	})
 	if few == 0 {
-		c.stop(1)
-		c.stop(3)
+		for p := range c.Members {
+			if c.isOlder(int64(p)) == 0 {
+				c.stop(p)
+			}
+		}
 		harness.Await(t, time.Minute, "the older version goes on alone", func() bool {
 			alone := c.versions(from, harness.Now())
 			return alone[1].least(all) >= fleetVisits
