@@ -99,6 +99,7 @@ lone: deps ## one goroutine and one free name, beside the same two commands sent
 
 .PHONY: bench-fleet
 bench-fleet: deps ## how 1 to 16 processes that wait for one lock are served: by revision BASE, the working tree and peers, in turns
+	test/bench/peers
 	BENCH=Fleet test/bench/compare $(BASE) $(COMPARE)
 
 .PHONY: faults

@@ -8,16 +8,17 @@
 --
 -- Acquires and releases several locks that have nothing to do with each other. What goes wrong for one
 -- lock, acquire or release tells; it spoils no other. An error of the script means that nothing was done. A
--- lock that has a queue, or is listened for, is asked for and released by itself.
+-- lock that has a queue is released by itself, and one that is free, too, is asked for by itself; as is one that is
+-- listened for.
 local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do
   local lock = KEYS[2 * i - 1]
   --! include queue_of lock=lock
   asked[#asked + 1] = queue
-  asked[#asked + 1] = queue .. ':window'
-  if ARGV[2 * i + 1] ~= '0' then
+  if ARGV[2 * i + 1] ~= '0' then -- a release that is not heard concerns no window
     asked[#asked + 1] = lock
+    asked[#asked + 1] = queue .. ':window'
     free = free and not named[lock]
     named[lock] = true
   end
@@ -26,7 +27,8 @@ free = redis.call('exists', unpack(asked)) == 0 and free -- one look at all
 for i = 1, #KEYS / 2 do
   local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
   local answer, queued = -2, false
-  if not free then
+  local absent = free or lease ~= '0' and redis.call('exists', lock) == 0
+  if not free and (absent or lease == '0') then
     --! include queue_of lock=lock
     queued = redis.call('exists', queue, queue .. ':window') > 0
   end
@@ -38,7 +40,7 @@ for i = 1, #KEYS / 2 do
       local held = redis.pcall('hdel', lock, owner)
       answer = type(held) == 'number' and held or -2
     end
-  elseif free or redis.call('exists', lock) == 0 then
+  elseif absent then
     if redis.pcall('hset', lock, owner, 1) == 1 then
       if redis.pcall('pexpire', lock, lease) == 1 then
         answer = 0

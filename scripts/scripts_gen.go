@@ -1108,7 +1108,7 @@ queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local queued = #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[3], KEYS[3], '+0')
-if redis.call('exists', KEYS[1]) == 0 and (queued or told > 0) then
+if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
@@ -1265,7 +1265,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "5dcdabf434759ca9e917f3359bcff5b8c2e02fce"
+const DelegateReleaseSHA = "715e1d05f2e504c8f273f24555f9472b67118dcc"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1951,7 +1951,7 @@ queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local queued = #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
-if redis.call('exists', KEYS[1]) == 0 and (queued or told > 0) then
+if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
@@ -2100,7 +2100,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "5d656b304c4a6c8b2f94bb948921c57c9e084c0a"
+const FairLeaveSHA = "f0bdd80da49b5fdb04737165a82e41abf9422bde"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2191,7 +2191,7 @@ queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local queued = #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
-if redis.call('exists', KEYS[1]) == 0 and (queued or told > 0) then
+if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
@@ -2340,7 +2340,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "65366b234965127543abf57cd7ef3a4fcf603b46"
+const FairReleaseSHA = "de332820f71a7a00393f9b1969f6ab95f25858c6"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2369,7 +2369,7 @@ queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local queued = #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[1], KEYS[2], '+0')
-if redis.call('exists', KEYS[1]) == 0 and (queued or told > 0) then
+if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
@@ -2523,7 +2523,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "a90eb8d766ffe835c0ab7841ca43c96ccf0c3d91"
+const ForceReleaseSHA = "541cd56837286cb50be3db96ac5f4a7b0a78d8a9"
 
 // InspectSource is inspect.lua.
 //
@@ -2545,7 +2545,8 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 //
 // Acquires and releases several locks that have nothing to do with each other. What goes wrong for one
 // lock, acquire or release tells; it spoils no other. An error of the script means that nothing was done. A
-// lock that has a queue, or is listened for, is asked for and released by itself.
+// lock that has a queue is released by itself, and one that is free, too, is asked for by itself; as is one that is
+// listened for.
 const JointSource = `local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do
@@ -2555,9 +2556,9 @@ if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
 asked[#asked + 1] = queue
-asked[#asked + 1] = queue .. ':window'
 if ARGV[2 * i + 1] ~= '0' then
 asked[#asked + 1] = lock
+asked[#asked + 1] = queue .. ':window'
 free = free and not named[lock]
 named[lock] = true
 end
@@ -2566,7 +2567,8 @@ free = redis.call('exists', unpack(asked)) == 0 and free
 for i = 1, #KEYS / 2 do
 local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
 local answer, queued = -2, false
-if not free then
+local absent = free or lease ~= '0' and redis.call('exists', lock) == 0
+if not free and (absent or lease == '0') then
 local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
@@ -2580,7 +2582,7 @@ if redis.pcall(ARGV[1], channel, '+0') == 0 then
 local held = redis.pcall('hdel', lock, owner)
 answer = type(held) == 'number' and held or -2
 end
-elseif free or redis.call('exists', lock) == 0 then
+elseif absent then
 if redis.pcall('hset', lock, owner, 1) == 1 then
 if redis.pcall('pexpire', lock, lease) == 1 then
 answer = 0
@@ -2603,7 +2605,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "45e37fc71caeddd3a7baef861c4372fcddcee62e"
+const JointSHA = "0c169bc51c2e7cd00a60792a48f566cba7fafd8f"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -4274,7 +4276,7 @@ queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local queued = #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[3], KEYS[2], '+0')
-if redis.call('exists', KEYS[1]) == 0 and (queued or told > 0) then
+if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
@@ -4429,7 +4431,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "4e7b35b62cc8413db96cab07d0430cb46eade27e"
+const ReleaseSHA = "e8430d7c6704ab4639deddc29ea47b5987de8eb1"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -4463,7 +4465,7 @@ queue = 'mortise:1:next:' .. lock .. ':2'
 end
 local queued = #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[1], channel, '+0')
-if redis.call('exists', lock) == 0 and (queued or told > 0) then
+if (queued or told > 0) and redis.call('exists', lock) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
 local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
@@ -4613,7 +4615,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "1a02716ab270049f43bba606bce368f8f9303094"
+const ReleaseAllSHA = "039be15fdbc7b177ac27732f5ccfc38c3b47d6c5"
 
 // RenewSource is renew.lua.
 //

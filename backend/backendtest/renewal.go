@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -309,6 +310,7 @@ var renewalTests = []test{
 		for i := range 5 {
 			e.unlock(e.lock(other, background, fmt.Sprintf("n%d", i)))
 		}
-		equal(e, "%d renewals were sent", f.Count(OpRenew), 0)
+		renewals := slices.DeleteFunc(f.Calls(OpRenew), func(r Call) bool { return r.Asks })
+		equal(e, "%d renewals were sent", len(renewals), 0)
 	}},
 }

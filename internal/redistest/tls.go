@@ -77,8 +77,27 @@ func NewTLS(t testing.TB) *TLS {
 		SerialNumber: big.NewInt(3), Subject: pkix.Name{CommonName: "client"}, NotBefore: begin, NotAfter: end,
 		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}, clientKey)}}
+	write("client.crt", "CERTIFICATE", x.client.Certificate[0])
+	der, err = x509.MarshalECPrivateKey(clientKey)
+	must(err)
+	write("client.key", "EC PRIVATE KEY", der)
 	return x
 }
+
+// ReadTLS is Config in another process, of the files that [TLS.Dir] has.
+func ReadTLS(dir string) (*tls.Config, error) {
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	client, err := tls.LoadX509KeyPair(filepath.Join(dir, "client.crt"), filepath.Join(dir, "client.key"))
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{client}, MinVersion: tls.VersionTLS12}, err
+}
+
+// Dir is where the certificates and keys are.
+func (x *TLS) Dir() string { return x.dir }
 
 // Config is what a client needs: it trusts the authority, and has a certificate itself.
 func (x *TLS) Config() *tls.Config {

@@ -5,7 +5,7 @@
 --! include queue_of lock=lock
 local queued = #redis.pcall('zrange', queue, 0, 0) > 0 -- another may have written other data there
 local told = not queued and redis.call(publish, channel, '+0') -- 0 to Redisson
-if redis.call('exists', lock) == 0 and (queued or told > 0) then
+if (queued or told > 0) and redis.call('exists', lock) == 0 then
   local mark = publish == 'spublish' and 's' or 'c'
   --! include serve_queue lock=lock queue=queue channel=channel mark=mark asker='' heard=false freed=true served=served
 end

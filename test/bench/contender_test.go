@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"strconv"
@@ -91,7 +92,12 @@ func find(name string) (contender, error) {
 	return contender{}, fmt.Errorf("no contender %q", name)
 }
 
-func goRedis(addr string) *redis.Client { return redis.NewClient(&redis.Options{Addr: addr}) }
+// encrypted is nil where this process's clients of go-redis do without TLS.
+var encrypted *tls.Config
+
+func goRedis(addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, TLSConfig: encrypted})
+}
 
 // --- mortise
 

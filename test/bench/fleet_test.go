@@ -41,10 +41,13 @@ func fleetContenders() []contender {
 // fleetRows are workloads in which processes pass one lock on, and the contenders of each.
 func fleetRows() (rows []workload, of [][]string) {
 	const peers, ours = "redsync bsm/redislock", "mortise, go-redis"
+	var apart string // what sets the next rows apart
+	var how workload
 	add := func(processes, goroutines int, hold time.Duration, who ...string) {
-		rows = append(rows, workload{name: fmt.Sprintf("%dx%d, hold %v", processes, goroutines, hold),
-			processes: processes, goroutines: goroutines, shared: true, hold: hold})
-		of = append(of, who)
+		w := how
+		w.name = fmt.Sprintf("%dx%d, hold %v%s", processes, goroutines, hold, apart)
+		w.processes, w.goroutines, w.shared, w.hold = processes, goroutines, true, hold
+		rows, of = append(rows, w), append(of, who)
 	}
 	for _, n := range []int{2, 4, 8, 16} {
 		add(n, 1, time.Millisecond, append(strings.Fields(peers), ours)...)
@@ -56,6 +59,14 @@ func fleetRows() (rows []workload, of [][]string) {
 	add(1, 4, time.Millisecond, ours, "mortise fenced, go-redis", "mortise WithLease, go-redis")
 	add(8, 4, time.Millisecond, ours, "mortise fenced, go-redis", "mortise WithLease, go-redis")
 	add(2, 2, 300*time.Millisecond, ours)
+	for _, n := range []int{2, 8} {
+		apart, how = ", TLS", workload{encrypted: true}
+		add(n, 1, time.Millisecond, "bsm/redislock", ours)
+		apart, how = ", 20 ms away", workload{slow: true}
+		add(n, 1, time.Millisecond, "bsm/redislock", ours)
+		apart, how = ", half Redisson", workload{mixed: true}
+		add(n, 1, time.Millisecond, ours)
+	}
 	return rows, of
 }
 
@@ -65,7 +76,7 @@ const fleetLine = "%-49s %10s %7s %7s %9.2f %13.2f %6.2f %9.2f\n"
 // new one and by peers, in turns.
 func BenchmarkFleet(b *testing.B) {
 	harness.FatalIf(b, *base == "", "no old binary; run make bench-fleet, or set -base")
-	h := &hosts{redis: startRedis(b)}
+	h := &hosts{redis: startRedis(b), java: findJava(b)}
 	if load, err := os.ReadFile("/proc/loadavg"); err == nil {
 		fmt.Printf("load of the last minute, and so on: %s", load)
 	}
@@ -76,6 +87,10 @@ func BenchmarkFleet(b *testing.B) {
 	rows, of := fleetRows()
 	for i, w := range rows {
 		if !strings.Contains(w.name, *only) {
+			continue
+		}
+		if w.mixed && h.java == nil {
+			fmt.Printf("%s: left out, since Redisson's worker is not built: run test/bench/peers\n", w.name)
 			continue
 		}
 		var list []contender

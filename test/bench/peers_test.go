@@ -141,8 +141,8 @@ func freeAddress(t testing.TB) string {
 	return l.Addr().String()
 }
 
-func (s *etcdStore) addr(slow bool) string {
-	if slow {
+func (s *etcdStore) addr(w workload) string {
+	if w.slow {
 		return s.slow
 	}
 	return s.address

@@ -82,15 +82,18 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 	path := filepath.Join(t.TempDir(), "witness")
 	witness := harness.Must(openWitness(path))(t)
 	defer witness.close()
-	crew, release, err := h.crew(c, w.processes)
+	crew, release, err := h.crew(c, w)
 	defer release()
 	if err != nil {
 		return nil, err
 	}
 	for p, m := range crew {
 		k := task{
-			Contender: c.name, Addr: s.addr(w.slow), Witness: path, Process: p, Run: run, Goroutines: w.goroutines,
+			Contender: c.name, Addr: s.addr(w), Witness: path, Process: p, Run: run, Goroutines: w.goroutines,
 			Shared: w.shared, Try: w.try, Hold: w.hold, Fair: c.fair, Profile: what == profiling,
+		}
+		if w.encrypted {
+			k.TLS = h.redis.tls.Dir()
 		}
 		m.give(k, bound)
 	}
@@ -211,13 +214,21 @@ func (h *hosts) store(c contender) store {
 // has tells whether what c needs is there.
 func (h *hosts) has(c contender) bool { return !(c.etcd && h.etcd == nil || c.java && h.java == nil) }
 
-// crew are n processes for c; release must be called when they are done with.
-func (h *hosts) crew(c contender, n int) (crew []*member, release func(), err error) {
+// crew are the processes for c in a workload; release must be called when they are done with.
+func (h *hosts) crew(c contender, w workload) (crew []*member, release func(), err error) {
 	if c.java {
-		return h.java.crew(n)
+		return h.java.crew(w.processes)
 	}
 	var all []*member
+	n, back := w.processes, func() {}
+	if w.mixed {
+		n /= 2
+		if crew, back, err = h.java.crew(w.processes - n); err != nil {
+			return nil, back, err
+		}
+	}
 	release = func() {
+		back()
 		for _, m := range all {
 			m.dismiss()
 		}
@@ -229,7 +240,7 @@ func (h *hosts) crew(c contender, n int) (crew []*member, release func(), err er
 		}
 		all = append(all, m)
 	}
-	return all, release, nil
+	return append(crew, all...), release, nil
 }
 
 func median(v []float64) float64 {
@@ -300,6 +311,8 @@ type workload struct {
 	try        bool
 	hold       time.Duration
 	slow       bool // the server is a slow link away
+	encrypted  bool // by TLS
+	mixed      bool // half of the processes are Redisson's
 	rows       bool // ours with contexts that cannot end, and the floors with the options of ours, take part
 	fair       bool // the fair locks take part
 	once       bool // no bar rests on its times: one round is enough

@@ -19,8 +19,8 @@ import (
 
 // store is a server, and what is measured there.
 type store interface {
-	// addr is where clients connect to: the server, or the slow link before it.
-	addr(slow bool) string
+	// addr is where clients of a workload connect to: the server, the slow link before it, or the server's port for TLS.
+	addr(workload) string
 	// empty forgets all locks.
 	empty(t testing.TB)
 	// cpu is what it has used so far, in µs.
@@ -63,17 +63,22 @@ func slowLink(t testing.TB, addr string) string {
 type redisStore struct {
 	*redistest.Server
 	slow string
+	tls  *redistest.TLS
 }
 
 func startRedis(t testing.TB) *redisStore {
 	t.Helper()
-	s := redistest.Start(t)
-	return &redisStore{s, slowLink(t, s.Addr())}
+	x := redistest.NewTLS(t)
+	s := redistest.Start(t, redistest.WithTLS(x))
+	return &redisStore{s, slowLink(t, s.Addr()), x}
 }
 
-func (s *redisStore) addr(slow bool) string {
-	if slow {
+func (s *redisStore) addr(w workload) string {
+	switch {
+	case w.slow:
 		return s.slow
+	case w.encrypted:
+		return s.TLSAddr()
 	}
 	return s.Addr()
 }

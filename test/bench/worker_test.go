@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -35,6 +36,7 @@ func TestMain(m *testing.M) {
 type task struct {
 	Contender  string
 	Addr       string
+	TLS        string // where the certificates are, if Addr wants them
 	Witness    string // the file that all have mapped
 	Process    int
 	Run        int64 // it is part of names: what a process of the last run left on its way may arrive yet
@@ -78,6 +80,9 @@ func work() {
 	if t.Leases != nil {
 		t.Leases.work(c, t.Addr, next)
 		return
+	}
+	if t.TLS != "" {
+		encrypted = harness.Must(redistest.ReadTLS(t.TLS))(here)
 	}
 	w := harness.Must(openWitness(t.Witness))(here)
 	w.tied = c.tied
