@@ -120,7 +120,10 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 		if err := engine.CheckName(x.Name); err != nil {
 			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), err)
 		}
-		x.Request, _ = c.with(x.Request, opts) // checked before
+		var err error
+		if x.Request, err = c.with(x.Request, opts); err != nil { // an option that not every kind of lock has
+			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), fail.Of(err).Err)
+		}
 		return nil
 	}
 	x.Other = func(ctx context.Context, try bool, wait time.Duration) (*lease.Handle, error) {

@@ -44,6 +44,9 @@ type FairStore interface {
 // Absence is how long the store keeps the place of an unreachable waiter.
 const Absence = time.Second
 
+// Patience is how long the store keeps the place of a reachable waiter that asks nothing.
+const Patience = 5 * Absence
+
 // FairRequest asks for a fair lock.
 type FairRequest struct {
 	AcquireRequest

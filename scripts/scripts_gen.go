@@ -2996,7 +2996,7 @@ redis.pcall('hdel', queue .. ':wants', ARGV[7])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[7] then
-tell(first, 'n5000:')
+tell(first, 'n1000:')
 end
 end
 elseif not out then
@@ -3083,7 +3083,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "a4795e676ec007029585944ca82b7e794080f892"
+const PermitsAcquireSHA = "dcc7676c2be23bdf351389027731ee491df76719"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -3910,7 +3910,7 @@ redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[4] then
-tell(first, 'n5000:')
+tell(first, 'n1000:')
 end
 if not was or was >= 0 then
 if not came then
@@ -3968,7 +3968,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "37196658f7c0533ebb705cc8fe540863889af53b"
+const ReadAcquireSHA = "2917066e484114882aec87a82fd2366b1c4c5b7f"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -4873,7 +4873,7 @@ redis.pcall('hdel', queue .. ':wants', ARGV[1])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[1] then
-tell(first, 'n5000:')
+tell(first, 'n1000:')
 end
 local mode = redis.pcall('hget', KEYS[1], 'mode')
 if was and was < 0 and (not mode or mode == 'read') then
@@ -4922,7 +4922,7 @@ end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "b63d8b25642c604ca2710e73833f4ad023a7cdda"
+const RwLeaveSHA = "6ae1a0491784aeb530a95169abea37bb67022206"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -5475,7 +5475,7 @@ redis.pcall('hdel', queue .. ':wants', ARGV[1])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[1] then
-tell(first, 'n5000:')
+tell(first, 'n1000:')
 end
 local free = tonumber(redis.pcall('get', KEYS[1])) or 0
 if was and was < 0 and free > 0 then
@@ -5538,7 +5538,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "94c7addccb5bbdaed71c4e6a5cceccd58f0173ba"
+const SemaphoreLeaveSHA = "435303f898f1b50909f271aaa52b9c84e58b07da"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -5799,7 +5799,7 @@ redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[4] then
-tell(first, 'n5000:')
+tell(first, 'n1000:')
 end
 end
 else
@@ -5882,7 +5882,7 @@ end
 return {out, free, placed}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "0cf0094009f2fcff7914e8386be99ad7976e1886"
+const SemaphoreTakeSHA = "d8f3f947e06d4935b6a2fc638b873a9b828b64c2"
 
 // ServeSource is serve.lua.
 //
@@ -6199,7 +6199,7 @@ redis.pcall('hdel', queue .. ':wants', ARGV[6])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[6] then
-tell(first, 'n5000:')
+tell(first, 'n1000:')
 end
 end
 if ARGV[5] == '1' then
@@ -6248,7 +6248,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "782d3397104e24f3afccd0624402d9760ed8ff4c"
+const WriteAcquireSHA = "810da9f234c2817605ebb6becc6fd230477460f5"
 
 // WriteReleaseSource is write_release.lua.
 //

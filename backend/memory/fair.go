@@ -103,7 +103,7 @@ func (x fair) wakeAhead(q backend.FairRequest, line []place, now time.Time) time
 		if s.watchers.first(q.Name, p.owner) {
 			if i == 0 {
 				// Its client hears of it, and yet the lock is free: its process may be stopped.
-				look := 5 * backend.Absence
+				look := backend.Patience
 				if last := now.Add(look); p.until.After(last) {
 					line[0].until = last
 				}

@@ -2,7 +2,6 @@ package redisproto
 
 import (
 	"context"
-	"time"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -14,10 +13,6 @@ func timesKey(name string) string { return tagged("redisson_lock_timeout:", name
 
 // fairChannel is where a waiter for a fair lock is told that it is next.
 func fairChannel(name, owner string) string { return channelOf(name) + ":" + owner }
-
-// recheck is when a waiter asks again though the lock is held, where the store cannot count the
-// clients that it told: those before it may all be dead, and the release may have reached none.
-const recheck = 5 * time.Second
 
 func fairKeys(name string) FairReleaseKeys {
 	return FairReleaseKeys{Lock: name, Queue: queueKey(name), Timeouts: timesKey(name), Channel: channelOf(name)}
@@ -68,9 +63,6 @@ func (s fairLock) acquire(ctx context.Context, c Commands, r backend.FairRequest
 	}
 	if reply[2] >= 0 && reply[2] <= maxMillis {
 		out.AskAfter = millis(reply[2])
-	}
-	if !s.counts() && reply[1] != reply[2] && out.AskAfter > recheck { // it is not the first
-		out.AskAfter = recheck
 	}
 	return out, nil
 }

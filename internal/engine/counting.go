@@ -175,10 +175,8 @@ func (w *Waiting) Answered(err error) error {
 	c := w.call
 	if err != nil {
 		c.notAcquired(err)
-	} else if f := c.engine.Config.Observer.Acquired; f != nil {
-		v := c.event()
-		v.Waited, v.Contended = c.engine.Since(c.since), c.marks.contended
-		f(v)
+	} else {
+		c.acquired(nil, 0)
 	}
 	return err
 }

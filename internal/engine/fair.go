@@ -192,11 +192,11 @@ func (f *fairCall) nextLook() time.Duration {
 	}
 	e.lock()
 	f.place.look = e.Now().Mono + int64(look)
-	if l := e.names.fair.all[c.Name]; l != nil && reply.Remaining > 0 { // held: one of this client's looks, the first
+	if l := e.names.fair.all[c.Name]; l != nil && reply.Remaining != 0 { // held: one of this client's looks, the first
 		if n := l.before(f.place); n > 0 {
 			look += time.Duration(n) * lookAgain
 		} else {
-			look = min(look, upTo(recheck).Truncate(time.Millisecond)) // as stores count
+			look = min(look, upTo(min(recheck, backend.Patience)).Truncate(time.Millisecond)) // as stores count
 		}
 	}
 	e.unlock()

@@ -101,7 +101,7 @@ func (h *handoff) local() bool {
 	if t.Plan.VerifyAt != clock.Never {
 		g.verifyAt = t.Plan.VerifyAt
 	}
-	h.to.handed = g
+	h.to.give(g)
 	e.calls.running++
 	n.budget.Spend()
 	t.State = lease.Over
@@ -135,7 +135,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 	}
 	switch {
 	case g.granted && !w.Left():
-		w.handed = g
+		w.give(g)
 		e.calls.running++
 		if n.budget.Spend(); h.req.Yield {
 			n.refill(h.reply.Foreign, e.Now().Mono)

@@ -66,6 +66,12 @@ type waiter struct {
 	taken  *backend.CountRequest // the request that took its permits, where the first's question did: see Served
 }
 
+// give hands the waiter a record, whether it is the first or not, and has it look.
+func (w *waiter) give(g *grant) {
+	w.handed = g
+	w.Tell()
+}
+
 // queue is the local queue, nil where nothing waits.
 func (n *name) queue() *localqueue.Queue {
 	if n == nil || !n.waits {

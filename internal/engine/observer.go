@@ -16,12 +16,18 @@ type Event struct {
 	Name, Kind, Owner string
 	Lease             uint64
 	Context           context.Context
-	Waited, Held      time.Duration
-	Took, Remaining   time.Duration
-	Contended, Asked  bool
-	Holds             int
-	Token             int64
-	Err               error
+	Way
+	Held, Took, Remaining time.Duration
+	Asked                 bool
+	Holds                 int
+	Token                 int64
+	Err                   error
+}
+
+// Way is what lies behind a call that is answered.
+type Way struct {
+	Waited    time.Duration
+	Contended bool
 }
 
 // Observer is told what a client does; functions may be nil.
@@ -38,7 +44,10 @@ var kinds = [...]string{
 
 // event is that of a call that has no lease, or none yet.
 func (c *call) event() Event {
-	return Event{Client: c.engine.Config.Name, Name: c.Name, Kind: kinds[c.Family], Context: c.under}
+	return Event{
+		Client: c.engine.Config.Name, Name: c.Name, Kind: kinds[c.Family], Context: c.under,
+		Way: Way{Waited: c.engine.Since(c.since), Contended: c.marks.contended},
+	}
 }
 
 // tenureEvent is that of a tenure's renewals.
@@ -71,19 +80,25 @@ func (c *call) tellsWaiting() bool {
 func (c *call) notAcquired(err error) {
 	if f := c.engine.Config.Observer.NotAcquired; f != nil && !(c.Part && c.Try && errors.Is(err, fail.NotAcquired)) {
 		v := c.event()
-		v.Waited, v.Contended, v.Err = c.engine.Since(c.since), c.marks.contended, err
+		v.Err = err
 		f(v)
 	}
 }
 
-// acquired tells that h was acquired, with a hold count.
+// acquired tells that the call got what it asked for: h with a hold count, or what no lease stands for, nil.
 func (c *call) acquired(h *lease.Hold, holds int) {
 	f := c.engine.Config.Observer.Acquired
 	if f == nil {
 		return
 	}
-	v := holdEvent(h)
-	v.Waited, v.Contended, v.Holds = c.engine.Since(c.since), c.marks.contended, holds
+	v := c.event()
+	if h == nil {
+		f(v)
+		return
+	}
+	way := v.Way
+	v = holdEvent(h)
+	v.Way, v.Holds = way, holds
 	v.Token, _ = h.Token()
 	c.marks.contended = false // one of LockAll's that is given back may wait once more
 	f(v)

@@ -18,9 +18,7 @@ const (
 // store, and only when something happened since it last asked: that keeps the number of commands independent of the
 // number of waiters. The zero value is not ready: see New.
 type Queue struct {
-	first, last *Ticket
-	length      int
-	joined      uint64 // numbers the tickets
+	line
 
 	held bool // the record is held in this process, so no waiter asks
 	// events counts what may have freed the lock; asked is events as of the last ask.
@@ -35,18 +33,6 @@ type Queue struct {
 	// free is how many permits of a semaphore there were when the first was last refused, least what its waiters wanted
 	// at the least when it last asked.
 	free, least int64
-}
-
-// Ticket is a waiter's place.
-type Ticket struct {
-	prev, next *Ticket
-	ready      chan struct{} // capacity 1: told to look again
-	number     uint64
-	served     bool
-	left       bool
-	Wish
-	// Waiter is the caller's own record of the waiter.
-	Waiter any
 }
 
 // Wish is what a call asks of the queue.
@@ -64,14 +50,7 @@ func New(held bool) *Queue {
 
 // Join appends a waiter.
 func (q *Queue) Join(t *Ticket) {
-	q.joined++
-	q.length++
-	t.number = q.joined
-	if q.last == nil {
-		q.first, q.last = t, t
-	} else {
-		t.prev, q.last.next, q.last = q.last, t, t
-	}
+	q.join(t)
 	if t.Wants > 0 && t != q.first && (t.Wants <= q.free || t.Wants < q.least) {
 		q.Notify() // what is free is not enough for the first, but may be for this one
 	}
@@ -80,19 +59,7 @@ func (q *Queue) Join(t *Ticket) {
 // Leave takes a waiter out; the next first is then told to look.
 func (q *Queue) Leave(t *Ticket) {
 	wasFirst := q.first == t
-	q.length--
-	t.left = true
-	if t.prev != nil {
-		t.prev.next = t.next
-	} else {
-		q.first = t.next
-	}
-	if t.next != nil {
-		t.next.prev = t.prev
-	} else {
-		q.last = t.prev
-	}
-	t.prev, t.next = nil, nil
+	q.leave(t)
 	if wasFirst {
 		q.Wake()
 	}
@@ -113,9 +80,6 @@ func (q *Queue) Len() int {
 	}
 	return q.length
 }
-
-// Joined is the number of the last ticket.
-func (q *Queue) Joined() uint64 { return q.joined }
 
 // Next is the waiter that is to ask now; nil if none is. WakeAt is when the first is to look again; Never if only
 // an event will help.
@@ -201,7 +165,7 @@ func (q *Queue) Events() uint64 { return q.events }
 // Wake has the first look.
 func (q *Queue) Wake() {
 	if q != nil && q.first != nil && !q.held {
-		q.first.tell()
+		q.first.Tell()
 	}
 }
 
@@ -238,12 +202,8 @@ func (q *Queue) Taker(free int64) *Ticket {
 
 // Advance has a waiter behind the first ask now, before the first.
 func (q *Queue) Advance(t *Ticket) {
-	if t.prev.next = t.next; t.next != nil {
-		t.next.prev = t.prev
-	} else {
-		q.last = t.prev
-	}
-	t.prev, t.next, q.first.prev, q.first = nil, q.first, t, t
+	q.remove(t)
+	q.insert(t, nil)
 	q.Notify()
 }
 
@@ -276,36 +236,3 @@ func (b *Budget) Spend() { b.handoffs-- }
 
 // Left reports whether a record may go on within the process.
 func (b *Budget) Left(now int64) bool { return b.handoffs > 0 && now < b.until }
-
-// Ready is what a sleeping waiter is told on.
-func (t *Ticket) Ready() <-chan struct{} {
-	if t.ready == nil {
-		t.ready = make(chan struct{}, 1)
-	}
-	return t.ready
-}
-
-// Slept reports whether the waiter sleeps, or has.
-func (t *Ticket) Slept() bool { return t.ready != nil }
-
-// Joined reports whether the ticket was in a queue before.
-func (t *Ticket) Joined() bool { return t.number != 0 }
-
-// Served reports whether another's question was answered for this waiter too.
-func (t *Ticket) Served() bool { return t.served }
-
-// Left reports whether the waiter does not wait any more.
-func (t *Ticket) Left() bool { return t.left }
-
-// Serve tells the waiter that what it waits for is so.
-func (t *Ticket) Serve() {
-	t.served = true
-	t.tell()
-}
-
-func (t *Ticket) tell() {
-	select {
-	case t.ready <- struct{}{}:
-	default: // it was told, or does not sleep
-	}
-}

@@ -14,5 +14,5 @@ elseif was then
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= entry then
-  tell(first, 'n5000:')
+  tell(first, 'n1000:')
 end
