@@ -1106,7 +1106,8 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local count = redis.pcall('zcard', queue)
+local queued = count ~= 0 and type(count) == 'number'
 local told = not queued and redis.call(ARGV[3], KEYS[3], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
@@ -1265,7 +1266,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "715e1d05f2e504c8f273f24555f9472b67118dcc"
+const DelegateReleaseSHA = "e56a6f7e04da79b9f38930423d7d397642988da5"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1949,7 +1950,8 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local count = redis.pcall('zcard', queue)
+local queued = count ~= 0 and type(count) == 'number'
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
@@ -2100,7 +2102,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "f0bdd80da49b5fdb04737165a82e41abf9422bde"
+const FairLeaveSHA = "3e9614fcb43b8f4f29f26d05c1ebc47f211c61e3"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2189,7 +2191,8 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local count = redis.pcall('zcard', queue)
+local queued = count ~= 0 and type(count) == 'number'
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
@@ -2340,7 +2343,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "de332820f71a7a00393f9b1969f6ab95f25858c6"
+const FairReleaseSHA = "0f478a4fbcecfc868c783ce4fc50d18e5b6a58d1"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2367,7 +2370,8 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local count = redis.pcall('zcard', queue)
+local queued = count ~= 0 and type(count) == 'number'
 local told = not queued and redis.call(ARGV[1], KEYS[2], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
@@ -2523,7 +2527,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "541cd56837286cb50be3db96ac5f4a7b0a78d8a9"
+const ForceReleaseSHA = "65102902268231cc677c2b715727459e80955c54"
 
 // InspectSource is inspect.lua.
 //
@@ -4274,7 +4278,8 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local count = redis.pcall('zcard', queue)
+local queued = count ~= 0 and type(count) == 'number'
 local told = not queued and redis.call(ARGV[3], KEYS[2], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
@@ -4431,7 +4436,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "e8430d7c6704ab4639deddc29ea47b5987de8eb1"
+const ReleaseSHA = "795d8c6ef6dfd3eafa8d2b897dfa7bd9050c214f"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -4463,7 +4468,8 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if string.find(lock, '{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-local queued = #redis.pcall('zrange', queue, 0, 0) > 0
+local count = redis.pcall('zcard', queue)
+local queued = count ~= 0 and type(count) == 'number'
 local told = not queued and redis.call(ARGV[1], channel, '+0')
 if (queued or told > 0) and redis.call('exists', lock) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
@@ -4615,7 +4621,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "039be15fdbc7b177ac27732f5ccfc38c3b47d6c5"
+const ReleaseAllSHA = "7d5d1b319def7f648051a1106d9c1b1aa0db3ddb"
 
 // RenewSource is renew.lua.
 //

@@ -22,12 +22,12 @@ type tenure struct {
 	engine  *Engine
 	name    *name
 	family  backend.Kind
+	handed  bool          // its record is another's now
+	freed   bool          // a release set the count to zero, for all holds that had ended by then
 	place   time.Duration // for how long it asked for a place in the queue of a fair lock
 	timer   timerq.Timer
 	trouble *trouble  // nil as long as all goes well
 	release releasing // of its first hold
-	handed  bool      // its record is another's now
-	freed   bool      // a release set the count to zero, for all holds that had ended by then
 }
 
 // of is the tenure of a hold.

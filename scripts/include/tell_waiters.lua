@@ -3,7 +3,8 @@
 -- After a release: has the queue served if the record is absent, or else tells all waiters. Foreign
 -- clients that heard it have a turn.
 --! include queue_of lock=lock
-local queued = #redis.pcall('zrange', queue, 0, 0) > 0 -- another may have written other data there
+local count = redis.pcall('zcard', queue)
+local queued = count ~= 0 and type(count) == 'number' -- another may have written other data there
 local told = not queued and redis.call(publish, channel, '+0') -- 0 to Redisson
 if (queued or told > 0) and redis.call('exists', lock) == 0 then
   local mark = publish == 'spublish' and 's' or 'c'
