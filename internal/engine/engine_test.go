@@ -196,6 +196,45 @@ func TestAChangeHeardBeforeASuccessorTakesItUpIsNotForgotten(t *testing.T) {
 	})
 }
 
+// A waiter that was handed a record and has not run since is handed no other: its record was removed, and another call
+// of this client had the lock in between.
+func TestAWaiterIsHandedOneRecordAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := open(t, memory.New())
+		defer shut(e)
+		h, err := lock(t, e)
+		must(t, err)
+		next := behind(t, e)
+		u, x := unlocking{hold: h}, &releasing{tenure: of(h), live: true}
+		e.lock()
+		u.begin()
+		x.begin()
+		w, first := x.handoff.to, &grant{granted: true, handed: true, owner: "first"}
+		w.handed = first
+		if again := newHandoff(of(h)); again != nil {
+			t.Errorf("a second handoff to it begins: %+v", again)
+		}
+		e.unlock()
+		if x.handoff.local() {
+			t.Error("it is handed a second record without a command")
+		}
+		e.lock()
+		x.handoff.reply.Granted = true
+		x.handoff.settle(false)
+		if w.handed != first {
+			t.Errorf("the first record that it was handed is replaced by %+v", w.handed)
+		}
+		w.handed, x.handoff.reply.Granted = nil, false
+		e.unlock()
+		u.endContext()
+		must(t, u.finish(0, x.run(t.Context())))
+		got := <-next
+		must(t, got.error)
+		must(t, got.Unlock(t.Context()))
+		synctest.Wait()
+	})
+}
+
 // Contexts of many leases that end at once end in batches as they are found, and not after the last was found.
 func TestContextsOfManyLeasesEndAsTheyAreFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

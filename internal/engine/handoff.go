@@ -37,7 +37,7 @@ func newHandoff(t *tenure) *handoff {
 		return nil
 	}
 	w := n.first()
-	if w == nil || w.call == nil || w.call.ttl < t.TTL {
+	if w == nil || w.call == nil || w.handed != nil || w.call.ttl < t.TTL {
 		return nil
 	}
 	if l := e.names.fair.all[n.topic.Name]; l != nil && l.standing.Len() > 0 {
@@ -93,7 +93,7 @@ func (h *handoff) local() bool {
 	now := e.Now()
 	e.lock()
 	defer e.unlock()
-	if !handsOff(t) || t.Waited() || n.first() != h.to || n.Changes != h.changes || !h.fits(now) {
+	if !handsOff(t) || t.Waited() || n.first() != h.to || h.to.handed != nil || n.Changes != h.changes || !h.fits(now) {
 		return false
 	}
 	g := &grant{granted: true, handed: true, owner: t.Owner, asked: now, changes: h.changes}
@@ -118,7 +118,7 @@ func (h *handoff) send(ctx context.Context) (backend.ServeReply, error) {
 
 // settle hands on what it came to, with the mutex; held tells whether a release that followed found the lock held,
 // so that the handoff has not run. It reports whether the first waiter is to ask the store now. What was got for a
-// waiter that has left goes back. Shutdown waits for a waiter that was handed the lock and does not know it yet.
+// waiter that has left, or was handed another meanwhile, goes back. Shutdown waits for a waiter that was handed the lock and does not know it yet.
 func (h *handoff) settle(held bool) (ask bool) {
 	t, w := h.from, h.to
 	e, n := t.engine, t.name
@@ -134,7 +134,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 		n.enrolled = n.enrolled && h.enrolled
 	}
 	switch {
-	case g.granted && !w.Left():
+	case g.granted && !w.Left() && w.handed == nil:
 		w.give(g)
 		e.calls.running++
 		if n.budget.Spend(); h.req.Yield {

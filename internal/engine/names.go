@@ -69,7 +69,7 @@ type waiter struct {
 // give hands the waiter a record, whether it is the first or not, and has it look.
 func (w *waiter) give(g *grant) {
 	w.handed = g
-	w.Tell()
+	w.Hand()
 }
 
 // queue is the local queue, nil where nothing waits.

@@ -35,11 +35,13 @@ func (t *Ticket) Left() bool { return t.left }
 // Serve tells the waiter that what it waits for is so.
 func (t *Ticket) Serve() {
 	t.served = true
-	t.Tell()
+	t.tell()
 }
 
-// Tell has the waiter look.
-func (t *Ticket) Tell() {
+// Hand has the waiter, which was handed what it waits for, look.
+func (t *Ticket) Hand() { t.tell() }
+
+func (t *Ticket) tell() {
 	select {
 	case t.ready <- struct{}{}:
 	default: // it was told, or does not sleep

@@ -165,7 +165,7 @@ func (q *Queue) Events() uint64 { return q.events }
 // Wake has the first look.
 func (q *Queue) Wake() {
 	if q != nil && q.first != nil && !q.held {
-		q.first.Tell()
+		q.first.tell()
 	}
 }
 
