@@ -93,7 +93,8 @@ func (h *handoff) local() bool {
 	now := e.Now()
 	e.lock()
 	defer e.unlock()
-	if !handsOff(t) || t.Waited() || n.first() != h.to || h.to.handed != nil || n.Changes != h.changes || !h.fits(now) {
+	same := n.first() == h.to && h.to.handed == nil && n.Changes == h.changes
+	if !same || !handsOff(t) || t.Waited() || !h.fits(now) {
 		return false
 	}
 	g := &grant{granted: true, handed: true, owner: t.Owner, asked: now, changes: h.changes}
