@@ -119,7 +119,8 @@ func (h *handoff) send(ctx context.Context) (backend.ServeReply, error) {
 
 // settle hands on what it came to, with the mutex; held tells whether a release that followed found the lock held,
 // so that the handoff has not run. It reports whether the first waiter is to ask the store now. What was got for a
-// waiter that has left, or was handed another meanwhile, goes back. Shutdown waits for a waiter that was handed the lock and does not know it yet.
+// waiter that has left, or was handed another meanwhile, goes back. Shutdown waits for a waiter that was handed the
+// lock and does not know it yet.
 func (h *handoff) settle(held bool) (ask bool) {
 	t, w := h.from, h.to
 	e, n := t.engine, t.name
