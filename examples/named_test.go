@@ -147,7 +147,7 @@ func TestExternalLinksAreWellFormed(t *testing.T) {
 func markdown(t *testing.T, root string) (found []string) {
 	t.Helper()
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
-		if err == nil && d.IsDir() && (slices.Contains([]string{"bin", "target", ".git", "testdata"}, d.Name())) {
+		if err == nil && d.IsDir() && slices.Contains([]string{"bin", "target", ".git", "testdata"}, d.Name()) {
 			return filepath.SkipDir
 		}
 		if err == nil && strings.HasSuffix(path, ".md") {
