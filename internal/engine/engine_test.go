@@ -115,6 +115,16 @@ func TestAPlaceThatBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	delete(e.names.fair.all, "n")
 }
 
+// unlockBegun is tenure.unlockHold as far as it is done before anything is sent.
+func unlockBegun(e *Engine, h *lease.Hold) (*unlocking, *releasing) {
+	u, x := &unlocking{hold: h}, &releasing{tenure: of(h), live: true}
+	e.lock()
+	defer e.unlock()
+	u.begin()
+	x.begin()
+	return u, x
+}
+
 // The record is removed after Unlock has begun and before the record is passed on, and that is told: the successor
 // does not believe in a record that is gone.
 func TestAChangeHeardDuringALocalHandoffIsNotForgotten(t *testing.T) {
@@ -127,12 +137,7 @@ func TestAChangeHeardDuringALocalHandoffIsNotForgotten(t *testing.T) {
 		must(t, err)
 		next := behind(t, e)
 
-		// tenure.unlockHold, with what may happen in between.
-		u, x := unlocking{hold: h}, &releasing{tenure: of(h), live: true}
-		e.lock()
-		u.begin()
-		x.begin()
-		e.unlock()
+		u, x := unlockBegun(e, h)
 		u.endContext()
 		_, err = other.ForceUnlock(t.Context(), backend.KindLock, "n")
 		must(t, err)
@@ -205,10 +210,8 @@ func TestAWaiterIsHandedOneRecordAtATime(t *testing.T) {
 		h, err := lock(t, e)
 		must(t, err)
 		next := behind(t, e)
-		u, x := unlocking{hold: h}, &releasing{tenure: of(h), live: true}
+		u, x := unlockBegun(e, h)
 		e.lock()
-		u.begin()
-		x.begin()
 		w, first := x.handoff.to, &grant{granted: true, handed: true, owner: "first"}
 		w.handed = first
 		if again := newHandoff(of(h)); again != nil {
