@@ -2549,8 +2549,8 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 //
 // Acquires and releases several locks that have nothing to do with each other. What goes wrong for one
 // lock, acquire or release tells; it spoils no other. An error of the script means that nothing was done. A
-// lock that has a queue is released by itself, and one that is free, too, is asked for by itself; as is one that is
-// listened for.
+// lock that has a queue, or is listened for, is released by itself; a free one that has a queue, or a window, is
+// asked for by itself.
 const JointSource = `local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do
