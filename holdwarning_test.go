@@ -96,7 +96,11 @@ func TestAHoldThatLastsLongIsLoggedWithItsCallSite(t *testing.T) {
 				time.Sleep(20 * time.Minute)
 				got := log.lines()
 				file, _, _ := strings.Cut(x.at, ":")
-				if len(got) != 1 || !strings.Contains(got[0], file) || !strings.Contains(got[0], "mortise_test.") ||
+				holds := 1
+				if kind == "all" { // its second may be told apart, a second later
+					holds = 2
+				}
+				if holdsTold(got) != holds || !strings.Contains(got[0], file) || !strings.Contains(got[0], "mortise_test.") ||
 					!strings.Contains(got[0], "name=n") || !strings.Contains(got[0], "held=10m") {
 					t.Errorf("after half an hour: %q", got)
 				}
@@ -110,6 +114,18 @@ func TestAHoldThatLastsLongIsLoggedWithItsCallSite(t *testing.T) {
 }
 
 func second(_ *mortise.Lease, err error) error { return err }
+
+// holdsTold is how many holds the lines are about.
+func holdsTold(lines []string) (holds int) {
+	for _, line := range lines {
+		n := 1
+		if _, rest, several := strings.Cut(line, " leases="); several {
+			fmt.Sscan(rest, &n)
+		}
+		holds += n
+	}
+	return holds
+}
 
 var hour = mortise.WithLease(time.Hour)
 
