@@ -151,13 +151,14 @@ func (w *Waiting) Context() context.Context { return w.call.wait }
 func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.CountRequest, err error) {
 	c := w.call
 	c.Wants = wants
-	if err = c.waitIn(w.topic, ask); err == nil {
-		return nil, nil
+	x := c.at(w.topic)
+	if err = x.until(ask); err == nil || x.waiter == nil {
+		return nil, err
 	}
 	c.engine.lock()
 	defer c.engine.unlock()
-	if c.waiter.Served() {
-		served = c.waiter.taken
+	if x.waiter.Served() {
+		served = x.waiter.taken
 	}
 	return served, err
 }
