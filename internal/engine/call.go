@@ -24,6 +24,7 @@ type call struct {
 	outer      *lease.Hold     // the live one that it enters under
 	delegation *Delegation     // that it enters under; nil if it does not
 	key        lease.Key       // what its hold is found by in a context
+	waiter     waiter          // its place in the local queue
 	asks       question
 	marks      callMarks
 	site       uintptr // where it was called from

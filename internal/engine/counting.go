@@ -151,14 +151,13 @@ func (w *Waiting) Context() context.Context { return w.call.wait }
 func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.CountRequest, err error) {
 	c := w.call
 	c.Wants = wants
-	x := c.at(w.topic)
-	if err = x.until(ask); err == nil || x.waiter == nil {
-		return nil, err
+	if err = c.waitIn(w.topic, ask); err == nil {
+		return nil, nil
 	}
 	c.engine.lock()
 	defer c.engine.unlock()
-	if x.waiter.Served() {
-		served = x.waiter.taken
+	if c.waiter.Served() {
+		served = c.waiter.taken
 	}
 	return served, err
 }

@@ -37,7 +37,8 @@ type name struct {
 	topic backend.Topic
 	lease.Record
 	budget localqueue.Budget
-	*waiters // nil where nothing waits
+	waits  bool // a call waits, and what follows means something
+	waiters
 }
 
 // waiters are the calls that wait for one name.
@@ -54,6 +55,7 @@ type waiters struct {
 	deaf     error  // why releases cannot be heard of, if so: waiting makes no sense then
 	hinted   int64  // when a change of the record last made the first ask
 	hint     timerq.Timer
+	round    int // numbers the times that calls waited
 }
 
 // waiter is a call that waits.
@@ -72,7 +74,7 @@ func (w *waiter) give(g *grant) {
 
 // queue is the local queue, nil where nothing waits.
 func (n *name) queue() *localqueue.Queue {
-	if n == nil || n.waiters == nil {
+	if n == nil || !n.waits {
 		return nil
 	}
 	return &n.Queue
@@ -113,10 +115,11 @@ func (s *names) of(t backend.Topic) *name {
 
 // expect makes room for a waiter.
 func (s *names) expect(n *name) {
-	if n.waiters == nil {
+	if !n.waits {
+		n.waits = true
 		s.entries++
 		s.waiting += n.counts()
-		n.waiters = &waiters{Queue: *localqueue.New(n.Holder != nil), entry: s.entries}
+		n.waiters = waiters{Queue: *localqueue.New(n.Holder != nil), round: n.round + 1, entry: s.entries}
 	}
 }
 
@@ -133,10 +136,10 @@ func (s *names) tidy(n *name) {
 	if n.first() != nil {
 		return
 	}
-	if n.waiters != nil { // what the next waiter knows of the answer is nothing
+	if n.waits { // what the next waiter knows of the answer is nothing
 		s.withdrawEntry(n)
 		s.engine.renewer.timers.Remove(&n.hint)
-		n.waiters = nil
+		n.waits = false
 		s.waiting -= n.counts()
 	}
 	if !n.InUse() && s.records[n.topic] == n {

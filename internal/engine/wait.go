@@ -112,9 +112,10 @@ func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	return a, nil
 }
 
-// until waits until ask gets what it asks for. What it returns is what users see, and so is an error of ask, or
-// *fail.CallerGone when the wait ended.
-func (w *wait) until(ask func() (Answer, error)) error {
+// waitIn waits in t's local queue until ask gets what it asks for. What it returns is what users see, and so is an
+// error of ask, or *fail.CallerGone when the wait ended.
+func (c *call) waitIn(t backend.Topic, ask func() (Answer, error)) error {
+	w := c.at(t)
 	defer w.quit()
 	for w.next() {
 		w.heard(ask())
@@ -129,7 +130,7 @@ type wait struct {
 	*call
 	topic  backend.Topic
 	name   *name // nil until it is in the queue
-	waiter *waiter // likewise
+	waiter *waiter
 	pause  time.Duration // the next between the asks of a call that polls
 	timer  *time.Timer
 	retry  int64 // when it would have asked, had nothing happened
@@ -142,7 +143,7 @@ type wait struct {
 }
 
 func (c *call) at(t backend.Topic) wait {
-	return wait{call: c, topic: t, pause: c.Polling}
+	return wait{call: c, topic: t, waiter: &c.waiter, pause: c.Polling}
 }
 
 // next waits until the call is to ask; it is false when the wait is over.
@@ -184,12 +185,13 @@ func (w *wait) join() bool {
 		w.over, w.err = true, w.Fail(fail.Closed)
 		return false
 	}
-	w.waiter = new(waiter)
-	w.waiter.Wish = w.Request.Wish
+	if w.waiter.Joined() {
+		w.waiter = new(waiter)
+	}
 	if w.marks.relays && w.Replicas.N == 0 { // what is handed over is not replicated
 		w.waiter.call = w.call
 	}
-	w.waiter.Waiter = w.waiter
+	w.waiter.Waiter, w.waiter.Wish = w.waiter, w.Request.Wish
 	w.name = w.engine.names.of(w.topic)
 	w.engine.names.expect(w.name)
 	w.name.Join(&w.waiter.Ticket)

@@ -23,6 +23,9 @@ func (t *Ticket) Ready() <-chan struct{} {
 // Slept reports whether the waiter sleeps, or has.
 func (t *Ticket) Slept() bool { return t.ready != nil }
 
+// Joined reports whether the ticket was in a queue before.
+func (t *Ticket) Joined() bool { return t.number != 0 }
+
 // Served reports whether another's question was answered for this waiter too.
 func (t *Ticket) Served() bool { return t.served }
 
