@@ -320,7 +320,7 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 		for _, x := range lost {
 			ofTenure(x).lose(now, why)
 		}
-		if n.waits {
+		if n.waiters != nil {
 			n.failing = 0
 			if t.Mode != lease.Shared {
 				n.Hold(true)

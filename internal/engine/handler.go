@@ -107,7 +107,7 @@ func (h *handler) WatchFailed(t backend.Topic, err error) {
 
 // heard has the first waiter look; deaf is why releases cannot be heard of, if so.
 func (h *handler) heard(t backend.Topic, deaf error) {
-	if n := h.names.records[t]; n != nil && n.waits { // otherwise it comes late and concerns no call
+	if n := h.names.records[t]; n != nil && n.waiters != nil { // otherwise it comes late and concerns no call
 		n.deaf = deaf
 		n.Notify()
 	}
@@ -214,12 +214,13 @@ func (h *handler) changedRW(n *name) {
 	if n.recheckIfEnrolled(now.Mono) || n.first() == nil || n.hint.Waits() {
 		return
 	}
+	w := n.waiters
 	ask := func(now clock.Instant) {
-		n.hinted = now.Mono
-		n.queue().Notify()
+		w.hinted = now.Mono
+		w.Notify()
 	}
-	if at := n.hinted + int64(hintInterval); n.hinted != 0 && now.Mono < at {
-		e.renewer.timers.Put(&n.hint, at, timerq.Func(ask))
+	if at := w.hinted + int64(hintInterval); w.hinted != 0 && now.Mono < at {
+		e.renewer.timers.Put(&w.hint, at, timerq.Func(ask))
 		return
 	}
 	ask(now)

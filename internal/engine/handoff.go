@@ -17,8 +17,7 @@ type handoff struct {
 	owner string // the successor's id
 	sent  clock.Instant
 	req   backend.ServeRequest
-	// round, events and enrolled are those of the waiters then.
-	round    int
+	// events and enrolled are those of the waiters then.
 	events   uint64
 	enrolled bool
 	// changes of the record that were told before: if there are more, the successor asks whether it is there.
@@ -45,7 +44,7 @@ func newHandoff(t *tenure) *handoff {
 	}
 	h := &handoff{
 		from: t, to: w, owner: e.OwnerID(), sent: e.Now(),
-		round: n.round, events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
+		events: n.Events(), enrolled: n.enrolled, changes: n.Changes,
 	}
 	mayGoOn := n.budget.Left(h.sent.Mono)
 	h.isLocal = h.fits(h.sent) && mayGoOn
@@ -132,7 +131,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 	if h.failure != nil && (!held || t.trouble != nil) {
 		g.blame(h.failure, h.req.Lease)
 	}
-	if !h.reply.Enrolled && n.waits {
+	if !h.reply.Enrolled && n.waiters != nil {
 		n.enrolled = n.enrolled && h.enrolled
 	}
 	switch {
@@ -145,14 +144,12 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case g.granted || g.late > 0:
 		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}
 		e.renewer.abandon(&w.call.Request, g, d)
-	case h.reply.Enrolled && n.entry != uint32(h.req.Entry) || h.reply.Enrolled && n.first() == nil:
+	case h.reply.Enrolled && (n.first() == nil || n.entry != uint32(h.req.Entry)):
 		e.names.leave(n.topic, h.req.Entry)
 	case h.reply.Enrolled:
 		n.enrolled, n.refused = true, true // foremost as told: that may have come before this reply
 		n.RetryAt(e.Now().Mono + int64(e.names.recheckBy(e.Config.Watchdog)))
-		if n.round == h.round { // otherwise they came later, and are to ask
-			n.Heard(h.events)
-		}
+		n.Heard(h.events)
 		return false
 	}
 	return true

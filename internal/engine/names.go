@@ -19,6 +19,7 @@ type names struct {
 	entered map[string]map[*tenure]struct{} // tenures that entered under another, by name
 	entries uint32                          // drawn, for the store's queues
 	waiting int                             // names that calls wait for
+	spare   []*waiters                      // used again: a call that waits for nothing else has them, too
 }
 
 func newNames(e *Engine) names {
@@ -36,12 +37,11 @@ func newNames(e *Engine) names {
 type name struct {
 	topic backend.Topic
 	lease.Record
-	budget localqueue.Budget
-	waits  bool // a call waits, and what follows means something
-	waiters
+	budget   localqueue.Budget
+	*waiters // nil where nothing waits
 }
 
-// waiters are the calls that wait for one name.
+// waiters are the calls that wait for one name. Their entry tells them from those that waited before.
 type waiters struct {
 	localqueue.Queue
 	refused  bool   // the store has refused the first, so the client watches for releases
@@ -55,8 +55,10 @@ type waiters struct {
 	deaf     error  // why releases cannot be heard of, if so: waiting makes no sense then
 	hinted   int64  // when a change of the record last made the first ask
 	hint     timerq.Timer
-	round    int // numbers the times that calls waited
 }
+
+// maxSpare is how many are kept for those that come.
+const maxSpare = 64
 
 // waiter is a call that waits.
 type waiter struct {
@@ -74,7 +76,7 @@ func (w *waiter) give(g *grant) {
 
 // queue is the local queue, nil where nothing waits.
 func (n *name) queue() *localqueue.Queue {
-	if n == nil || !n.waits {
+	if n == nil || n.waiters == nil {
 		return nil
 	}
 	return &n.Queue
@@ -115,11 +117,15 @@ func (s *names) of(t backend.Topic) *name {
 
 // expect makes room for a waiter.
 func (s *names) expect(n *name) {
-	if !n.waits {
-		n.waits = true
+	if n.waiters == nil {
 		s.entries++
 		s.waiting += n.counts()
-		n.waiters = waiters{Queue: *localqueue.New(n.Holder != nil), round: n.round + 1, entry: s.entries}
+		if last := len(s.spare) - 1; last >= 0 {
+			n.waiters, s.spare = s.spare[last], s.spare[:last]
+		} else {
+			n.waiters = new(waiters)
+		}
+		*n.waiters = waiters{Queue: *localqueue.New(n.Holder != nil), entry: s.entries}
 	}
 }
 
@@ -136,10 +142,13 @@ func (s *names) tidy(n *name) {
 	if n.first() != nil {
 		return
 	}
-	if n.waits { // what the next waiter knows of the answer is nothing
+	if n.waiters != nil { // what the next waiter knows of the answer is nothing
 		s.withdrawEntry(n)
 		s.engine.renewer.timers.Remove(&n.hint)
-		n.waits = false
+		if len(s.spare) < maxSpare {
+			s.spare = append(s.spare, n.waiters)
+		}
+		n.waiters = nil
 		s.waiting -= n.counts()
 	}
 	if !n.InUse() && s.records[n.topic] == n {
