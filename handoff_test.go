@@ -135,6 +135,25 @@ func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 	}
 }
 
+// A text belongs to one lease: it does not go to the next one with the record.
+func TestATextIsGoneWhenItsLeaseIsHandedOff(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		first := need(c.Lock(t.Context(), "n"))(t)
+		must(t, first.Proclaim(t.Context(), "first"))
+		next := queued(t.Context(), c, "n")
+		must(t, first.Unlock(t.Context()))
+		second := next.lease(t)
+		for p, err := range open().Proclamations(t.Context(), "n") {
+			if must(t, err); p.Text != "" {
+				t.Errorf("the lease that proclaimed %q has ended, and another holds the lock", p.Text)
+			}
+			break
+		}
+		must(t, second.Unlock(t.Context()))
+	})
+}
+
 // After a local handoff the lease has what is left of the tenure, counted from the request that acquired it
 // (rule 2 of the suite).
 func TestALeaseThatWasHandedOffEndsWithItsRecord(t *testing.T) {

@@ -103,8 +103,8 @@ func (l *Lease) Proclaim(ctx context.Context, text string) error {
 // itself, at the latest when its lease runs out.
 //
 // Cost: one command; none if the lock is passed on to a waiter of this client, both leases are
-// renewed (neither [WithLease] nor [WithMaxHold]), without a token, and the store has confirmed the
-// lease within a quarter of a second.
+// renewed (neither [WithLease] nor [WithMaxHold]), without a token or a text of Proclaim, and the
+// store has confirmed the lease within a quarter of a second.
 func (l *Lease) Unlock(ctx context.Context) error {
 	h := l.held()
 	if h == nil {

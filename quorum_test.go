@@ -453,6 +453,27 @@ func TestQuorumClosedOrWrongKindInAMajorityIsNotUnavailable(t *testing.T) {
 	})
 }
 
+// Parts can end as soon as they are acquired: the lease that they make up is complete by then. The race detector sees
+// one that is not, in one of ten runs.
+func TestQuorumALeaseMayEndAtOnce(t *testing.T) {
+	for range 50 {
+		fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+			q, _ := open()
+			time.AfterFunc(time.Minute, func() {
+				for _, s := range stores {
+					s.SetDown(errGone)
+				}
+			})
+			l := need(q.Lock(t.Context(), "x"))(t)
+			time.Sleep(2 * time.Minute)
+			wants(t, l.Err(), ErrLost)
+			if !contains(l.Err().Error(), `lease "x"`) {
+				t.Errorf("an error without the lock's name: %v", l.Err())
+			}
+		})
+	}
+}
+
 // The parts of a lost lease would otherwise block other processes until its Unlock.
 func TestQuorumReleasesWhatIsLeftOfALostLease(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {

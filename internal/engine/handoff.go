@@ -70,14 +70,15 @@ const localWithin = 250 * time.Millisecond
 // fits reports whether the waiter can go on where t, h.from, ends: with t's record in the store as it is, under
 // t's id, which stands for one visit of this client then. What the store said, it said just now, so the waiter's
 // lease is as long as one that it would get; and nothing of t's is on its way, nor does another have t's id from
-// t, that could touch the waiter's lock: t was held once, was not delegated, asked for nothing twice, and no
-// renewal is being answered.
+// t, that could touch the waiter's lock: t was held once, was not delegated, asked for nothing twice, no renewal is
+// being answered, and no text of its owner is in the store, or on its way there.
 func (h *handoff) fits(now clock.Instant) bool {
 	t, c := h.from, h.to.call
 	renewedOnly := t.First.Marks.Watchdog && t.First.MaxHold == 0 && !t.Fence.Drawn
 	wantsTheSame := c.Lease == 0 && c.MaxHold == 0 && !c.Fenced
-	undisturbed := !t.Entered() && !t.Delegated.Load() && !t.Plan.Renewing && !t.Plan.Verify && t.trouble == nil
-	return renewedOnly && wantsTheSame && undisturbed &&
+	unnamed := !t.Delegated.Load() && !t.First.Marks.Proclaims
+	undisturbed := !t.Entered() && !t.Plan.Renewing && !t.Plan.Verify && t.trouble == nil
+	return renewedOnly && wantsTheSame && unnamed && undisturbed &&
 		t.Deadline.Until(now) > t.TTL-clock.Margin(t.TTL)-min(localWithin, t.TTL/4)
 }
 

@@ -45,7 +45,13 @@ func (r *call) lease(votes []vote, start time.Time) *lease.Handle {
 	if r.MaxHold > 0 {
 		x.until = start.Add(r.MaxHold)
 	}
-	x.mu.Lock()
+	x.Facts = lease.Facts{Of: r.Name, Ctx: leaseContext{lctx, x}}
+	if o := x.outer; o != nil {
+		o.mu.Lock()
+		o.inner = append(o.inner, x)
+		o.mu.Unlock()
+	}
+	x.mu.Lock() // a part may end from here on
 	for i, v := range votes {
 		switch {
 		case v.lease != nil:
@@ -58,12 +64,6 @@ func (r *call) lease(votes []vote, start time.Time) *lease.Handle {
 		}
 	}
 	x.mu.Unlock()
-	if o := x.outer; o != nil {
-		o.mu.Lock()
-		o.inner = append(o.inner, x)
-		o.mu.Unlock()
-	}
-	x.Facts = lease.Facts{Of: r.Name, Ctx: leaseContext{lctx, x}}
 	return lease.NewHandle(x)
 }
 
