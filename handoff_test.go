@@ -67,6 +67,45 @@ func TestALockIsHandedOffWithoutACommand(t *testing.T) {
 	})
 }
 
+// While nothing else waits a client's turn goes on; a waiter of another client then has the lock at the next release.
+// The turn that follows that is a whole one.
+func TestATurnThatWentOnIsOverWhenAnotherClientWaits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, s := counter(t)
+		other := on(t, s.Store)
+		outer := need(other.Lock(t.Context(), "n"))(t)
+		var waiting []waiter
+		for range 40 {
+			waiting = append(waiting, queued(t.Context(), c, "n"))
+		}
+		must(t, outer.Unlock(t.Context()))
+		lease, waiting := waiting[0].lease(t), waiting[1:]
+		passOn := func() {
+			must(t, lease.Unlock(t.Context()))
+			lease, waiting = waiting[0].lease(t), waiting[1:]
+		}
+		for changes(s); changes(s) == 0; {
+			passOn()
+		}
+		w := queued(t.Context(), other, "n")
+		must(t, lease.Unlock(t.Context()))
+		if synctest.Wait(); len(w) == 0 {
+			t.Fatal("another client waits, and the lock went on within the process")
+		}
+		must(t, w.lease(t).Unlock(t.Context()))
+		lease, waiting = waiting[0].lease(t), waiting[1:]
+		w = queued(t.Context(), other, "n")
+		for range waiting {
+			passOn()
+		}
+		if len(w) > 0 {
+			t.Error("another client has the lock before the turn is over")
+		}
+		must(t, lease.Unlock(t.Context()))
+		must(t, w.lease(t).Unlock(t.Context()))
+	})
+}
+
 // A waiter that needs other terms than those of the holder's lease costs a command.
 func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 	ctx := context.Background()

@@ -60,7 +60,8 @@ type ServeRequest struct {
 	Next   string
 	Lease  time.Duration
 	Fenced bool
-	// Yield asks for a release for all, as by Release, if other sessions may have waiters.
+	// Yield asks for a release for all, as by Release, if other sessions may have waiters. If none
+	// has, a later entry of another is told to the session: QueueHandler.Wanted.
 	Yield bool
 	// Entry enters the session into the queue, behind the others, if Yield released the lock.
 	Entry uint64
@@ -89,6 +90,9 @@ type QueueHandler interface {
 	// First reports that an entry is the first in the queue of t: the session asks after a release
 	// without a served entry, and after a time.
 	First(t Topic, entry uint64, after time.Duration)
+	// Wanted reports that an entry of another session waits, the first since Serve with Yield let
+	// this session, with this entry, go on with t: its turn is over.
+	Wanted(t Topic, entry uint64)
 	// Freed reports a release of t, as Released does, at a time without entries in the queue: an
 	// entry now in the queue came later, and its session need not ask.
 	Freed(t Topic)

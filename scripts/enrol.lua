@@ -62,6 +62,12 @@ if not mine and not free and not reserved then
         break
       end
     end
+    local extra = redis.pcall('get', KEYS[2] .. ':extra')
+    if type(extra) == 'string' then
+      --! include teller channel=KEYS[4]
+      redis.pcall('del', KEYS[2] .. ':extra')
+      tell(extra, 'e')
+    end
   end
   return {0, left, 1}
 end

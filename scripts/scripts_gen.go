@@ -1508,6 +1508,15 @@ redis.pcall('pexpire', round, 60000)
 break
 end
 end
+local extra = redis.pcall('get', KEYS[2] .. ':extra')
+if type(extra) == 'string' then
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+redis.pcall('del', KEYS[2] .. ':extra')
+tell(extra, 'e')
+end
 end
 return {0, left, 1}
 end
@@ -1566,7 +1575,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "a85c5f294ee381760c5c52656aa6a19144591d23"
+const EnrolSHA = "7e9719a33b3e8e3799932b7a8ef8d7bbc64a2096"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -6105,13 +6114,16 @@ end
 redis.call('hset', KEYS[1], ARGV[2], 1)
 redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('pexpire', KEYS[1], ARGV[3])
+if ARGV[6] == '1' and out == 3 then
+redis.pcall('set', KEYS[3] .. ':extra', ARGV[7], 'px', 1000)
+end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "29c76248df35ac390182db9118041cc72b88445c"
+const ServeSHA = "c3500cf386a9c69e52cd4401c451b37a6732e1e2"
 
 // WriteAcquireSource is write_acquire.lua.
 //

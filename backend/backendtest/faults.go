@@ -216,6 +216,11 @@ func (w watchCounter) First(t backend.Topic, entry uint64, after time.Duration) 
 	w.Handler.(backend.QueueHandler).First(t, entry, after)
 }
 
+// Wanted implements [backend.QueueHandler].
+func (w watchCounter) Wanted(t backend.Topic, entry uint64) {
+	w.Handler.(backend.QueueHandler).Wanted(t, entry)
+}
+
 // Freed implements [backend.QueueHandler].
 func (w watchCounter) Freed(t backend.Topic) { w.Handler.(backend.QueueHandler).Freed(t) }
 

@@ -21,6 +21,10 @@ func (h *turnEars) Reserved(t backend.Topic, entry uint64) {
 
 func (h *turnEars) First(t backend.Topic, _ uint64, _ time.Duration) { h.add("first " + said(t)) }
 
+func (h *turnEars) Wanted(t backend.Topic, entry uint64) {
+	h.add(fmt.Sprintf("wanted %s by another than %d", said(t), entry))
+}
+
 func (h *turnEars) Freed(t backend.Topic) { h.Released(t) }
 
 // told reports whether the session was told that it may have the lock.
@@ -186,6 +190,27 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		e.fatalIf(!r.Held || r.Granted, "HandOver that yields to a session that waits: %+v, want it released", r)
 		e.until("the other is told", ears[1].told)
 		b.claims("n", "b:1")
+	}},
+	{"Port_ATurnThatWentOnWhileNothingElseWaitedIsOverWhenSomethingDoes", func(e *env) {
+		all, ears := e.relays(3)
+		holder, b, c := all[0], all[1], all[2]
+		for i, s := range all {
+			s.watch(&ears[i].ears, "n")
+		}
+		wanted := func() int { return ears[0].count("wanted n by another than 7") }
+		holder.take("n", "h:1", long)
+		b.waits("n", "b:1")
+		e.must("Leave", b.Capabilities().Queue.Leave(background, "n", 1))
+		serve := backend.ServeRequest{Name: "n", Owner: "h:1", Next: "h:2", Lease: long, Yield: true, Entry: 7}
+		e.fatalIf(!holder.handOver(serve).Granted, "HandOver that yields, and nothing waits: not granted")
+		e.errorIf(wanted() > 0, "a session was told of an entry that came before")
+		b.waits("n", "b:2")
+		e.until("the session is told", func() bool { return wanted() == 1 })
+		c.waits("n", "c:1")
+		serve.Owner, serve.Next = "h:2", "h:3"
+		e.errorIf(holder.handOver(serve).Granted, "HandOver that yields, and others wait: granted")
+		e.until("the first is told", ears[1].told)
+		e.errorIf(wanted() > 1, "it was told again")
 	}},
 	{"Port_AReleaseTellsTheSessionsInTurnOneAfterTheOther", func(e *env) {
 		all, ears := e.relays(4)

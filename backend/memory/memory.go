@@ -92,7 +92,7 @@ func New() *Store {
 		watchers: make(watchers),
 		claims:   make(claims),
 	}
-	s.queues = queues{s, make(map[string][]waiting)}
+	s.queues = queues{s, make(map[string][]waiting), make(map[string]entry)}
 	s.enrolments = enrolments{s, make(map[backend.Topic][]*enrolled)}
 	return s
 }
@@ -245,6 +245,7 @@ func (s *Store) extend(r *record, lease time.Duration) {
 
 func (s *Store) remove(r *record) {
 	delete(s.records, r.name)
+	delete(s.queues.extra, r.name)
 	if r.index >= 0 {
 		heap.Remove(&s.expiries, r.index)
 		s.arm()

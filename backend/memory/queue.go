@@ -39,6 +39,8 @@ func (w waiting) reservation(name string) time.Duration {
 type queues struct {
 	store *Store
 	lines map[string][]waiting
+	// extra is the entry of the session that has a lock because nothing else waited.
+	extra map[string]entry
 }
 
 // first returns the first entry of a queue whose session still watches the lock, or polls, and removes those before it.
@@ -133,6 +135,14 @@ func (e entry) tell(name string, what func(backend.QueueHandler, backend.Topic))
 	}
 }
 
+// want ends the turn of a session that went on while nothing else waited.
+func (k queues) want(name string) {
+	if e := k.extra[name]; e.session != nil {
+		delete(k.extra, name)
+		e.tell(name, func(h backend.QueueHandler, t backend.Topic) { h.Wanted(t, e.number) })
+	}
+}
+
 // freed serves the queue of a lock whose record has gone, and reports whether an entry, or the first waiter for the
 // fair lock of that name, is to ask now. Waiters for the fair lock go first.
 func (k queues) freed(name string) bool {
@@ -205,7 +215,9 @@ func (x queue) Enrol(ctx context.Context, q backend.EnrolRequest) (backend.Enrol
 			return reply, nil
 		}
 		reply.Enrolled = k.enter(q.Name, waiting{e, q.Polls})
-		reply.First = reply.Enrolled && k.first(q.Name).entry == e
+		if reply.First = reply.Enrolled && k.first(q.Name).entry == e; reply.First {
+			k.want(q.Name)
+		}
 		return reply, nil
 	})
 }
@@ -227,6 +239,9 @@ func (x queue) Serve(ctx context.Context, q backend.ServeRequest) (backend.Serve
 			return reply, nil
 		}
 		s.grant(backend.AcquireRequest{Name: q.Name, Owner: q.Next, Lease: q.Lease}, x.client)
+		if q.Yield {
+			s.queues.extra[q.Name] = entry{x.client, q.Entry}
+		}
 		reply.Granted, reply.Token = true, s.tokens.draw(q.Fenced, q.Name)
 		return reply, nil
 	})

@@ -216,9 +216,10 @@ func (s queue) listens(t backend.Topic) bool {
 		!slices.ContainsFunc(s.besides(t), func(x backend.Topic) bool { return !s.subs.Listens(topicChannel(x)) })
 }
 
-// turn hands on what was published on the client's own channel: "r" and an entry that the lock is reserved
-// for; "n", a time in ms, a colon and the entry that is the first in the queue now; "l" and the entry that is the last,
-// where the lock is reserved for one that may be dead. A message of another form is ignored.
+// turn hands on what was published on the client's own channel: "r" and an entry that the lock is reserved for; "n",
+// a time in ms, a colon and the entry that is the first in the queue now; "e" and the entry of a client whose turn
+// went on while nothing else waited, and is over; "l" and the entry that is the last, where the lock is reserved for
+// one that may be dead. A message of another form is ignored.
 func (s queue) turn(t backend.Topic, payload string) {
 	h, is := s.handler.(backend.QueueHandler)
 	own := t.Owner != allChannel
@@ -244,6 +245,8 @@ func (s queue) turn(t backend.Topic, payload string) {
 		h.First(t, entry, after)
 	case kind == 'r':
 		h.Reserved(t, entry)
+	case kind == 'e':
+		h.Wanted(t, entry)
 	case kind == 'l':
 		s.handler.Released(t)
 	}

@@ -657,6 +657,7 @@ var garbled = [][]string{
 	{"HSET", "round", "pause", "inf"}, {"HSET", "round", "releases", "inf"}, {"HSET", "round", "seen", "1e300"},
 	{"HSET", "round", "owed", "nan"}, {"HSET", "round", "due", "99999999999"},
 	{"SET", "window", "x"}, {"HSET", "window", "x", "1"}, {"ZADD", "window", "1", "x"},
+	{"SET", "extra", "x"}, {"SET", "extra", ""}, {"SET", "extra", "\x00:\xff"}, {"HSET", "extra", "x", "1"},
 	{"SET", "fair", "x"}, {"HSET", "fair", "x", "1"}, {"RPUSH", "fair", "\x00:\xff"},
 }
 
@@ -664,7 +665,8 @@ var garbled = [][]string{
 func TestKeysThatAreGarbled(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		keys := map[string]string{
-			"queue": queueOf("n"), "round": roundOf("n"), "window": queueOf("n") + ":window", "fair": "redisson_lock_queue:{n}",
+			"queue": queueOf("n"), "round": roundOf("n"), "window": queueOf("n") + ":window", "extra": queueOf("n") + ":extra",
+			"fair": "redisson_lock_queue:{n}",
 		}
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced

@@ -134,6 +134,16 @@ func (h *handler) First(t backend.Topic, entry uint64, after time.Duration) {
 	}
 }
 
+// Wanted tells that another client waits for t, which went on here because nothing else waited.
+func (h *handler) Wanted(t backend.Topic, entry uint64) {
+	e := (*Engine)(h)
+	e.lock()
+	defer e.unlock()
+	if n := e.names.records[t]; n.first() != nil && uint64(n.entry) == entry {
+		n.budget.Wanted()
+	}
+}
+
 // entered is what waits under an entry. Where nothing does any more, the entry goes.
 func (h *handler) entered(t backend.Topic, entry uint64) *name {
 	n := h.names.records[t]

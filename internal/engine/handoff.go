@@ -141,6 +141,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 		e.calls.running++
 		if n.budget.Spend(); h.req.Yield {
 			n.refill(h.reply.Foreign, e.Now().Mono)
+			n.budget.Extra()
 		}
 	case g.granted || g.late > 0:
 		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}

@@ -223,12 +223,23 @@ func (q *Queue) Least() int64 {
 type Budget struct {
 	handoffs int
 	until    int64
+	extra    bool // others had their turn, and did not want it
 }
 
 // Refill gives a tenure that begins now its budget: the waiters of now may follow within the process, those that come
 // later do not keep others out.
 func (b *Budget) Refill(q *Queue, now int64) {
-	*b = Budget{min(max(q.Len(), 1), maxHandoffs), now + int64(maxTenure)}
+	*b = Budget{handoffs: min(max(q.Len(), 1), maxHandoffs), until: now + int64(maxTenure)}
+}
+
+// Extra marks a budget that goes to a tenure since nothing else waits, and Wanted ends such a one: something does.
+func (b *Budget) Extra() { b.extra = true }
+
+// Wanted is described at Extra.
+func (b *Budget) Wanted() {
+	if b.extra {
+		*b = Budget{}
+	}
 }
 
 // Spend notes that a record goes on within the process.

@@ -127,6 +127,16 @@ func TestTheBudgetIsTheWaitersOfTheBeginning(t *testing.T) {
 		if last := 7 + int64(250*time.Millisecond); !b.Left(last-1) || b.Left(last) {
 			t.Error("the budget lasts for another time than 250 ms")
 		}
+		if b.Wanted(); !b.Left(7) {
+			t.Error("a turn of its own is over since another waits")
+		}
+		b.Extra()
+		if b.Wanted(); b.Left(7) {
+			t.Error("a turn that went on since nothing else waited is not over though something does")
+		}
+		if b.Refill(q, 7); !b.Left(7) {
+			t.Error("the next turn is over when it begins")
+		}
 	}
 }
 

@@ -85,8 +85,12 @@ func TestABusyClientLeavesTurnsToOthers(t *testing.T) {
 				len(waits), p99, share)
 			asserted := *fairFor >= 2*time.Second
 			harness.ErrorIf(t, asserted && p99 > 250*time.Millisecond, "the p99 of its waits is %v, want 250ms at the most", p99)
-			harness.ErrorIf(t, asserted && share < 0.8 && what != "LockAll of both",
-				"the busy client has %.2f of its turns without it, want 0.8 at least", share)
+			want := 0.8
+			if what == "LockAll of both" {
+				want = 0.7 // two names are held: see docs/decisions/0010
+			}
+			harness.ErrorIf(t, asserted && share < want,
+				"the busy client has %.2f of its turns without it, want %.1f at least", share, want)
 		})
 	}
 }

@@ -150,6 +150,7 @@ var nameKeys = []func(name string) string{
 	func(n string) string { return tagged(n) + ":uuid:1:rwlock_timeout:1" },
 	func(n string) string { return queueOf(n) + ":round" },
 	func(n string) string { return queueOf(n) + ":window" },
+	func(n string) string { return queueOf(n) + ":extra" },
 	func(n string) string { return companion("wake", n) },
 	func(n string) string { return companion("wake", n) + ":round" },
 	func(n string) string { return companion("tick", n) },

@@ -100,8 +100,8 @@ func own(key, name string) bool {
 	tag := tagged(name)
 	switch key {
 	case name, "redisson_lock_token:" + tag, "redisson_lock_queue:" + tag, "redisson_lock_timeout:" + tag,
-		queueOf(name), queueOf(name) + ":round", queueOf(name) + ":window", companion("writer", name),
-		tag + ":timeout", companion("tick", name), companion("proclaim", name),
+		queueOf(name), queueOf(name) + ":round", queueOf(name) + ":window", queueOf(name) + ":extra",
+		companion("writer", name), tag + ":timeout", companion("tick", name), companion("proclaim", name),
 		companion("wake", name), companion("wake", name) + ":round":
 		return true
 	}

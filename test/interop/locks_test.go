@@ -302,6 +302,8 @@ func (p *pair) clean() {
 		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:round"),
 			strings.HasPrefix(key, "mortise:1:wake:") && strings.HasSuffix(key, ":round"):
 			most = time.Minute
+		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:extra"):
+			most = time.Second
 		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:window"),
 			strings.HasPrefix(key, "mortise:1:wake:") && !strings.HasSuffix(key, ":wants"):
 			most = 200 * time.Millisecond
