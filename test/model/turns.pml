@@ -5,7 +5,8 @@
  * tenure of Redisson's or the end of a window. Clients and waiters come at any time, and there is no end: the counters
  * that are asserted show how long each may have to wait, however often all others come again.
  *
- * Left out: messages and faults (reserve.pml): a reservation is claimed at once, and the client of the first entry asks when
+ * Left out: the message that a turn that went on is over (Wanted), without which all waits are longer. Messages and faults
+ * (reserve.pml): a reservation is claimed at once, and the client of the first entry asks when
  * a window ends, and when Redisson releases. Time but for the length of a window, in units of the shortest one, and
  * for what a waiter of Redisson needs from the message to its ask, which is one length for all and for ever (REACTION).
  * A pause is a number of releases. After a release of Redisson's another of its threads may take the
