@@ -206,6 +206,8 @@ func (w watchCounter) Watching(t backend.Topic) {
 	w.f.mu.Unlock()
 }
 
+var _ backend.QueueHandler = watchCounter{}
+
 // Reserved implements [backend.QueueHandler].
 func (w watchCounter) Reserved(t backend.Topic, entry uint64) {
 	w.Handler.(backend.QueueHandler).Reserved(t, entry)

@@ -14,6 +14,8 @@ import (
 // turnEars is ears that tell a turn of its own from another's.
 type turnEars struct{ ears }
 
+var _ backend.QueueHandler = (*turnEars)(nil)
+
 func (h *turnEars) Reserved(t backend.Topic, entry uint64) {
 	h.add("reserved " + said(t))
 	h.add(fmt.Sprintf("reserved %s for %d", said(t), entry))

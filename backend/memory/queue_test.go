@@ -13,12 +13,18 @@ import (
 // turns is a journal that hears of the queue, too.
 type turns struct{ journal }
 
+var _ backend.QueueHandler = (*turns)(nil)
+
 func (j *turns) Reserved(t backend.Topic, entry uint64) {
 	j.add(fmt.Sprintf("reserved %s %d", t.Name, entry))
 }
 
 func (j *turns) First(t backend.Topic, entry uint64, after time.Duration) {
 	j.add(fmt.Sprintf("first %s %d %v", t.Name, entry, after))
+}
+
+func (j *turns) Wanted(t backend.Topic, entry uint64) {
+	j.add(fmt.Sprintf("wanted %s %d", t.Name, entry))
 }
 
 func (j *turns) Freed(t backend.Topic) { j.add("freed " + t.Name) }

@@ -101,6 +101,8 @@ func overClusters(t *testing.T, f func(t *testing.T, srv *redistest.Server, b ba
 	})
 }
 
+var _ backend.QueueHandler = (*ears)(nil)
+
 // ears is a Handler whose events can be awaited.
 type ears struct {
 	mu    sync.Mutex
@@ -124,6 +126,9 @@ func (e *ears) Reserved(t backend.Topic, entry uint64) {
 }
 func (e *ears) First(t backend.Topic, entry uint64, after time.Duration) {
 	e.hear(fmt.Sprint("first ", t.Name, " ", entry, " ", after))
+}
+func (e *ears) Wanted(t backend.Topic, entry uint64) {
+	e.hear(fmt.Sprint("wanted ", t.Name, " ", entry))
 }
 func (e *ears) ChangedAll() { e.hear("changed all") }
 func (e *ears) WatchFailed(t backend.Topic, err error) {

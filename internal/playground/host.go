@@ -197,6 +197,8 @@ func (h handler) ChangedAll() { h.tell("changedAll", news{}) }
 // queueHandler is the handler of a guest that enrols.
 type queueHandler struct{ handler }
 
+var _ backend.QueueHandler = queueHandler{}
+
 // Freed implements [backend.QueueHandler].
 func (h queueHandler) Freed(t backend.Topic) { h.tell("freed", news{Topic: t}) }
 
@@ -213,6 +215,11 @@ func (h queueHandler) Reserved(t backend.Topic, entry uint64) {
 // First implements [backend.QueueHandler].
 func (h queueHandler) First(t backend.Topic, entry uint64, after time.Duration) {
 	h.tell("first", news{Topic: t, Entry: entry, After: after.Milliseconds()})
+}
+
+// Wanted implements [backend.QueueHandler].
+func (h queueHandler) Wanted(t backend.Topic, entry uint64) {
+	h.tell("wanted", news{Topic: t, Entry: entry})
 }
 
 // State is what a host shows of a lock and of the ledger.

@@ -59,6 +59,8 @@ func told(h backend.Handler, f frame) {
 		h.(backend.QueueHandler).Reserved(n.Topic, n.Entry)
 	case "first":
 		h.(backend.QueueHandler).First(n.Topic, n.Entry, millis(n.After))
+	case "wanted":
+		h.(backend.QueueHandler).Wanted(n.Topic, n.Entry)
 	}
 }
 

@@ -77,7 +77,7 @@ func (c *crew) suffer(kinds []kind) {
 		}
 		c.progress(k.name)
 		if f := c.Faults[len(c.Faults)-1]; testing.Verbose() {
-			c.t.Logf("%7.3f s to %7.3f s: %s%s; somebody in after %v",
+			c.t.Logf("%7.3f s to %7.3f s: %s%s; the next held after %v",
 				seconds(f.From-c.Began), seconds(f.To-c.Began), k.name, behind, time.Duration(f.Again-f.To).Round(time.Millisecond))
 		}
 		pass(c.between(50*time.Millisecond, 300*time.Millisecond))
