@@ -99,7 +99,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		s.releaseNested("n", "c:1", 0)
 		s.takeUnder("n", "d:1", "a:1", long)
 		s.releaseNested("n", "a:1", 0)
-		e.errorIf(s.acquire("n", "x:1", long).Granted, "a competitor was let in while one who entered holds it")
+		e.errorIf(s.acquire("n", "x:1", long).Granted, "a competitor was let in while the lock is entered")
 		s.takeUnder("n", "e:1", "d:1", long)
 		s.releaseNested("n", "e:1", 0)
 		s.releaseNested("n", "d:1", 0)
@@ -124,7 +124,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			"under the outer hold: %+v, want it refused with a time to look", r)
 		s.watchUnder(h, "n", "a:1")
 		s.releaseNested("n", "a:1", 1)
-		e.until("who waits is told that the count was set", func() bool { return h.count("released n a:1") > 0 })
+		e.until("the waiter is told that the count was set", func() bool { return h.count("released n a:1") > 0 })
 		s.takeUnder("n", "b:1", "a:1", long)
 		s.heldBy("n", "a:1", 1)
 	}},
@@ -506,7 +506,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		waits := locking(c, e.called(c, outer), "n", mortise.WithWait(patience))
 		e.store.Cut()
 		e.unlock(inner)
-		e.unlock(e.granted("one who waited for its turn gets it though connections broke", waits).lease)
+		e.unlock(e.granted("a waiter for its turn gets it though connections broke", waits).lease)
 		e.unlockLast(a, outer)
 	}},
 	{"Rule07_AReentryThatWasOnItsWayWhenAClaimWasGivenOutDoesNotMeetACallee", func(e *env) {

@@ -21,7 +21,7 @@ var fairTests = []test{
 		s.queues("b:1", "c:1", "d:1")
 		r := s.ask("d:1", long)
 		e.errorIf(r.Remaining <= 0 || r.AskAfter <= r.Remaining && r.AskAfter < 5*backend.Absence,
-			"one who is not first is refused with %+v, want it to look after the first, or now and then", r)
+			"a waiter that is not first is refused with %+v, want it to look after the first, or now and then", r)
 		r = s.ask("b:1", long)
 		e.errorIf(r.Remaining <= 0 || r.AskAfter != r.Remaining,
 			"the first is refused with %+v, want it to look at the end of the lease", r)
@@ -30,7 +30,7 @@ var fairTests = []test{
 			for _, other := range []string{"b:1", "c:1", "d:1", "e:1"} {
 				if other > o {
 					r := s.ask(other, 0)
-					e.errorIf(r.Granted || r.Remaining != 0, "%s is before %s, who got %+v", o, other, r)
+					e.errorIf(r.Granted || r.Remaining != 0, "%s is before %s, which got %+v", o, other, r)
 				}
 			}
 			s.want(o, long, "granted")
@@ -63,7 +63,7 @@ var fairTests = []test{
 		s.heard("c:1")
 		s.want("c:1", long, "granted")
 		s.free("c:1")
-		e.until("without a queue, those who wait for the plain lock are told",
+		e.until("without a queue, the waiters for the plain lock are told",
 			func() bool { return s.h.count("released n") > 0 })
 	}},
 	{"Port_LeavingGivesUpThePlaceAndTheLock", func(e *env) {
@@ -113,7 +113,7 @@ var fairTests = []test{
 			// It did not cost the other its place.
 			s.free("b:1")
 		} else if d := time.Since(before); d < backend.Absence { // or this process stood still for a second
-			e.Fatalf("one who came in time lost its place within %v", d)
+			e.Fatalf("a waiter that came in time lost its place within %v", d)
 		}
 		time.Sleep(backend.Absence + 50*time.Millisecond)
 		s.want("d:1", 0, "refused")
@@ -132,7 +132,7 @@ var fairTests = []test{
 		s.heard("c:1")
 		s.want("gone:4", long, "refused")             // is not gone: it asks once more
 		late := time.Since(before) >= backend.Absence // or this process stood still for a second
-		e.until("the first, who does not come, loses its place", func() bool { return s.ask("c:1", long).Granted })
+		e.until("the first, which does not come, loses its place", func() bool { return s.ask("c:1", long).Granted })
 		s.free("c:1")
 		s.heard("gone:3") // is listened for
 		s.want("gone:3", long, "granted")
@@ -141,7 +141,7 @@ var fairTests = []test{
 		if !s.ask("d:1", long).Granted && s.ask("gone:4", long).Granted {
 			s.free("gone:4")
 		} else if d := time.Since(before); d < backend.Absence-2*time.Millisecond && !late {
-			e.Fatalf("one who lives lost its place within %v", d)
+			e.Fatalf("a live waiter lost its place within %v", d)
 		}
 		s.want("d:1", long, "granted")
 		s.free("d:1")
@@ -166,7 +166,7 @@ var fairTests = []test{
 		s := e.fair()
 		s.takeFor("a:1", 4*time.Second)
 		s.want("b:1", 200*time.Millisecond, "refused")
-		e.until("granted to another who asks", func() bool { return s.ask("c:1", 0).Granted })
+		e.until("granted to another that asks", func() bool { return s.ask("c:1", 0).Granted })
 		s.free("c:1")
 	}},
 	{"Port_AbandoningShortensNoPlaceBelowItsOwnWait", func(e *env) {
@@ -182,7 +182,7 @@ var fairTests = []test{
 		s.queues("c:1")
 		e.until("the lease is over", func() bool { return !s.record("n").Held })
 		before := time.Now()
-		e.errorIf(s.ask("d:1", 0).Granted, "one who does not stand in the queue was granted the lock before the first")
+		e.errorIf(s.ask("d:1", 0).Granted, "a request without a place was granted the lock before the first")
 		// or this process stood still for a second
 		r := s.ask("b:1", 10*time.Second)
 		e.errorIf(!r.Granted && time.Since(before) < backend.Absence, "the first asks: %+v, want it granted", r)
@@ -426,7 +426,7 @@ var fairTests = []test{
 		for i := 1; i < 9; i += 2 {
 			e.unlock(line.served(waiting[i]))
 		}
-		atMost(e, "those who had left held the others up: %v", time.Since(before), 4*backend.Absence)
+		atMost(e, "waiters that had left held the others up: %v", time.Since(before), 4*backend.Absence)
 		line.nothingLeft()
 	}},
 	{"Rule09_AFairLockWithoutWaitersIsLeftWhateverBecameOfTheRequest", func(e *env) {

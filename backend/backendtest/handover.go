@@ -132,7 +132,7 @@ func (e leases) busy(c *mortise.Client, name string, n int, turns *atomic.Int64)
 	return func() {
 		cancel()
 		for range n {
-			receive(e, "who locks again and again ends", done)
+			receive(e, "the busy goroutine ends", done)
 		}
 	}
 }
@@ -413,7 +413,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		waiter := locking(c, background, "n")
 		e.until("it waits", func() bool { return f.Watching() > 0 && f.Count(OpAcquire) >= 2 && f.underway(OpAcquire) == 0 })
 		e.unlock(lease)
-		e.unlock(e.granted("it gets the lock, though the lease of who held it is long", waiter).lease)
+		e.unlock(e.granted("it gets the lock, though the holder's lease is long", waiter).lease)
 	}},
 })
 
@@ -501,7 +501,7 @@ var handOverTests = []test{
 			f.Hook(nil)
 			cancel()
 			// It may have got the lock by a request of its own.
-			if r := receive(e, "who leaves is not held up", leaver); r.err == nil {
+			if r := receive(e, "the leaving call is not held up", leaver); r.err == nil {
 				defer e.unlock(r.lease)
 			}
 			close(answer)

@@ -212,10 +212,10 @@ func (a pairKind) pair(e *env, b, next pairKind, name, what string) {
 	switch {
 	case b.record == asCount:
 	case a.record == b.record:
-		e.until(what+": free for whoever comes next", func() bool { return next.ask(name, patience)["trylock"] == nil })
+		e.until(what+": free for the next request", func() bool { return next.ask(name, patience)["trylock"] == nil })
 	default:
 		// Neither a place in a queue nor a writer's claim was left by what was refused.
 		err := next.ask(name, patience)["trylock"]
-		e.errorIf(err != nil, "%s: for whoever comes next: %v", what, err)
+		e.errorIf(err != nil, "%s: for the next request: %v", what, err)
 	}
 }

@@ -130,7 +130,7 @@ var portTests = []test{
 	}},
 	{"Port_ReenterWithoutAHoldChangesNothing", func(e *env) {
 		s := e.bare()
-		e.errorIf(s.reenter("n", "a:1", 2, long), "entered a lock that nobody holds")
+		e.errorIf(s.reenter("n", "a:1", 2, long), "entered a lock without a holder")
 		s.isFree("n")
 		s.take("n", "b:1", 30*time.Second)
 		e.errorIf(s.reenter("n", "a:1", 2, long), "entered a lock that another holds")
@@ -346,7 +346,7 @@ var portTests = []test{
 			a.release("n", owner, 0)
 			e.until("both are told", func() bool { return ha.count("released n") > na && hb.count("released n") > nb })
 		}
-		e.errorIf(ha.count("released other") != 0, "told of what nobody watches")
+		e.errorIf(ha.count("released other") != 0, "told of what is not watched")
 	}},
 	{"Port_WatchIsConfirmedEachTimeAndUnwatchEndsIt", func(e *env) {
 		a, h := e.session()
@@ -509,7 +509,7 @@ var portTests = []test{
 		reply, err := s.Store.Store.Acquire(ended, backend.AcquireRequest{Name: "n", Owner: "a:1", Lease: long})
 		got := afterwards(e, reply, err)
 		e.errorIf(!got.Granted, "the acquisition that was left came to %+v", got)
-		e.errorIf(s.acquire("n", "b:1", long).Granted, "what was granted to one who left is granted to another")
+		e.errorIf(s.acquire("n", "b:1", long).Granted, "what was granted to a call that left is granted to another")
 		gone, err := s.Release(ended, anykind.ReleaseRequest{Name: "n", Owner: "a:1"})
 		gone = afterwards(e, gone, err)
 		e.errorIf(!gone.Held, "the release that was left came to %+v", gone)

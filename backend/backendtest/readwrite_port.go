@@ -150,7 +150,7 @@ var rwPortTests = []test{
 			return r.Held, err
 		}
 		held, err := reenter(backend.KindWrite, "a:1", 2, long)
-		e.errorIf(held || err != nil, "nobody's lock: %v, %v", held, err)
+		e.errorIf(held || err != nil, "a lock without an owner: %v, %v", held, err)
 		s.writeFor("a:1", 30*time.Second)
 		for range 2 {
 			held, err := reenter(backend.KindWrite, "a:1", 2, 60*time.Second)

@@ -151,7 +151,7 @@ var replicaTests = []test{
 		r := ask("a:1", k+1, 50*time.Millisecond)
 		e.errorIf(!r.Held || r.Replicas != k, "one more than %d replicas: %+v", k, r)
 		r = ask("b:1", k+1, 50*time.Millisecond)
-		e.errorIf(r.Held, "of one who holds nothing: %+v", r)
+		e.errorIf(r.Held, "of an owner that holds nothing: %+v", r)
 		s.heldBy("n", "a:1", 2)
 	})},
 	{"Rule13_TooFewReplicasAreAnErrorAndLeaveNothing", func(e *env) {
@@ -272,7 +272,7 @@ var replicaTests = []test{
 			got := locking(l, background, name, opt)
 			e.always(30*time.Millisecond, "it waits", func() bool { return len(got) == 0 })
 			e.unlock(first)
-			r := receive(e, name+" is had by the one who waits", got)
+			r := receive(e, name+" is had by the waiter", got)
 			if k == 0 { // a lock that was handed over would be had
 				e.is(name, r.err, mortise.ErrNotReplicated)
 			} else if r.err != nil {

@@ -209,7 +209,7 @@ var waitingTests = []test{
 		e.is("Lock", got.err, why)
 		e.until("its watch is ended", func() bool { return f.Count(OpUnsubscribe) == 1 })
 		holder.release("n", "a:1", 0)
-		e.always(200*time.Millisecond, "nobody takes it", func() bool { return !holder.record("n").Held })
+		e.always(200*time.Millisecond, "no request takes it", func() bool { return !holder.record("n").Held })
 	}},
 }
 

@@ -252,7 +252,7 @@ func TestNewWaitersOfRedissonKeepTheirPlaces(t *testing.T) {
 			}
 			test.free()
 			got := place(t, srv, test.first)
-			check.ErrorIf(t, got > 2*backend.Absence, "%s: the first, who is away, has %v", what, got)
+			check.ErrorIf(t, got > 2*backend.Absence, "%s: the first, which is away, has %v", what, got)
 			for i, n := range []string{"8", "-9"} {
 				got := place(t, srv, javaID+n)
 				check.ErrorIf(t, got < time.Duration(i+1)*fairWait-backend.Absence,

@@ -84,7 +84,7 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 			remedy: "pexpire"},
 		{text: "DENIED Redis is running in protected mode because protected mode is enabled", remedy: "protected mode"},
 		{text: "NOPROTO unsupported protocol version", remedy: "RESP2"},
-		{text: "ERR something nobody has seen yet"},
+		{text: "ERR something not seen yet"},
 		{text: "ERR something raised in a script script: 3942, on @user_script:4.", mayHaveRun: true},
 	} {
 		s := &core{adapter: &fakeAdapter{}}

@@ -497,8 +497,8 @@ func TestShardedModes(t *testing.T) {
 				{"Auto on Redis 7", new, login{}, redisproto.ShardedAuto, true},
 				{"On", new, login{}, redisproto.ShardedOn, true},
 				{"Off", new, login{}, redisproto.ShardedOff, false},
-				{"Auto, as one who may not ask", new, blind, redisproto.ShardedAuto, false},
-				{"On, as one who may not ask", new, blind, redisproto.ShardedOn, true},
+				{"Auto, as a user that may not ask", new, blind, redisproto.ShardedAuto, false},
+				{"On, as a user that may not ask", new, blind, redisproto.ShardedOn, true},
 			} {
 				name := test.what + "/" + as
 				a := client(t, adapter(t, test.cluster.Addrs(), test.as, test.mode))
@@ -531,7 +531,7 @@ func TestShardedModes(t *testing.T) {
 					"failed n: ")
 			})
 			n := old.Masters[0].Must("EXISTS", "n")
-			check.ErrorIf(t, n != int64(0), "a lock was taken though nobody can be told of its release")
+			check.ErrorIf(t, n != int64(0), "a lock was taken though its release cannot be told")
 		})
 	}
 }

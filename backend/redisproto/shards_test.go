@@ -261,7 +261,7 @@ func TestANodesChannelsGoToTheOneThatTookItOver(t *testing.T) {
 		dials := c.searches
 		pass(time.Hour)
 		n := c.searches - dials
-		check.ErrorIf(t, n > 2, "%d searches for a node that nobody needs", n)
+		check.ErrorIf(t, n > 2, "%d searches for a node that is not needed", n)
 	})
 }
 

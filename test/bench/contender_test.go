@@ -36,7 +36,7 @@ type locks interface {
 	Close()
 }
 
-var errHeld = errors.New("held by somebody else")
+var errHeld = errors.New("held by another")
 
 type role int
 
@@ -291,7 +291,7 @@ return 0`
 
 var (
 	leaseText = strconv.FormatInt(lease.Milliseconds(), 10)
-	errGone   = errors.New("the lock was somebody else's")
+	errGone   = errors.New("the lock was another's")
 	errWaits  = errors.New("a floor does not wait")
 )
 

@@ -170,10 +170,10 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 		each = append(each, r.Each...)
 	}
 	if n := witness.violations.Load(); n > 0 {
-		return nil, fmt.Errorf("%d times somebody was inside already", n)
+		return nil, fmt.Errorf("%d times another was inside already", n)
 	}
 	if ops == 0 {
-		return nil, errors.New("nobody got anything")
+		return nil, errors.New("nothing was granted")
 	}
 	n := float64(ops)
 	o.rate = n / took.Seconds()

@@ -30,7 +30,7 @@ type handmade struct {
 const (
 	rightLock         = "right"
 	endlessBelief     = "believes in its lease after its end"
-	deletesAnybodys   = "unlocks by DEL, whoever holds it"
+	deletesAnybodys   = "unlocks by DEL, whatever the holder"
 	checksThenDeletes = "checks the owner and deletes in two steps"
 	renewsTheLost     = "renews what it has lost"
 	repeatsTokens     = "gives a token out twice"
@@ -252,8 +252,8 @@ func (t *taken) Unlock(ctx context.Context) error {
 
 // Mortise, with something wrong with one of its kinds.
 const (
-	readsBeside  = "a reader who is let in beside a writer"
-	writesBeside = "a writer who is let in beside readers"
+	readsBeside  = "a reader that is let in beside a writer"
+	writesBeside = "a writer that is let in beside readers"
 	onePermitToo = "a permit more than were made"
 	givesTwice   = "a permit that is given back twice"
 )

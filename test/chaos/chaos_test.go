@@ -85,7 +85,7 @@ func (c *crew) suffer(kinds []kind) {
 	c.lookAtMaster()
 	c.progress("all faults")
 	pass(time.Duration(c.rules.Slack))
-	harness.ErrorIf(c.t, c.stuck(), "somebody waits for a lock that nobody has")
+	harness.ErrorIf(c.t, c.stuck(), "a process waits for a lock without a holder")
 	c.progress("a calm")
 }
 
@@ -99,7 +99,7 @@ func (c *crew) lookAtMaster() {
 	if m := c.site.master(); m != c.master {
 		if c.master != nil {
 			c.site.settle()
-			c.Faults = append(c.Faults, harness.Fault{Kind: "failover that nobody asked for", Promise: harness.TellsLater,
+			c.Faults = append(c.Faults, harness.Fault{Kind: "failover that was not asked for", Promise: harness.TellsLater,
 				From: c.seen - int64(10*time.Second), To: harness.Now(), Name: harness.NoName, Process: harness.NoProcess})
 		}
 		c.master = c.site.master()
@@ -161,7 +161,7 @@ func (c *crew) end() outcome {
 		c.t.Logf("could not be done: %q", c.skipped)
 	}
 	if took, over := lull(c.Book.All(), c.Faults); took > int64(time.Second) {
-		c.t.Logf("nobody came in anywhere for %v, until %.3f s", time.Duration(took).Round(time.Millisecond),
+		c.t.Logf("no lock was granted anywhere for %v, until %.3f s", time.Duration(took).Round(time.Millisecond),
 			seconds(over-c.Began))
 	}
 	if v.Longest.Took > 0 {

@@ -207,7 +207,7 @@ func (c *crew) left() {
 	})
 	if !gone {
 		c.remains = left
-		c.t.Errorf("locks of nobody are left: %s", strings.Join(left, " "))
+		c.t.Errorf("locks without a holder are left: %s", strings.Join(left, " "))
 	}
 }
 

@@ -96,7 +96,7 @@ func TestSoakTellsARise(t *testing.T) {
 		stuck[60+i].operations = stuck[60].operations
 	}
 	if found := uneven(stuck); len(found) != 1 {
-		t.Errorf("nobody gets on: found %q", found)
+		t.Errorf("no process goes on: found %q", found)
 	}
 }
 

@@ -74,7 +74,7 @@ func (w *witness) in(v visit) {
 	if n := len(w.inside); n > 0 && w.inside[n-1].id != v.parent {
 		w.t.Errorf("%+v came in under %q, while %+v are inside", v, v.parent, w.inside)
 	} else if n == 0 && v.parent != "" && !w.ended[v.parent] {
-		w.t.Errorf("%+v came in under one who was never inside", v)
+		w.t.Errorf("%+v came in under one that was never inside", v)
 	}
 	w.inside = append(w.inside, v)
 	w.total++
@@ -160,7 +160,7 @@ func TestTheWitnessSeesTwoAtOnce(t *testing.T) {
 			w.in(visit{id: "b", parent: "a"})
 			w.in(visit{id: "c", parent: "a"})
 		},
-		"under one who left": func(w *witness) {
+		"under one that left": func(w *witness) {
 			w.in(visit{id: "a"})
 			w.in(visit{id: "b", parent: "a"})
 			w.out(visit{id: "a"})
@@ -174,7 +174,7 @@ func TestTheWitnessSeesTwoAtOnce(t *testing.T) {
 			w.out(visit{id: "a"})
 			w.out(visit{id: "b"})
 		},
-		"under nobody":        func(w *witness) { w.in(visit{id: "b", parent: "a"}) },
+		"under none":          func(w *witness) { w.in(visit{id: "b", parent: "a"}) },
 		"left without coming": func(w *witness) { w.out(visit{id: "b"}) },
 	} {
 		f := &failures{TB: t}

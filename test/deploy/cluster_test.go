@@ -70,12 +70,12 @@ func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
 		renews("with all keys at the new master")
 		gives(t, ctx, other)
 		m.Finish()
-		ended(t, "who waited for what was released on the way", next)
+		ended(t, "the waiter for what was released on the way", next)
 		renews("at the new master")
 		load.progress()
 		load.end()
 		harness.Check(t, lease.Unlock(ctx))
-		ended(t, "who waited all the time", waits)
+		ended(t, "the waiter of all the time", waits)
 	})
 }
 

@@ -317,10 +317,10 @@ func TestAReplicaThatHasStopped(t *testing.T) {
 		began := time.Now()
 		harness.Check(t, mortise.Do(ctx, a, "2", func(context.Context) error { return nil }))
 		took := time.Since(began)
-		harness.ErrorIf(t, took > 10*time.Second, "one who wants no replica is held up for %v", took)
+		harness.ErrorIf(t, took > 10*time.Second, "a call that wants no replica is held up for %v", took)
 		replica.Resume()
 		for range cap(done) {
-			ended(t, "who waits for the replica", done)
+			ended(t, "the call that waits for the replica", done)
 		}
 		cancel()
 	})

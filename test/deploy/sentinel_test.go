@@ -97,7 +97,7 @@ func TestAFailoverUnderLoad(t *testing.T) {
 			return strings.Contains(fmt.Sprint(replica.Must("PUBSUB", "CHANNELS")), "{orders:held}")
 		})
 		harness.Check(t, held.Unlock(ctx))
-		ended(t, "who waited for it", waits)
+		ended(t, "the waiter for it", waits)
 	})
 }
 

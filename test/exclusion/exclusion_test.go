@@ -145,7 +145,7 @@ func (c *crew) fight(d time.Duration, goroutines, victim int) harness.Verdict {
 	c.pauseRedis(lease * 3 / 10)
 	c.LetGo(1)
 	c.progress("Redis was paused for less than a lease", lease+time.Duration(c.rules.Slack)+patience)
-	t.Logf("whoever was inside during the short pause: %v", survivor.Read(0))
+	t.Logf("of the holders during the short pause: %v", survivor.Read(0))
 
 	// And for more: the holder is told before another gets in.
 	c.run(part(55))

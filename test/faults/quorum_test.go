@@ -420,7 +420,7 @@ func TestQuorum_TheHolderIsToldBeforeAnotherGetsIt(t *testing.T) {
 				}
 				time.Sleep(5 * time.Millisecond)
 			}
-			t.Error("nobody got it any more")
+			t.Error("it was not granted any more")
 		})
 		which := f.some(3)
 		for _, i := range which {
@@ -664,6 +664,6 @@ func TestQuorum_ARandomScheduleOfFailures(t *testing.T) {
 	stop()
 	wg.Wait()
 	v.check(t)
-	harness.ErrorIf(t, len(v.all) == 0, "nobody ever got the lock")
+	harness.ErrorIf(t, len(v.all) == 0, "the lock was never granted")
 	f.free(nil, "n", "m")
 }

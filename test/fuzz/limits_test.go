@@ -92,7 +92,7 @@ func (p *place) idle(t *testing.T) {
 			return
 		}
 		if time.Now().After(end) {
-			t.Fatalf("%d channels are subscribed, %q for one, though nobody waits", len(all), all[0])
+			t.Fatalf("%d channels are subscribed, %q for one, though nothing waits", len(all), all[0])
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (w *world) listened(t *testing.T, ctx context.Context) []string {
 	t.Helper()
 	for {
 		all, err := w.admin.PubSubChannels(ctx, "*").Result()
-		harness.FatalIf(t, err != nil, "nobody listens: %v", err)
+		harness.FatalIf(t, err != nil, "nothing listens: %v", err)
 		if len(all) > 0 {
 			return all
 		}

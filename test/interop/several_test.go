@@ -175,7 +175,7 @@ func (s *together) test() {
 		for _, seat := range s.seats[:len(s.seats)-1] {
 			l := seat.redisson.thread(s.T, "other").lockOf("plain", seat.name)
 			if _, ok := l.tryLock(long, minutes); !ok { // what came late is taken back in the background
-				s.Errorf("%s is held by one who did not get all", seat.name)
+				s.Errorf("%s is held by a call that did not get all", seat.name)
 				continue
 			}
 			l.unlock()

@@ -606,7 +606,7 @@ func (x *together) attempt(t *rapid.T, w *world, ctx context.Context, parts []mo
 			if waits { // it was granted after all
 				r.lease.Unlock(context.Background())
 				cancel()
-				t.Fatalf("%s: LockAll(%v) waited, and was granted though nobody unlocked", w.label, parts)
+				t.Fatalf("%s: LockAll(%v) waited, and was granted without an Unlock", w.label, parts)
 			}
 			context.AfterFunc(r.lease.Context(), cancel)
 			return r.lease, "ok"

@@ -229,7 +229,7 @@ func (c *company) lock(t *rapid.T) {
 	// No other is in: whatever was right above, this is the rule.
 	for _, other := range c.all {
 		harness.FatalIf(t, other.live && !(p.shared && other.shared) && !p.chain(other) && !sameRoot(p, other),
-			"two are in who exclude each other")
+			"two are in that exclude each other")
 	}
 	c.all = append(c.all, p)
 	t.Logf("that is lease %d", len(c.all)-1)

@@ -129,7 +129,7 @@ func TestBatcherLeadsInPlace(t *testing.T) {
 	o := New(func(ctx context.Context, c []string) { calls += len(c) })
 	for range 3 {
 		left := o.Do(context.Background(), "x")
-		check.ErrorIf(t, left != nil, "a call that nobody can leave was left")
+		check.ErrorIf(t, left != nil, "a call that cannot be left was left")
 	}
 	check.ErrorIf(t, calls != 3 || o.senders != 0 || o.extra != 0,
 		"%d calls, %d senders and %d more, want 3 calls in place", calls, o.senders, o.extra)

@@ -280,7 +280,7 @@ func (v *Verdict) overlaps(name []Claim) {
 			}
 		}
 		if used > c.Room {
-			v.violation("too many at once: %v, who came in beside %v", c, inside)
+			v.violation("too many at once: %v, which came in beside %v", c, inside)
 		}
 		inside = append(inside, c)
 		v.Together = max(v.Together, len(inside))
@@ -313,7 +313,7 @@ func (v *Verdict) writes(name []Claim, faults []Fault) {
 			excused = excused || f.Promise == TellsLater && f.From < c.Last && f.To > name[0].Begun
 		}
 		if !excused {
-			v.violation("the fenced store refused a holder at %s, who held the lock: %v", Stamp(c.Refused), c)
+			v.violation("the fenced store refused a holder at %s, which held the lock: %v", Stamp(c.Refused), c)
 		}
 	}
 }
@@ -396,7 +396,7 @@ func (v *Verdict) quiet(due, next int64, faults []Fault, stalls []Span, r Rules,
 // since begun, or 0.
 func (v *Verdict) Silence(begun, until int64, faults []Fault, r Rules) {
 	if v.free != 0 {
-		v.quiet(max(v.free, begun), until, faults, nil, r, "nobody yet")
+		v.quiet(max(v.free, begun), until, faults, nil, r, "none yet")
 	}
 }
 
