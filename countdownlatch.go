@@ -33,7 +33,8 @@ func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 	return l.count.TrySet(ctx, n)
 }
 
-// CountDown takes one off the count; at zero all waiters go on. On an open latch it does nothing.
+// CountDown takes one off the count; at zero all waiters go on, unless TrySet sets the latch again
+// before they look. On an open latch it does nothing.
 //
 // A call counts once, however often its request is sent: a lost reply is asked for again. A ctx
 // that ends, even beforehand, bounds how long CountDown waits for the answer; the request is sent

@@ -3,6 +3,7 @@ package mortise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -160,4 +161,67 @@ func TestWithoutLeasesOfEachKind(t *testing.T) {
 			t.Errorf("%d and %d delegations", len(Delegations(delegated)), len(Delegations(WithoutLeases(delegated))))
 		}
 	})
+}
+
+// A re-entry has the record last for the watchdog timeout, or longer: the end of WithMaxHold releases it.
+func TestAMaxHoldFreesALockThatWasEnteredAgain(t *testing.T) {
+	for _, kind := range []string{"plain", "write"} {
+		for name, inner := range map[string][]Option{"WithLease(10m)": {WithLease(10 * time.Minute)}, "no option": nil} {
+			t.Run(kind+", re-entry with "+name, func(t *testing.T) {
+				bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+					ca, cb := open(), open()
+					var a, b Locker = ca, cb
+					if kind == "write" {
+						a, b = ca.RW().Write, cb.RW().Write
+					}
+					ctx := t.Context()
+					start := time.Now()
+					w := need(a.Lock(ctx, "x", WithMaxHold(time.Second)))(t)
+					r := need(a.Lock(w.Context(), "x", inner...))(t)
+					must(t, r.Unlock(ctx))
+					<-w.Context().Done()
+					lost := time.Since(start)
+					w2 := need(b.Lock(ctx, "x"))(t)
+					if took := time.Since(start); took > 3*time.Second {
+						t.Errorf("the lease ended after %v (%v); the next got the lock after %v", lost, w.Err(), took)
+					}
+					must(t, w2.Unlock(ctx))
+				})
+			})
+		}
+	}
+}
+
+// A lease of a second runs out while a re-entry is on its way: the store grants that, for longer than the lease. The call
+// fails, and the record goes.
+func TestAReentryThatCrossesTheEndOfItsLeaseLeavesNothingBehind(t *testing.T) {
+	for _, detached := range []bool{false, true} {
+		t.Run(fmt.Sprint("detached ", detached), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				spy := counted()
+				a, b, ctx := on(t, spy), on(t, spy), t.Context()
+				start := time.Now()
+				w := need(a.Lock(ctx, "x", WithLease(time.Second)))(t)
+				spy.hook("SetHolds", func(c *call) error {
+					time.Sleep(985*time.Millisecond - time.Since(start)) // before the client gives the lease up
+					err := c.run(context.Background())
+					time.Sleep(20 * time.Millisecond) // the reply takes 20 ms
+					return err
+				})
+				under := w.Context()
+				if detached {
+					under = context.WithoutCancel(under)
+				}
+				again, err := a.Lock(under, "x", WithLease(10*time.Minute))
+				t.Log("the re-entry:", again != nil, err, "after", time.Since(start))
+				t.Log("the outer lease:", w.Err())
+				next := need(b.Lock(ctx, "x"))(t)
+				if took := time.Since(start); took > 3*time.Second {
+					t.Errorf("the lock was free from 1.005s on; the next got it after %v", took)
+				}
+				must(t, next.Unlock(ctx))
+				time.Sleep(time.Second) // the reply
+			})
+		})
+	}
 }

@@ -19,8 +19,10 @@ import (
 // own, and so is its Unlock. So a writer becomes a reader by locking read and then unlocking write,
 // while no other writer gets in (a downgrade); the context of its lease of read goes on then, with
 // the context of Lock of write. The reverse, write with the context of a lease of read, would wait
-// for itself: [ErrInvalid] at once. Goroutines that share a context and both lock write take turns,
-// also with goroutines that lock read; goroutines that only lock read do not.
+// for itself: [ErrInvalid] at once, unless a lease of write is above both. Two leases of read under
+// one of write whose contexts both lock write wait for each other: bound the wait. Goroutines that
+// share a context and both lock write take turns, also with goroutines that lock read; goroutines
+// that only lock read do not.
 //
 // # What waits for what
 //

@@ -3,6 +3,7 @@ package mortise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -308,5 +309,90 @@ func TestAWritersLeaseEndsThoughItsReaderLivesOn(t *testing.T) {
 		must(t, r.Err())
 		must(t, errors.Join(l.Unlock(t.Context()), r.Unlock(t.Context())))
 		wants(t, w.Unlock(t.Context()), ErrLost)
+	})
+}
+
+// A writer's lease of a second lets a reader in, which leaves at once. When the writer's lease has run out the lock is
+// free, though the record lasts for as long as the reader's lease would.
+func TestAWritersLeaseEndsThoughAReaderWasUnderIt(t *testing.T) {
+	for i, o := range []Option{WithLease(time.Second), WithMaxHold(time.Second)} {
+		t.Run(fmt.Sprint(i), func(t *testing.T) {
+			bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+				a, b, ctx := open().RW(), open().RW(), t.Context()
+				start := time.Now()
+				w := need(a.Write.Lock(ctx, "x", o))(t)
+				r := need(a.Read.Lock(w.Context(), "x", WithLease(10*time.Minute)))(t)
+				must(t, r.Unlock(ctx))
+				<-w.Context().Done()
+				lost := time.Since(start)
+				w2 := need(b.Write.Lock(ctx, "x"))(t)
+				if took := time.Since(start); took > 3*time.Second {
+					t.Errorf("the writer's lease was over after %v; the next writer got the lock after %v", lost, took)
+				}
+				must(t, w2.Unlock(ctx))
+			})
+		})
+	}
+}
+
+// A writer's lease runs out while a reader that enters under it is on its way, and is granted.
+func TestAWritersLeaseEndsWhileAReaderEnters(t *testing.T) {
+	for _, stays := range []bool{true, false} {
+		t.Run(fmt.Sprint("reader stays ", stays), func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				spy := counted()
+				a, b, ctx := on(t, spy).RW(), on(t, spy).RW(), t.Context()
+				start := time.Now()
+				w := need(a.Write.Lock(ctx, "x", WithLease(time.Second)))(t)
+				spy.hook("AcquireRead", func(c *call) error {
+					time.Sleep(985*time.Millisecond - time.Since(start)) // before the client gives the lease up
+					err := c.run(context.Background())
+					time.Sleep(100 * time.Millisecond) // the reply takes its time
+					return err
+				})
+				under := w.Context()
+				if stays {
+					under = context.WithoutCancel(under)
+				}
+				r, err := a.Read.Lock(under, "x")
+				spy.hook("AcquireRead", nil)
+				fresh := need(b.Read.Lock(ctx, "x", WithWait(time.Hour)))(t)
+				if took := time.Since(start); took > 3*time.Second {
+					t.Errorf("the writer's lease was over after 1s; another reader was in after %v", took)
+				}
+				if stays != (err == nil) {
+					t.Errorf("the reader: %v", err)
+				}
+				if r != nil {
+					must(t, r.Unlock(ctx))
+				}
+				must(t, fresh.Unlock(ctx))
+				time.Sleep(time.Second) // the reply
+			})
+		})
+	}
+}
+
+// A reader's grant is on its way when ForceUnlock removes the record, and a writer of the same client gets the lock:
+// the late grant does not end the writer's lease.
+func TestForceUnlockWhileAReadersGrantIsOnItsWay(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		spy := counted()
+		a, ctx := on(t, spy).RW(), t.Context()
+		spy.hook("AcquireRead", func(c *call) error {
+			err := c.run(context.Background())
+			time.Sleep(100 * time.Millisecond) // the reply takes its time
+			return err
+		})
+		r := queued(ctx, a.Read, "x")
+		if ok := need(a.ForceUnlock(ctx, "x"))(t); !ok {
+			t.Fatal("nothing removed")
+		}
+		w := need(a.Write.TryLock(ctx, "x"))(t)
+		l := r.lease(t)
+		time.Sleep(time.Second)
+		if l.Err() == nil || w.Err() != nil {
+			t.Errorf("the reader, whose record was removed: %v; the writer, which has the lock: %v", l.Err(), w.Err())
+		}
 	})
 }

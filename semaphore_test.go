@@ -3,10 +3,12 @@ package mortise
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -120,5 +122,85 @@ func TestAWaiterWakesWhenAPermitOfItsClientExpires(t *testing.T) {
 		case <-time.After(5 * time.Second):
 			t.Error("a permit is free, and the one who wants it sleeps")
 		}
+	})
+}
+
+// late delays requests for permits: before they reach the store, or their replies.
+type late struct {
+	*memory.Store
+	gate atomic.Pointer[func() (before, after time.Duration)]
+}
+
+type lateSession struct {
+	backend.Store
+	by *late
+}
+
+type lateStore struct {
+	backend.SemaphoreStore
+	by *late
+}
+
+func (s *late) Open(h backend.Handler) (backend.Store, error) {
+	x, err := s.Store.Open(h)
+	return lateSession{x, s}, err
+}
+
+func (s lateSession) Capabilities() backend.Capabilities {
+	c := s.Store.Capabilities()
+	c.Semaphores = lateStore{c.Semaphores, s.by}
+	return c
+}
+
+func (s lateStore) Acquire(ctx context.Context, q backend.PermitRequest) (backend.PermitReply, error) {
+	var before, after time.Duration
+	if f := s.by.gate.Load(); f != nil {
+		before, after = (*f)()
+	}
+	time.Sleep(before)
+	defer time.Sleep(after)
+	return s.SemaphoreStore.Acquire(ctx, q)
+}
+
+// Two calls of a client wait. A permit becomes free; the first asks, and its caller leaves. The second asks, and gets
+// the permit, before the first's request reaches the store, which puts the client's entry back into the queue. Another
+// permit becomes free before the second's reply is there: the store keeps it for the entry, under which nothing waits
+// any more.
+func TestAnEntryThatALateRequestPutsBackIsWithdrawn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		gated := &late{Store: s}
+		holder, a, b := on(t, s).Semaphore("x", 2), on(t, gated).Semaphore("x", 0), on(t, s).Semaphore("x", 0)
+		ctx := t.Context()
+		one, two := need(holder.Acquire(ctx, 1))(t), need(holder.Acquire(ctx, 1))(t)
+		leaving, leave := context.WithCancel(ctx)
+		w1 := later(func() error { return errorOf(a.Acquire(leaving, 1)) })
+		synctest.Wait()
+		time.Sleep(6 * time.Second) // it is in the queue
+		w2 := later(func() error { return errorOf(a.Acquire(ctx, 1)) })
+		synctest.Wait()
+		var asked atomic.Int32
+		f := func() (before, after time.Duration) {
+			if asked.Add(1) == 1 {
+				return 3 * time.Millisecond, 0 // its request takes 3 ms
+			}
+			return 0, 10 * time.Millisecond // its reply takes 10 ms
+		}
+		gated.gate.Store(&f)
+		must(t, one.Release(ctx))
+		synctest.Wait() // the first asks
+		leave()
+		wants(t, <-w1, context.Canceled)
+		synctest.Wait() // the second has asked, and has the permit
+		time.Sleep(5 * time.Millisecond)
+		must(t, two.Release(ctx)) // the other is free
+		must(t, <-w2)             // it does not ask for another
+		gated.gate.Store(nil)
+		start := time.Now()
+		p := need(b.Acquire(ctx, 1))(t)
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("a permit is free, and nothing waits; another client gets it after %v", took)
+		}
+		must(t, p.Release(ctx))
 	})
 }

@@ -396,3 +396,97 @@ func TestAWaiterBehindOneThatLeftAsksInTheEnd(t *testing.T) {
 		}
 	})
 }
+
+// deafStore is a store whose sessions stop hearing what they are told, once stopped is set: as a stopped process does.
+type deafStore struct {
+	*memory.Store
+	stopped *atomic.Bool
+}
+
+type deafEars struct {
+	backend.Handler
+	stopped *atomic.Bool
+}
+
+func (s deafStore) Open(h backend.Handler) (backend.Store, error) {
+	return s.Store.Open(deafEars{h, s.stopped})
+}
+
+func (e deafEars) Released(t backend.Topic) {
+	if !e.stopped.Load() {
+		e.Handler.Released(t)
+	}
+}
+
+func (e deafEars) Reserved(t backend.Topic, n uint64) {
+	if !e.stopped.Load() {
+		e.Handler.(backend.QueueHandler).Reserved(t, n)
+	}
+}
+
+func (e deafEars) First(t backend.Topic, n uint64, d time.Duration) {
+	if !e.stopped.Load() {
+		e.Handler.(backend.QueueHandler).First(t, n, d)
+	}
+}
+
+func (e deafEars) Freed(t backend.Topic) {
+	if !e.stopped.Load() {
+		e.Handler.(backend.QueueHandler).Freed(t)
+	}
+}
+
+func (e deafEars) Wanted(t backend.Topic, n uint64) {
+	if !e.stopped.Load() {
+		e.Handler.(backend.QueueHandler).Wanted(t, n)
+	}
+}
+
+// A permit is kept for a stopped client, for a second. A client that comes within that second is to have it after that
+// second ("a stopped client delays the others by a second").
+func TestWhatIsKeptForAStoppedClientIsTheNextOnesAfterASecond(t *testing.T) {
+	for _, kind := range []string{"counting semaphore", "semaphore", "write", "read"} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, stopped := memory.New(), new(atomic.Bool)
+				holder, dead, next := on(t, s), on(t, deafStore{s, stopped}), on(t, s)
+				ctx := t.Context()
+				take := func(c *Client) (func(), error) {
+					switch kind {
+					case "counting semaphore":
+						x := c.CountingSemaphore("x")
+						return func() { must(t, x.Release(context.Background(), 1)) }, x.Acquire(ctx, 1)
+					case "semaphore":
+						p, err := c.Semaphore("x", 1).Acquire(ctx, 1)
+						return func() { must(t, p.Release(context.Background())) }, err
+					case "read":
+						if c == next {
+							l, err := c.RW().Read.Lock(ctx, "x")
+							return func() { must(t, l.Unlock(context.Background())) }, err
+						}
+					}
+					l, err := c.RW().Write.Lock(ctx, "x")
+					return func() { must(t, l.Unlock(context.Background())) }, err
+				}
+				if kind == "counting semaphore" {
+					need(holder.CountingSemaphore("x").TrySetPermits(ctx, 1))(t)
+				}
+				release, err := take(holder)
+				must(t, err)
+				go take(dead)
+				synctest.Wait()
+				stopped.Store(true)
+				release() // for a second it is kept for the client that is stopped
+				start := time.Now()
+				time.Sleep(100 * time.Millisecond)
+				release, err = take(next)
+				must(t, err)
+				took := time.Since(start)
+				if took > 1500*time.Millisecond {
+					t.Errorf("it was kept for a second; the next client got it %v after the release", took)
+				}
+				release()
+			})
+		})
+	}
+}

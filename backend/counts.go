@@ -80,6 +80,9 @@ type TakeReply struct {
 	Granted bool
 	// Available is the count after the operation, less the permits reserved for others.
 	Available int64
+	// Remaining is, where refused and permits are reserved for others, when the reservation ends at
+	// the latest; zero elsewhere.
+	Remaining time.Duration
 	QueueReply
 }
 

@@ -5722,8 +5722,9 @@ const SemaphoreSetSHA = "6f9ecbc36c782b4ec4129f6ff824c05ccc533a7a"
 //
 //	keys:      semaphore string, once string
 //	arguments: permits int, keep ms, again bool, entry string, stays bool, least int, heard bool
-//	reply:     ints  1, n, p: taken, n are left; 0, n, p: refused, n are there. p tells of the entry:
-//	           0 it is not in the queue; 1 it is; 2 it is the first that waits
+//	reply:     ints  1, n, p, 0: taken, n are left; 0, n, p, t: refused, n are there, and others are
+//	           kept for t ms more, if t is not 0. p tells of the entry: 0 it is not in the queue; 1
+//	           it is; 2 it is the first that waits
 //
 // Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
 // was carried out (1) or cancelled (0). again: it was sent before, and may have been;
@@ -5824,7 +5825,7 @@ elseif ARGV[3] == '1' then
 carried = redis.call('exists', KEYS[2]) == 1
 end
 if carried then
-return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0}
+return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0, 0}
 end
 local soon = out == 0 and ARGV[4] ~= '' and tonumber(ARGV[6]) <= free
 if out == 0 and ARGV[4] ~= '' then
@@ -5850,9 +5851,6 @@ end
 if type(written) == 'number' then
 redis.pcall('pexpire', queue, 60000)
 placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
-end
-if window > 0 and placed > 0 then
-tell(ARGV[4], 'n' .. math.ceil(window) .. ':')
 end
 end
 if queued and free > 0 then
@@ -5894,10 +5892,10 @@ if served and second then
 tell(second, 'n1000:')
 end
 end
-return {out, free, placed}`
+return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "d8f3f947e06d4935b6a2fc638b873a9b828b64c2"
+const SemaphoreTakeSHA = "a07e5711988eff10df33e3e855cd35003bcf403e"
 
 // ServeSource is serve.lua.
 //

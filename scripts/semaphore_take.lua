@@ -8,7 +8,7 @@
 --! arg 5 stays     bool
 --! arg 6 least     int
 --! arg 7 heard     bool
---! reply ints      1, n, p: taken, n are left; 0, n, p: refused, n are there. p tells of the entry: 0 it is not in the queue; 1 it is; 2 it is the first that waits
+--! reply ints      1, n, p, 0: taken, n are left; 0, n, p, t: refused, n are there, and others are kept for t ms more, if t is not 0. p tells of the entry: 0 it is not in the queue; 1 it is; 2 it is the first that waits
 --
 -- Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
 -- was carried out (1) or cancelled (0). again: it was sent before, and may have been;
@@ -43,17 +43,14 @@ elseif ARGV[3] == '1' then
   carried = redis.call('exists', KEYS[2]) == 1
 end
 if carried then
-  return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0}
+  return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0, 0}
 end
 local soon = out == 0 and ARGV[4] ~= '' and tonumber(ARGV[6]) <= free
 if out == 0 and ARGV[4] ~= '' then
   --! include join_queue entry=ARGV[4] wish=ARGV[6] reserve=soon placed=placed
-  if window > 0 and placed > 0 then
-    tell(ARGV[4], 'n' .. math.ceil(window) .. ':')
-  end
 end
 if queued and free > 0 then
   local more, served = soon and free - ARGV[6] or free, false
   --! include tell_takers free=more asker=ARGV[4] served=served
 end
-return {out, free, placed}
+return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}

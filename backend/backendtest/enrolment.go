@@ -155,6 +155,22 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		e.errorIf(ears[1].reserved()+ears[2].reserved() > 0, "%s: another was told, too", k.name)
 		e.errorIf(ears[0].count("released n")+ears[1].count("released n") > 0, "%s: it was announced to all", k.name)
 	})},
+	{"Port_Enrolment_ARefusedTakeTellsForHowLongPermitsAreKept", func(e *env) {
+		all, ears := watchingAll(e, 2, semaphore)
+		holder := e.bare()
+		take := func(s *raw, number int, r backend.Enrolment) backend.TakeReply {
+			q := backend.CountRequest{Topic: semaphore, ID: fmt.Sprint("take", number), N: 1, Enrolment: r}
+			return call(e, s.Capabilities().CountingSemaphores.TakeCount, q)
+		}
+		setPermits(holder, semaphore, 1)
+		e.fatalIf(!take(holder, 1, backend.Enrolment{}).Granted, "a free permit is refused")
+		r := take(all[0], 2, backend.Enrolment{Entry: 1})
+		e.errorIf(r.Granted || r.Remaining != 0, "without a permit, and none is kept: %+v", r)
+		addPermits(holder, 1, 1)
+		e.until("the first is told", func() bool { return ears[0].reserved() == 1 })
+		r = take(all[1], 3, backend.Enrolment{Entry: 1})
+		e.errorIf(!r.Granted && (r.Remaining <= 0 || r.Remaining > time.Second), "what is kept for another: %+v", r)
+	}},
 	{"Port_Enrolment_WhatIsNotAskedForIsTheNextOnes", eachQueued(2, func(
 		e *env, k queued, holder *raw, all []*raw, ears []*turnEars,
 	) {

@@ -181,6 +181,9 @@ func (x counts) TakeCount(ctx context.Context, q backend.CountRequest) (backend.
 			k.tellTakers(q.Topic, reply.Available, e)
 			return reply
 		}
+		for _, w := range k.told(q.Topic, e) {
+			reply.Remaining = max(reply.Remaining, remaining(w.until))
+		}
 		w, free := enrolled{entry: e, topic: q.Topic, wants: max(q.Least, 1)}, reply.Available
 		reply.QueueReply = k.refused(w)
 		if reply.Enrolled && w.wants <= free { // it asks again at once, for less

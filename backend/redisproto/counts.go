@@ -126,10 +126,12 @@ func (s countingSemaphores) TakeCount(ctx context.Context, r backend.CountReques
 	if err != nil {
 		return backend.TakeReply{}, s.fault(err)
 	}
-	if len(reply) != 3 || reply[0] != 0 && reply[0] != 1 {
+	if len(reply) != 4 || reply[0] != 0 && reply[0] != 1 || reply[3] < 0 {
 		return backend.TakeReply{}, strange("semaphore_take", reply)
 	}
-	return backend.TakeReply{Granted: reply[0] == 1, Available: reply[1], QueueReply: queued(reply[2])}, nil
+	return backend.TakeReply{
+		Granted: reply[0] == 1, Available: reply[1], Remaining: millis(reply[3]), QueueReply: queued(reply[2]),
+	}, nil
 }
 
 // CancelTake implements [backend.CountingSemaphoreStore].

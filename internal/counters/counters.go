@@ -282,7 +282,11 @@ func (s *CountingSemaphore) take(
 		return engine.Answer{}, err
 	case !t.Granted:
 		s.undo(session, q, t)
-		return engine.Answer{Left: -1, Failure: t.err, Enrolled: t.Enrolled, First: t.First}, nil
+		left := t.Remaining
+		if left == 0 {
+			left = -1
+		}
+		return engine.Answer{Left: left, Failure: t.err, Enrolled: t.Enrolled, First: t.First}, nil
 	case wait.Err() != nil:
 		s.undo(session, q, t)
 		return engine.Answer{}, fail.Gone(wait)

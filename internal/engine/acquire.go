@@ -318,7 +318,7 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 	default:
 		lost, why := n.Admit(&t.Tenure)
 		for _, x := range lost {
-			ofTenure(x).lose(now, why)
+			c.supersede(t, ofTenure(x), now, why)
 		}
 		if n.waiters != nil {
 			n.failing = 0
@@ -333,7 +333,19 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 	if c.Family == backend.KindDelegated {
 		e.names.join(t)
 	}
+	t.came = now.Mono
 	e.calls.held++
+}
+
+// supersede ends x, whose record is t's now. Where both were on their way at one time, either may have been removed in
+// favour of the other: the store is asked of both.
+func (c *question) supersede(t, x *tenure, now clock.Instant, why string) {
+	if x.came < c.grant.sent.Mono {
+		x.lose(now, why)
+		return
+	}
+	x.verify()
+	t.Plan.Verify, t.Plan.RenewAt = true, now.Mono // as verify does: it is not live yet
 }
 
 // require releases a grant that too few replicas have.

@@ -185,7 +185,7 @@ func (s *names) enrolledBehind(t backend.Topic, entry uint32) {
 	s.engine.lock()
 	defer s.engine.unlock()
 	if n := s.records[t]; n.first() != nil && n.entry == entry {
-		n.enrolled = true
+		n.enrolled, n.behind = true, true
 		return
 	}
 	s.leave(t, uint64(entry))

@@ -48,6 +48,7 @@ type waiters struct {
 	answered bool   // the store has said that it is held
 	enrols   bool   // the last question was to enrol
 	enrolled bool   // the store tells this client when it is its turn
+	behind   bool   // a request, whose caller had left, put the entry there while another was asking
 	foremost bool   // its entry is the first, so that a release that serves no entry makes it ask
 	heard    bool   // of such a release
 	entry    uint32 // what these waiters are called in the store's queue

@@ -22,6 +22,7 @@ type tenure struct {
 	engine  *Engine
 	name    *name
 	family  backend.Kind
+	came    int64         // when its grant was heard (monotonic)
 	handed  bool          // its record is another's now
 	freed   bool          // a release set the count to zero, for all holds that had ended by then
 	place   time.Duration // for how long it asked for a place in the queue of a fair lock
@@ -82,7 +83,7 @@ func (t *tenure) expire(now clock.Instant) {
 		} else if x != nil && x.last != nil {
 			why = fmt.Sprintf("%s; the last renewal failed: %v", why, x.last)
 		}
-		t.stepDown(now)
+		t.free(now)
 		t.endAll(t.lost(why), asked, now)
 		return
 	}
@@ -96,18 +97,21 @@ func (t *tenure) expire(now clock.Instant) {
 		t.countIsStale(now)
 	}
 	if t.Live == 0 {
-		t.stepDown(now)
+		t.free(now)
 		t.over()
 	}
 }
 
-// stepDown has a writer whose time is over released where readers that entered under it live on: their leases are
-// the record's, so it would not end there by itself.
-func (t *tenure) stepDown(now clock.Instant) {
-	if t.Mode == lease.Admitting && t.Readers() {
-		x := t.troubled()
-		x.late, x.until = x.late+1, max(x.until, now.Mono+int64(t.engine.Config.Watchdog))
+// free has a tenure whose time is over released where its record may last longer: it was entered, or a call tried to.
+// A reader's lease that came under it, or an extension that was answered too late, is the record's, too.
+func (t *tenure) free(now clock.Instant) {
+	if t.Mode == lease.Shared || !t.Entered() {
+		return
 	}
+	e := t.engine
+	d := debtOf(t, 0, now.Mono+int64(max(t.TTL, e.Config.Watchdog)))
+	d.family = t.kind()
+	e.renewer.compensate(d)
 }
 
 const (

@@ -203,7 +203,7 @@ func (w *wait) begins() {
 	e, n, handed := w.engine, w.name, w.waiter.handed
 	w.asks.handed, w.waiter.handed = handed, nil
 	w.marks.enrols = handed == nil && (w.queues() && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
-	n.enrols = w.marks.enrols
+	n.enrols, n.behind = w.marks.enrols, false
 	w.marks.entry, w.marks.heard, n.heard = n.entry, n.heard, false
 	w.marks.least, w.marks.stays = n.Least(), n.Len() > 1
 	w.retry, w.asking = n.Asks(), true
@@ -291,6 +291,7 @@ func (w *wait) got(a *Answer) {
 	default:
 		n.RetryAt(retry)
 	}
+	n.enrolled = n.enrolled || n.behind // then it is withdrawn with the last waiter
 }
 
 // failed has the question repeated, if the store's failure may pass and a call that waits already sits it out.
