@@ -192,8 +192,8 @@ func TestAMaxHoldFreesALockThatWasEnteredAgain(t *testing.T) {
 	}
 }
 
-// A lease of a second runs out while a re-entry is on its way: the store grants that, for longer than the lease. The call
-// fails, and the record goes.
+// A lease of a second runs out while a re-entry is on its way: the store grants that, for longer than the lease. The
+// call fails, and the record goes.
 func TestAReentryThatCrossesTheEndOfItsLeaseLeavesNothingBehind(t *testing.T) {
 	for _, detached := range []bool{false, true} {
 		t.Run(fmt.Sprint("detached ", detached), func(t *testing.T) {
