@@ -373,26 +373,42 @@ func TestAWritersLeaseEndsWhileAReaderEnters(t *testing.T) {
 	}
 }
 
-// A reader's grant is on its way when ForceUnlock removes the record, and a writer of the same client gets the lock:
-// the late grant does not end the writer's lease.
-func TestForceUnlockWhileAReadersGrantIsOnItsWay(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		spy := counted()
-		a, ctx := on(t, spy).RW(), t.Context()
-		spy.hook("AcquireRead", func(c *call) error {
-			err := c.run(context.Background())
-			time.Sleep(100 * time.Millisecond) // the reply takes its time
-			return err
+// A grant is on its way when ForceUnlock removes the record, and another call of the same client gets the lock: the late
+// grant does not end the lease of that one, but is found to be over itself.
+func TestForceUnlockWhileAGrantIsOnItsWay(t *testing.T) {
+	for op, lockers := range map[string]func(*Client) (late, next Locker, forced func(context.Context, string) (bool, error)){
+		"Acquire": func(c *Client) (late, next Locker, forced func(context.Context, string) (bool, error)) {
+			return c, c, c.ForceUnlock
+		},
+		"AcquireRead": func(c *Client) (late, next Locker, forced func(context.Context, string) (bool, error)) {
+			rw := c.RW()
+			return rw.Read, rw.Write, rw.ForceUnlock
+		},
+	} {
+		t.Run(op, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				spy := counted()
+				c, ctx := on(t, spy), t.Context()
+				late, next, forced := lockers(c)
+				spy.hook(op, func(c *call) error {
+					err := c.run(context.Background())
+					time.Sleep(100 * time.Millisecond) // the reply takes its time
+					return err
+				})
+				waiting := queued(ctx, late, "x")
+				if ok := need(forced(ctx, "x"))(t); !ok {
+					t.Fatal("nothing is removed")
+				}
+				spy.hook(op, nil)
+				holder := need(next.TryLock(ctx, "x"))(t)
+				lost := waiting.lease(t)
+				time.Sleep(time.Second)
+				if lost.Err() == nil || holder.Err() != nil {
+					t.Errorf("the late grant, whose record was removed: %v; the holder: %v", lost.Err(), holder.Err())
+				}
+				must(t, holder.Unlock(ctx))
+				must(t, thenUnlock(next.TryLock(ctx, "x")))
+			})
 		})
-		r := queued(ctx, a.Read, "x")
-		if ok := need(a.ForceUnlock(ctx, "x"))(t); !ok {
-			t.Fatal("nothing removed")
-		}
-		w := need(a.Write.TryLock(ctx, "x"))(t)
-		l := r.lease(t)
-		time.Sleep(time.Second)
-		if l.Err() == nil || w.Err() != nil {
-			t.Errorf("the reader, whose record was removed: %v; the writer, which has the lock: %v", l.Err(), w.Err())
-		}
-	})
+	}
 }
