@@ -373,14 +373,13 @@ func TestAWritersLeaseEndsWhileAReaderEnters(t *testing.T) {
 	}
 }
 
-// A grant is on its way when ForceUnlock removes the record, and another call of the same client gets the lock: the late
-// grant does not end the lease of that one, but is found to be over itself.
+// A grant is on its way when ForceUnlock removes the record, and another call of the same client gets the lock: the
+// late grant does not end the lease of that one, but is found to be over itself.
 func TestForceUnlockWhileAGrantIsOnItsWay(t *testing.T) {
-	for op, lockers := range map[string]func(*Client) (late, next Locker, forced func(context.Context, string) (bool, error)){
-		"Acquire": func(c *Client) (late, next Locker, forced func(context.Context, string) (bool, error)) {
-			return c, c, c.ForceUnlock
-		},
-		"AcquireRead": func(c *Client) (late, next Locker, forced func(context.Context, string) (bool, error)) {
+	type force = func(context.Context, string) (bool, error)
+	for op, lockers := range map[string]func(*Client) (late, next Locker, forced force){
+		"Acquire": func(c *Client) (late, next Locker, forced force) { return c, c, c.ForceUnlock },
+		"AcquireRead": func(c *Client) (late, next Locker, forced force) {
 			rw := c.RW()
 			return rw.Read, rw.Write, rw.ForceUnlock
 		},
