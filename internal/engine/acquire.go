@@ -333,18 +333,17 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 	if c.Family == backend.KindDelegated {
 		e.names.join(t)
 	}
-	t.came = now.Mono
 	e.calls.held++
 }
 
-// supersede ends x, whose record is t's now. Where both were on their way at one time, either may have been removed in
-// favour of the other: the store is asked of both.
+// supersede ends x, whose record is t's now. Replies do not come in the order of the grants: the store is asked of t,
+// and of x, too, where x was asked for while t was.
 func (c *question) supersede(t, x *tenure, now clock.Instant, why string) {
-	if x.came < c.grant.sent.Mono {
+	if x.First.Since.Mono < c.grant.sent.Mono {
 		x.lose(now, why)
-		return
+	} else {
+		x.verify()
 	}
-	x.verify()
 	t.Plan.Verify, t.Plan.RenewAt = true, now.Mono // as verify does: it is not live yet
 }
 

@@ -22,7 +22,6 @@ type tenure struct {
 	engine  *Engine
 	name    *name
 	family  backend.Kind
-	came    int64         // when its grant was heard (monotonic)
 	handed  bool          // its record is another's now
 	freed   bool          // a release set the count to zero, for all holds that had ended by then
 	place   time.Duration // for how long it asked for a place in the queue of a fair lock
