@@ -340,3 +340,51 @@ func TestLocalHandoffsUnderLoadExcludeEachOther(t *testing.T) {
 		must(t, c.Close())
 	}
 }
+
+// slowTexts delays the removal of a text on its way to the store.
+type slowTexts struct{ *memory.Store }
+
+func (b slowTexts) Open(h backend.Handler) (backend.Store, error) {
+	s, err := b.Store.Open(h)
+	return slowTextsSession{s}, err
+}
+
+type slowTextsSession struct{ backend.Store }
+
+func (s slowTextsSession) Capabilities() backend.Capabilities {
+	c := s.Store.Capabilities()
+	c.Proclamations = slowTextsStore{c.Proclamations}
+	return c
+}
+
+type slowTextsStore struct{ backend.ProclamationStore }
+
+func (x slowTextsStore) Proclaim(ctx context.Context, r backend.ProclaimRequest) (bool, error) {
+	if r.Text == "" {
+		time.Sleep(100 * time.Millisecond)
+	}
+	return x.ProclamationStore.Proclaim(ctx, r)
+}
+
+// The removal of a text by a lease that has ended removes the text of the next lease.
+func TestALateRemovalOfATextDoesNotHitTheNextLease(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := on(t, slowTexts{memory.New()})
+		first := need(c.Lock(t.Context(), "n"))(t)
+		next := queued(t.Context(), c, "n")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		wants(t, first.Proclaim(ctx, ""), context.DeadlineExceeded)
+		must(t, first.Unlock(t.Context()))
+		second := next.lease(t)
+		must(t, second.Proclaim(t.Context(), "second"))
+		time.Sleep(time.Second)
+		for p, err := range c.Proclamations(t.Context(), "n") {
+			if must(t, err); p.Text != "second" {
+				t.Errorf("the holder proclaimed \"second\" and the text is %q", p.Text)
+			}
+			break
+		}
+		must(t, second.Unlock(t.Context()))
+	})
+}

@@ -404,3 +404,19 @@ func TestLockAllUnlockDoesNotDelayPartsForOneThatFails(t *testing.T) {
 		}
 	})
 }
+
+// A part with a short lease runs out while another is waited for: LockAll says so, and returns no lease.
+func TestLockAllDoesNotReturnALeaseThatIsLostAlready(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := open(), open()
+		b := need(other.Lock(t.Context(), "b"))(t)
+		err := later(func() error {
+			return errorOf(LockAll(t.Context(), Parts(c, "a", "b"), WithLease(100*time.Millisecond)))
+		})
+		synctest.Wait()
+		time.Sleep(200 * time.Millisecond)
+		must(t, b.Unlock(t.Context()))
+		wants(t, <-err, ErrUnavailable)
+		must(t, thenUnlock(TryLockAll(t.Context(), Parts(other, "a", "b"))))
+	})
+}

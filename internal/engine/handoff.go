@@ -76,7 +76,7 @@ func (h *handoff) fits(now clock.Instant) bool {
 	t, c := h.from, h.to.call
 	renewedOnly := t.First.Marks.Watchdog && t.First.MaxHold == 0 && !t.Fence.Drawn
 	wantsTheSame := c.Lease == 0 && c.MaxHold == 0 && !c.Fenced
-	unnamed := !t.Delegated.Load() && !t.First.Marks.Proclaims
+	unnamed := !t.Delegated.Load() && !t.First.Marks.Texts
 	undisturbed := !t.Entered() && !t.Plan.Renewing && !t.Plan.Verify && t.trouble == nil
 	return renewedOnly && wantsTheSame && unnamed && undisturbed &&
 		t.Deadline.Until(now) > t.TTL-clock.Margin(t.TTL)-min(localWithin, t.TTL/4)

@@ -32,10 +32,11 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 		if err := CheckID("Proclaim", text); err != nil {
 			return err
 		}
-		e.lock()
-		h.Marks.Proclaims = true // also with a backend that keeps no texts: a leader leads there, too
-		e.unlock()
 	}
+	e.lock()
+	h.Marks.Texts = true
+	h.Marks.Proclaims = h.Marks.Proclaims || text != "" // also where no texts are kept: a leader leads there, too
+	e.unlock()
 	if err := e.Can(can != nil, "proclamations"); err != nil {
 		return err
 	}

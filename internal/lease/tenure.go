@@ -104,6 +104,7 @@ type Marks struct {
 	Unlocked  bool
 	Long      bool // the log says that it lasts long
 	Proclaims bool // it has said something of itself: it may last long
+	Texts     bool // the store was asked to keep, or to remove, a text of its owner
 }
 
 // Until is the end of MaxHold, if there is one.
