@@ -420,3 +420,23 @@ func TestLockAllDoesNotReturnALeaseThatIsLostAlready(t *testing.T) {
 		must(t, thenUnlock(TryLockAll(t.Context(), Parts(other, "a", "b"))))
 	})
 }
+
+func TestLockAllEndsWhenAPartIsLostWhileItWaitsForAnother(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := open(), open()
+		b := need(other.Lock(t.Context(), "b"))(t)
+		got := later(func() answer {
+			l, err := c.LockAll(t.Context(), "a", "b")
+			return answer{l, err}
+		})
+		synctest.Wait()
+		time.Sleep(50 * time.Millisecond)
+		need(c.ForceUnlock(t.Context(), "a"))(t)
+		rival := need(other.TryLock(t.Context(), "a"))(t)
+		time.Sleep(50 * time.Millisecond)
+		x := <-got
+		wants(t, x.err, ErrUnavailable)
+		must(t, b.Unlock(t.Context()))
+		must(t, rival.Unlock(t.Context()))
+	})
+}

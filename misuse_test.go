@@ -5,6 +5,8 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
@@ -125,4 +127,60 @@ func TestABackendThatPanicsInARepeatedRequestFreesItsSlotOnce(t *testing.T) {
 	if n := c.engine.Probe().Snapshot().Slots; n != 0 {
 		t.Errorf("%d slots are taken", n)
 	}
+}
+
+// panics checks that f panics, as an observer does that it calls.
+func panics(t *testing.T, f func()) {
+	t.Helper()
+	defer func() {
+		if recover() == nil {
+			t.Error("the panic of the observer was swallowed")
+		}
+	}()
+	f()
+}
+
+// A panic in the caller's goroutine may be recovered by a server: what the call had, or waited in, is given back.
+func TestAPanicOfAcquiredReleasesTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		boom := true
+		c := open(WithObserver(Observer{Acquired: func(AcquiredEvent) {
+			if boom {
+				boom = false
+				panic("boom")
+			}
+		}}))
+		panics(t, func() { _, _ = c.Lock(t.Context(), "x") })
+		synctest.Wait()
+		check(t, thenUnlock(c.TryLock(t.Context(), "x")))
+	})
+}
+
+func TestAPanicOfWaitingLeavesTheQueue(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		boom := true
+		c, other := open(WithObserver(Observer{Waiting: func(WaitingEvent) {
+			if boom {
+				boom = false
+				panic("boom")
+			}
+		}})), open()
+		l := need(other.Lock(t.Context(), "x"))(t)
+		panics(t, func() { _, _ = c.Lock(t.Context(), "x") })
+		must(t, l.Unlock(t.Context()))
+		check(t, thenUnlock(c.Lock(t.Context(), "x", WithWait(time.Minute))))
+	})
+}
+
+func TestAPanicOfWaitingInAReentryGivesItsTurnBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open(WithObserver(Observer{Waiting: func(WaitingEvent) { panic("boom") }}))
+		outer := need(c.Lock(t.Context(), "x"))(t)
+		inner := need(c.Lock(outer.Context(), "x"))(t)
+		panics(t, func() { _, _ = c.Lock(outer.Context(), "x") }) // it waits for inner
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		check(t, inner.Unlock(ctx))
+		check(t, outer.Unlock(ctx))
+	})
 }

@@ -225,3 +225,23 @@ func TestAReentryThatCrossesTheEndOfItsLeaseLeavesNothingBehind(t *testing.T) {
 		})
 	}
 }
+
+// Background work locks again while its request unlocks: a lease that has ended confers nothing, so the call competes.
+func TestAReentryOnItsWayWhileTheOuterIsUnlockedCompetes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := spyOn(memory.New(), "", nil)
+		c := on(t, s)
+		outer := need(c.Lock(t.Context(), "x"))(t)
+		s.hook("SetHolds", func(c *call) error {
+			err := c.run(c.ctx)
+			time.Sleep(100 * time.Millisecond)
+			return err
+		})
+		in := begin(context.WithoutCancel(outer.Context()), c, "x", WithWait(5*time.Second))
+		time.Sleep(10 * time.Millisecond)
+		must(t, outer.Unlock(t.Context()))
+		a := <-in
+		must(t, a.err)
+		must(t, a.Unlock(t.Context()))
+	})
+}

@@ -174,12 +174,15 @@ func valid(identity string) bool {
 		!strings.ContainsFunc(identity, unicode.IsControl)
 }
 
+// patience is for how long a candidate waits at a time, whatever the Locker's default.
+const patience = 30 * 24 * time.Hour
+
 // campaign waits for leadership and leads. Done reports whether Run is to return err; otherwise it
 // campaigns again, and err says why, nil after StepDown.
 func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
-	lease, err := x.locker.Lock(ctx, x.name)
+	lease, err := x.locker.Lock(ctx, x.name, mortise.WithWait(patience))
 	switch {
-	case errors.Is(err, mortise.ErrNotAcquired): // the Locker bounds its waits
+	case errors.Is(err, mortise.ErrNotAcquired):
 		return false, nil
 	case err != nil:
 		return !errors.Is(err, mortise.ErrUnavailable), err

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -474,4 +475,67 @@ func TestAClientsPrefixIsOfLeadersAndTicksToo(t *testing.T) {
 	if !errors.Is(err, mortise.ErrWrongKind) {
 		t.Errorf("a tick of another kind under the full name: %v", err)
 	}
+}
+
+// askedStore counts what is asked for a lock.
+type askedStore struct {
+	*memory.Store
+	n *atomic.Int64
+}
+
+func (b askedStore) Open(h backend.Handler) (backend.Store, error) {
+	s, err := b.Store.Open(h)
+	return askedSession{s, b.n}, err
+}
+
+type askedSession struct {
+	backend.Store
+	n *atomic.Int64
+}
+
+func (s askedSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	s.n.Add(1)
+	return s.Store.Acquire(ctx, r)
+}
+
+func (s askedSession) Capabilities() backend.Capabilities {
+	c := s.Store.Capabilities()
+	c.Queue = askedQueue{c.Queue, s.n}
+	return c
+}
+
+type askedQueue struct {
+	backend.QueueStore
+	n *atomic.Int64
+}
+
+func (q askedQueue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.EnrolReply, error) {
+	q.n.Add(1)
+	return q.QueueStore.Enrol(ctx, r)
+}
+
+func (q askedQueue) Leave(ctx context.Context, name string, entry uint64) error {
+	q.n.Add(1)
+	return q.QueueStore.Leave(ctx, name, entry)
+}
+
+func TestACandidateOfAClientWithADefaultWaitIsOneWaiter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		st := askedStore{memory.New(), new(atomic.Int64)}
+		c, _ := mortise.New(st, mortise.WithDefaultWait(10*time.Millisecond))
+		other, _ := mortise.New(st.Store)
+		l, err := other.Lock(t.Context(), "n")
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_ = leader.Run(ctx, c, "n", func(context.Context, leader.Term) error { return nil }) // ctx ends
+		if n := st.n.Load(); n > 100 {
+			t.Errorf("%d commands in a minute, want those of one waiter", n)
+		}
+		l.Unlock(t.Context())
+		c.Close()
+		other.Close()
+	})
 }

@@ -62,11 +62,21 @@ func holdEvent(h *lease.Hold) Event {
 	return v
 }
 
-// waiting tells that the call waits. It is called without the mutex.
-func (c *call) waiting(remaining time.Duration) {
+// waiting tells that the call waits. It is called without the mutex, and has what the call waits in quit where the
+// observer panics; nil where another does that.
+func (c *call) waiting(remaining time.Duration, quit func()) {
 	v := c.event()
 	v.Remaining = remaining
+	returned := false
+	defer func() {
+		if !returned && quit != nil {
+			c.engine.lock()
+			quit()
+			c.engine.unlock()
+		}
+	}()
 	c.engine.Config.Observer.Waiting(v)
+	returned = true
 }
 
 // tellsWaiting reports, once a call, whether the observer is to be told that it waits.
@@ -101,7 +111,16 @@ func (c *call) acquired(h *lease.Hold, holds int) {
 	v.Way, v.Holds = way, holds
 	v.Token, _ = h.Token()
 	c.marks.contended = false // one of LockAll's that is given back may wait once more
+	returned := false
+	defer func() {
+		if !returned { // a lease that nothing can unlock
+			ended, cancel := context.WithCancel(context.Background())
+			cancel()
+			_ = h.Unlock(ended) // it is sent all the same
+		}
+	}()
 	f(v)
+	returned = true
 	c.engine.lock()
 	h.Marks.Announced = true
 	lost := h.OnLost

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/bound"
@@ -129,7 +130,7 @@ func (c entry) awaitTurn(t *tenure, turn *lease.Turn) error {
 		e.lock()
 		left := t.Deadline.Until(e.Now())
 		e.unlock()
-		c.waiting(left)
+		c.waiting(left, func() { t.Quit(turn) })
 	}
 	var err error
 	select {
@@ -168,12 +169,16 @@ func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 	x := &reentry{call: c.call, tenure: t}
 	e.lock()
 	live, delegated := t.State == lease.Live, t.Delegated.Load()
+	ended = h.Cause != nil
 	if !live || delegated {
 		t.Leave()
 	}
 	x.holds, x.fenced = int(t.Live)+1, c.Fenced && !t.Fence.Drawn
 	e.unlock()
 	switch {
+	case !live && ended: // it competes as any other
+		c.outer = nil
+		return nil, true, nil
 	case !live: // the writer has ended, the reader under it has not
 		return nil, false, c.Fail(errUpgrade)
 	case delegated:
@@ -230,8 +235,13 @@ func (x *reentry) settle() (*lease.Handle, bool, error) {
 	now := e.Now()
 	e.lock()
 	if why := x.refusal(now); why != "" {
+		unlocked := errors.Is(c.outer.Cause, fail.Released) // the release that comes next frees what this one got
 		t.Leave()
 		e.unlock()
+		if unlocked { // it competes as any other
+			c.outer = nil
+			return nil, true, nil
+		}
 		return nil, false, c.Fail(t.lost(why))
 	}
 	if t.Delegated.Load() { // meanwhile: another may have entered before

@@ -250,15 +250,20 @@ func (w *wait) heard(a Answer, failure error) {
 	e.unlock()
 }
 
-// quit ends the wait where a question panicked.
+// quit ends the wait where a question, or an observer, panicked.
 func (w *wait) quit() {
+	if w.over || w.name == nil {
+		return
+	}
 	if w.asking {
 		w.asks.panicked()
-		w.engine.lock()
-		w.engine.calls.ended()
-		w.name.Pass()
-		w.leave()
 	}
+	w.engine.lock()
+	if w.asking {
+		w.engine.calls.ended()
+	}
+	w.name.Pass()
+	w.leave()
 }
 
 // hopeless is why waiting makes no sense.
@@ -362,7 +367,7 @@ func (w *wait) announces(now clock.Instant) bool {
 	left := w.name.remaining(now)
 	w.marks.fresh = false
 	w.engine.unlock()
-	w.waiting(left)
+	w.waiting(left, nil)
 	w.engine.lock()
 	return true
 }

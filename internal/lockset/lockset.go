@@ -285,7 +285,14 @@ func (t *attempt) together(i int) []int {
 func (t *attempt) one(i int, try bool) (*lease.Handle, error) {
 	p := &t.parts[i]
 	if p.Acquirer != nil {
-		return p.Acquirer.Acquire(t.ctx, t.bounds, t.request(i, try))
+		wait := t.bounds
+		if !try && len(t.held) > 0 { // a part that is lost ends the wait for the next
+			child, cancel := context.WithCancelCause(t.bounds)
+			defer cancel(nil)
+			defer context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })()
+			wait = child
+		}
+		return p.Acquirer.Acquire(t.ctx, wait, t.request(i, try))
 	}
 	mark := lineage{t, len(t.held)}
 	wait := time.Duration(0)
