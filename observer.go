@@ -13,7 +13,8 @@ import (
 //
 // Waiting, Acquired, NotAcquired and Released are called by the goroutine of the call in question,
 // before the call returns: a slow function delays the call, and a slow Waiting also the calls of
-// the client behind it for the same name.
+// the client behind it for the same name. A panic passes on to the caller; a lock that the call
+// acquired is then released.
 //
 // Renewed, RenewalFailed and Lost are called in turn by a goroutine of the client's, after the
 // contexts of ended leases have ended; so Released may come before Lost. Up to 1,024 of these
