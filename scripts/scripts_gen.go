@@ -6113,7 +6113,7 @@ redis.call('hset', KEYS[1], ARGV[2], 1)
 redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('pexpire', KEYS[1], ARGV[3])
 if ARGV[6] == '1' and out == 3 then
-redis.pcall('set', KEYS[3] .. ':extra', ARGV[7], 'px', 1000)
+redis.pcall('set', KEYS[3] .. ':extra', ARGV[7], 'px', 250)
 end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
@@ -6121,7 +6121,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "c3500cf386a9c69e52cd4401c451b37a6732e1e2"
+const ServeSHA = "d6ea8f3ea8073bea705aa5ee5c1004fca3f7090f"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -61,8 +61,8 @@ end
 redis.call('hset', KEYS[1], ARGV[2], 1)
 redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('pexpire', KEYS[1], ARGV[3])
-if ARGV[6] == '1' and out == 3 then -- an entry that comes later ends this client's turn
-  redis.pcall('set', KEYS[3] .. ':extra', ARGV[7], 'px', 1000)
+if ARGV[6] == '1' and out == 3 then -- an entry that comes before the client asks again ends its turn
+  redis.pcall('set', KEYS[3] .. ':extra', ARGV[7], 'px', 250)
 end
 --! include read_back track=ARGV[5] lock=KEYS[1]
 return {out, token}

@@ -303,7 +303,7 @@ func (p *pair) clean() {
 			strings.HasPrefix(key, "mortise:1:wake:") && strings.HasSuffix(key, ":round"):
 			most = time.Minute
 		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:extra"):
-			most = time.Second
+			most = 250 * time.Millisecond
 		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:window"),
 			strings.HasPrefix(key, "mortise:1:wake:") && !strings.HasSuffix(key, ":wants"):
 			most = 200 * time.Millisecond
