@@ -355,9 +355,9 @@ func held(t *testing.T, c *mortise.Client, name string) *mortise.Lease {
 // takeTogether takes leases within a time, until the end of the test. It begins again where the machine was busy.
 func takeTogether(t *testing.T, c *mortise.Client, within time.Duration) {
 	t.Helper()
-	for range 100 {
+	for i := range 100 { // each with names of its own: what was said of the last ones may arrive late
 		begun := time.Now()
-		leases := takes(t, t.Context(), c, renewals, named("n"))
+		leases := takes(t, t.Context(), c, renewals, named(fmt.Sprintf("n%d:", i)))
 		if time.Since(begun) < within {
 			t.Cleanup(func() { releases(leases) })
 			return
