@@ -366,7 +366,7 @@ func (x slowTextsStore) Proclaim(ctx context.Context, r backend.ProclaimRequest)
 	return x.ProclamationStore.Proclaim(ctx, r)
 }
 
-// The removal of a text by a lease that has ended removes the text of the next lease.
+// The removal of a text by a lease that has ended leaves the text of the next lease alone.
 func TestALateRemovalOfATextDoesNotHitTheNextLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := on(t, slowTexts{memory.New()})

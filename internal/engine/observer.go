@@ -62,21 +62,11 @@ func holdEvent(h *lease.Hold) Event {
 	return v
 }
 
-// waiting tells that the call waits. It is called without the mutex, and has what the call waits in quit where the
-// observer panics; nil where another does that.
-func (c *call) waiting(remaining time.Duration, quit func()) {
+// waiting tells that the call waits. It is called without the mutex.
+func (c *call) waiting(remaining time.Duration) {
 	v := c.event()
 	v.Remaining = remaining
-	returned := false
-	defer func() {
-		if !returned && quit != nil {
-			c.engine.lock()
-			quit()
-			c.engine.unlock()
-		}
-	}()
 	c.engine.Config.Observer.Waiting(v)
-	returned = true
 }
 
 // tellsWaiting reports, once a call, whether the observer is to be told that it waits.

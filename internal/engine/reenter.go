@@ -126,12 +126,21 @@ func (c entry) awaitTurn(t *tenure, turn *lease.Turn) error {
 	e := c.engine
 	c.marks.fresh = false
 	bound.Begins(c.wait)
+	told := false
+	defer func() {
+		if !told { // the observer panicked
+			e.lock()
+			t.Quit(turn)
+			e.unlock()
+		}
+	}()
 	if !c.Try && c.tellsWaiting() {
 		e.lock()
 		left := t.Deadline.Until(e.Now())
 		e.unlock()
-		c.waiting(left, func() { t.Quit(turn) })
+		c.waiting(left)
 	}
+	told = true
 	var err error
 	select {
 	case <-turn.Ready:

@@ -367,7 +367,7 @@ func (w *wait) announces(now clock.Instant) bool {
 	left := w.name.remaining(now)
 	w.marks.fresh = false
 	w.engine.unlock()
-	w.waiting(left, nil)
+	w.waiting(left)
 	w.engine.lock()
 	return true
 }

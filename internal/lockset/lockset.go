@@ -72,10 +72,9 @@ func lockAll(ctx context.Context, a *set) (*lease.Handle, error) {
 		t := &attempt{set: a, ctx: ctx, bounds: bounds, order: a.order(first), done: make([]bool, len(parts))}
 		failed, waited, err := t.takeAll()
 		if err == nil {
-			if err = lostMeanwhile(t.held, nil); err != nil {
-				engine.UnlockAll(ctx, context.WithoutCancel(ctx), t.held)
-				return nil, err
-			}
+			err = lostMeanwhile(t.held, nil)
+		}
+		if err == nil {
 			return lease.NewHandle(&held{Facts: lease.Facts{Of: Name(parts), Ctx: t.ctx}, leases: t.held}), nil
 		}
 		bound.Begins(bounds)
