@@ -184,3 +184,35 @@ func TestAPanicOfWaitingInAReentryGivesItsTurnBack(t *testing.T) {
 		check(t, outer.Unlock(ctx))
 	})
 }
+
+func TestAPanicInLockAllReleasesWhatItHas(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		acquired := 0
+		c, other := open(WithObserver(Observer{Acquired: func(AcquiredEvent) {
+			if acquired++; acquired == 2 {
+				panic("boom")
+			}
+		}})), open()
+		free := func(what string) {
+			synctest.Wait()
+			t.Logf("after a panic of %s", what)
+			check(t, thenUnlock(other.LockAll(t.Context(), "x", "y", "z")))
+		}
+		panics(t, func() { _, _ = c.LockAll(t.Context(), "x", "y", "z") })
+		free("the observer, locks taken together")
+		acquired = 0
+		one := func(l Locker, name string) Part { return Parts(l, name)[0] }
+		mixed := []Part{one(c, "x"), one(need(c.Locker(Fair()))(t), "y"), one(c, "z")}
+		panics(t, func() { _, _ = LockAll(t.Context(), mixed) })
+		free("the observer, locks taken one by one")
+		panics(t, func() { _, _ = LockAll(t.Context(), []Part{one(c, "x"), one(panicking{}, "y")}) })
+		free("another Locker")
+	})
+}
+
+// panicking is a Locker that panics.
+type panicking struct{}
+
+func (panicking) Lock(context.Context, string, ...Option) (*Lease, error) { panic("boom") }
+
+func (panicking) TryLock(context.Context, string, ...Option) (*Lease, error) { panic("boom") }

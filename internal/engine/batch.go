@@ -137,17 +137,30 @@ func (b *batch) attempt(ctx context.Context) ([]*lease.Handle, error) {
 		b.abandon(0)
 		return nil, fail.Gone(b.wait)
 	}
+	leases, err := b.settle(ctx)
+	if err != nil {
+		b.grant.granted, b.grant.err = false, err
+	}
+	return leases, nil
+}
+
+// settle makes the grants leases, each under the one before. Where one cannot be, or an observer panics, all are
+// given back.
+func (b *batch) settle(ctx context.Context) ([]*lease.Handle, error) {
 	leases := make([]*lease.Handle, 0, len(b.owners))
+	defer func() {
+		if n := len(leases); n < len(b.owners) {
+			b.abandon(n)
+			UnlockAll(b.wait, b.wait, leases)
+		}
+	}()
 	for i, owner := range b.owners {
 		q := &b.calls[i].asks
 		q.grant = b.grant
 		q.grant.owner, q.grant.token = owner, b.all[i].Token
 		h, err := q.settle(ctx)
 		if err != nil {
-			b.abandon(i)
-			UnlockAll(b.wait, b.wait, leases)
-			b.grant.granted, b.grant.err = false, err
-			return nil, nil
+			return nil, err
 		}
 		leases = append(leases, &h.Handle)
 		ctx = h.Context()

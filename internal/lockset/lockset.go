@@ -70,7 +70,7 @@ func lockAll(ctx context.Context, a *set) (*lease.Handle, error) {
 	}
 	for first := 0; ; a.rounds++ {
 		t := &attempt{set: a, ctx: ctx, bounds: bounds, order: a.order(first), done: make([]bool, len(parts))}
-		failed, waited, err := t.takeAll()
+		failed, waited, err := t.take()
 		if err == nil {
 			err = lostMeanwhile(t.held, nil)
 		}
@@ -178,6 +178,19 @@ type attempt struct {
 	order  []int           // nil: as they were given
 	done   []bool
 	held   []*lease.Handle
+}
+
+// take is takeAll. Where an observer panics, or a Locker of another type, what is held is released.
+func (t *attempt) take() (failed int, waited bool, err error) {
+	returned := false
+	defer func() {
+		if !returned {
+			engine.UnlockAll(t.bounds, context.WithoutCancel(t.bounds), t.held)
+		}
+	}()
+	failed, waited, err = t.takeAll()
+	returned = true
+	return failed, waited, err
 }
 
 // takeAll tries to take as many parts as can be by one command, and then the others. Where a part was held it waits for
