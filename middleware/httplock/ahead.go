@@ -51,27 +51,35 @@ func (m *middleware) lockWaiting(
 }
 
 // readAhead reads a body of moderate length, and reports whether that is all of it. What was read,
-// and the error that came then, are for the handler.
+// and the error that came then, are for the handler. What has not come in time is read on: the end of
+// a read by a deadline would end the request's context, and look like a client that has left.
 func readAhead(w http.ResponseWriter, r *http.Request) (ahead *http.Request, whole bool) {
-	// The connection's deadline is the server's, and is touched only if the body does not come.
-	tooLate := make(chan struct{})
-	cut := time.AfterFunc(aheadWait, func() {
-		defer close(tooLate)
-		http.NewResponseController(w).SetReadDeadline(time.Now())
-	})
-	data, err := io.ReadAll(io.LimitReader(r.Body, mostAhead+1))
-	whole = err == nil && len(data) <= mostAhead
-	if !cut.Stop() {
-		<-tooLate
-		whole = false // the server can no longer notice that the client leaves
+	late := &lateBody{from: watchedBody{ReadCloser: r.Body}, read: make(chan struct{})}
+	go func() {
+		defer func() {
+			late.panicked = recover() // for the handler's goroutine
+			close(late.read)
+		}()
+		data, err := io.ReadAll(io.LimitReader(&late.from, mostAhead+1))
+		late.whole = err == nil && len(data) <= mostAhead
+		rest := io.Reader(&late.from)
+		if err != nil {
+			rest = failed{err}
+		}
+		late.all = io.MultiReader(bytes.NewReader(data), rest)
+	}()
+	ahead = r.WithContext(r.Context())
+	inTime := time.NewTimer(aheadWait)
+	defer inTime.Stop()
+	select {
+	case <-late.read:
+		late.repanic()
+		ahead.Body = &readBody{Reader: late.all, Closer: r.Body, whole: late.whole}
+		return ahead, late.whole
+	case <-inTime.C:
+		ahead.Body = late
+		return ahead, false
 	}
-	read := r.WithContext(r.Context())
-	rest := io.Reader(r.Body)
-	if err != nil {
-		rest = failed{err}
-	}
-	read.Body = &readBody{Reader: io.MultiReader(bytes.NewReader(data), rest), Closer: r.Body, whole: whole}
-	return read, whole
 }
 
 // readBody is a body of which some was read.
@@ -85,3 +93,46 @@ type readBody struct {
 type failed struct{ err error }
 
 func (f failed) Read([]byte) (int, error) { return 0, f.err }
+
+// lateBody is a body that has not come in time; it is being read.
+type lateBody struct {
+	from  watchedBody
+	read  chan struct{} // closed when it was read
+	all   io.Reader     // then: what was read, and the rest
+	whole bool          // then: nothing is left to be read from the connection
+
+	panicked any // then: what the body below panicked with
+}
+
+// repanic has a panic of the body below come where the body is read.
+func (b *lateBody) repanic() {
+	if b.panicked != nil {
+		panic(b.panicked)
+	}
+}
+
+func (b *lateBody) Read(p []byte) (int, error) {
+	<-b.read
+	b.repanic()
+	return b.all.Read(p)
+}
+
+func (b *lateBody) Close() error {
+	<-b.read
+	return b.from.Close()
+}
+
+// leave ends the reading of a body that has not come yet: the server does not answer while one reads.
+func leave(w http.ResponseWriter, r *http.Request) {
+	b, late := r.Body.(*lateBody)
+	if !late {
+		return
+	}
+	select {
+	case <-b.read:
+	default:
+		if http.NewResponseController(w).SetReadDeadline(time.Now()) == nil {
+			<-b.read
+		}
+	}
+}

@@ -267,3 +267,51 @@ func aLossLeavesTheConnectionUsable(t *testing.T, reads bool, opts []httplock.Op
 		}
 	}
 }
+
+// A body that comes slowly keeps its request from waiting, and from nothing else: it is served whole
+// if the lock is free, and refused as locked if another client has the lock.
+func TestABodyThatComesSlowlyIsServedOrRefused(t *testing.T) {
+	httplock.SetAheadWait(t, 20*time.Millisecond)
+	store := memory.New()
+	locks, tried := middle.InMemory(t, store), make(chan struct{}, 1)
+	srv := serveByHand(t, httplock.New(locks, orders,
+		httplock.WithMaxClientWait())(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		tried <- struct{}{}
+		b, err := io.ReadAll(r.Body)
+		fmt.Fprint(w, string(b), err, r.Context().Err())
+	})))
+	const slow = "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab"
+	c := dial(t, srv)
+	fmt.Fprint(c, slow)
+	middle.Receive(t, "the handler", tried)
+	fmt.Fprint(c, "cd")
+	status, body := answerOf(t, c)
+	check.ErrorIf(t, status != 200 || body != "abcd<nil> <nil>", "while it is free: %d %s", status, body)
+	held42(t, middle.InMemory(t, store))
+	c = dial(t, srv)
+	fmt.Fprint(c, slow)
+	status, body = answerOf(t, c)
+	check.ErrorIf(t, status != 423, "while it is held: %d %s", status, body)
+}
+
+// A handler that does not read a body that has not come answers all the same, and one that waits for
+// it is woken when the lock is lost.
+func TestABodyThatDoesNotComeHoldsNothingUp(t *testing.T) {
+	httplock.SetAheadWait(t, 20*time.Millisecond)
+	locks := middle.InMemory(t, memory.New())
+	srv := serveByHand(t, httplock.New(locks, orders, httplock.WithMaxClientWait(),
+		httplock.WithLockOptions(mortise.WithMaxHold(200*time.Millisecond)))(
+		http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Header.Get("Read") != "" {
+				io.Copy(io.Discard, r.Body)
+				return
+			}
+			fmt.Fprint(w, "done")
+		})))
+	for header, want := range map[string]int{"": 200, "Read: yes\r\n": 503} {
+		c := dial(t, srv)
+		fmt.Fprint(c, "POST /orders/42 HTTP/1.1\r\nHost: x\r\n"+header+"Content-Length: 4\r\n\r\nab")
+		status, body := answerOf(t, c)
+		check.ErrorIf(t, status != want, "%q: %d %s, want %d", header, status, body, want)
+	}
+}

@@ -21,9 +21,13 @@ const lastWords = 2 * time.Second
 func wakeOnLoss(w http.ResponseWriter, a *answered, r *http.Request, lease *mortise.Lease) (*http.Request, func()) {
 	body := &watchedBody{ReadCloser: r.Body}
 	ahead, _ := r.Body.(*readBody)
-	if r.Body == nil || r.Body == http.NoBody || ahead != nil && ahead.whole {
+	late, _ := r.Body.(*lateBody)
+	switch {
+	case r.Body == nil, r.Body == http.NoBody, ahead != nil && ahead.whole:
 		body.ended.Store(true)
-	} else {
+	case late != nil:
+		body = &late.from
+	default:
 		r.Body = body // r is the middleware's own
 	}
 	done := make(chan struct{})

@@ -167,13 +167,16 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lease, r, err := m.lock(w, r, name)
+	defer leave(w, r)
 	switch {
 	case err == nil:
 		m.serve(w, r, name, lease)
 	case m.open && errors.Is(err, mortise.ErrUnavailable):
 		m.next.ServeHTTP(w, r)
 	default:
-		m.answer(w, r, m.refused(r, name, err))
+		p := m.refused(r, name, err)
+		leave(w, r)
+		m.answer(w, r, p)
 	}
 }
 
