@@ -87,7 +87,7 @@ func newAcceptor(of string, locks delegation.Acceptor, checker *delegation.Check
 	for _, o := range opts {
 		o(&i)
 	}
-	if len(i.readers) > 0 || i.options != nil || i.waits || i.open {
+	if len(i.readers) > 0 || i.options != nil || i.waits || i.retry != 0 || i.open {
 		panic("grpclock: " + of + ": of the options only WithErrorHandler applies")
 	}
 	return &acceptor{locks: locks, checker: checker, answer: i.answer}

@@ -268,7 +268,10 @@ func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 		"no checker":        func() { grpclock.StreamDelegationInterceptor(s.Locks, nil) },
 		"WithWait":          func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithWait(time.Second)) },
 		"WithMaxClientWait": func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithMaxClientWait()) },
-		"WithFailOpen":      func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithFailOpen()) },
+		"WithRetryAfter": func() {
+			grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithRetryAfter(time.Second))
+		},
+		"WithFailOpen": func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithFailOpen()) },
 		"WithReaders": func() {
 			grpclock.StreamDelegationInterceptor(s.Locks, c, grpclock.WithReaders(s.Locks, unary))
 		},

@@ -466,5 +466,8 @@ func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 			httplock.AcceptDelegations(locks, c, httplock.WithLockOptions(mortise.WithLease(time.Second)))
 		},
 		"WithFailOpen": func() { httplock.AcceptDelegations(locks, c, httplock.WithFailOpen()) },
+		"WithRetryAfter": func() {
+			httplock.AcceptDelegations(locks, c, httplock.WithRetryAfter(time.Second))
+		},
 	})
 }
