@@ -67,8 +67,16 @@ func cleanIncomingTrailer(r *http.Request) *http.Request {
 	}
 	remove(r.Trailer)
 	clean := r.WithContext(r.Context())
-	clean.Body = &endingBody{r.Body, func() { remove(clean.Trailer) }}
+	clean.Body = &cleanBody{endingBody{r.Body, func() { remove(clean.Trailer) }}}
 	return clean
+}
+
+// cleanBody is an endingBody that ends with Close, too: the server reads the rest then.
+type cleanBody struct{ endingBody }
+
+func (b *cleanBody) Close() error {
+	defer b.atEnd()
+	return b.endingBody.Close()
 }
 
 func answerPlainly(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) }

@@ -73,3 +73,19 @@ func TestAcceptRemovesItFromTheTrailerToo(t *testing.T) {
 	status, body := answerOf(t, c)
 	check.ErrorIf(t, status != 200 || body != "1 <nil> map[Sum:[7]]", "%d, before and after the body: %s", status, body)
 }
+
+// The server reads a body that is closed early to its end, and fills in the trailer.
+func TestAcceptRemovesItFromTheTrailerOfABodyThatIsClosed(t *testing.T) {
+	locks := middle.InMemory(t, memory.New())
+	checker := middle.Checker(t, middle.Ring(t, "k1"), "stock")
+	srv := serveByHand(t, httplock.AcceptDelegations(locks, checker)(http.HandlerFunc(func(w http.ResponseWriter,
+		r *http.Request) {
+		err := r.Body.Close()
+		fmt.Fprint(w, err, " ", r.Trailer)
+	})))
+	c := dial(t, srv)
+	fmt.Fprint(c, strings.Replace(chunked, "\r\n\r\n", "\r\nTrailer: Sum\r\n\r\n", 1)+
+		chunk(2)+"0\r\nSum: 7\r\nMortise-Delegation: stolen\r\n\r\n")
+	status, body := answerOf(t, c)
+	check.ErrorIf(t, status != 200 || body != "<nil> map[Sum:[7]]", "%d, after Close: %s", status, body)
+}
