@@ -280,3 +280,21 @@ func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 		},
 	})
 }
+
+// A call that is served unlocked has no lease, also behind an interceptor that holds another lock.
+func TestFailOpenWithinAnotherLock(t *testing.T) {
+	s, _ := memorySite(t)
+	down := memory.New()
+	outer := grpclock.Func(func(context.Context, any) (string, error) { return "tenants:1", nil })
+	client := s.serve(grpc.ChainUnaryInterceptor(
+		grpclock.UnaryServerInterceptor(s.Locks, grpclock.Methods{unary: outer}),
+		grpclock.UnaryServerInterceptor(middle.InMemory(t, down), grpclock.Methods{unary: order}, grpclock.WithFailOpen())))
+	down.SetDown(errors.New("down"))
+	s.onUnary = func(ctx context.Context, _ *pb.SimpleRequest) error {
+		if l := grpclock.Lease(ctx); l != nil {
+			t.Errorf("served without the inner lock, with the lease of %s", l.Name())
+		}
+		return nil
+	}
+	check.NoError(t, call(s.ctx(), client, "42"))
+}

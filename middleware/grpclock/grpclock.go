@@ -178,7 +178,7 @@ func (i *interceptor) unary(
 		return handler(ctx, req)
 	}
 	defer release(ctx, lease) // when the handler panics, too
-	resp, err := handler(carry(lease), req)
+	resp, err := handler(carry(lease.Context(), lease), req)
 	return resp, i.outcome(ctx, info.FullMethod, lease, err)
 }
 
@@ -212,7 +212,7 @@ func (i *interceptor) stream(
 		return handler(srv, s)
 	}
 	defer release(ctx, lease)
-	s.ctx, s.lease = carry(lease), lease
+	s.ctx, s.lease = carry(lease.Context(), lease), lease
 	return i.outcome(ctx, info.FullMethod, lease, handler(srv, s))
 }
 
@@ -246,13 +246,14 @@ func (i *interceptor) lock(
 	case err == nil:
 		return lease, ctx, nil
 	case i.open && errors.Is(err, mortise.ErrUnavailable):
-		return nil, ctx, nil
+		return nil, carry(ctx, nil), nil
 	}
 	return nil, ctx, i.answer(ctx, method, refused(ctx, err, i.retry), err)
 }
 
-func carry(lease *mortise.Lease) context.Context {
-	return context.WithValue(lease.Context(), leaseKey{}, lease)
+// carry returns a context that carries the lease, nil for none.
+func carry(ctx context.Context, lease *mortise.Lease) context.Context {
+	return context.WithValue(ctx, leaseKey{}, lease)
 }
 
 // outcome says why a handler broke off, if it was for the lock. What else it

@@ -134,6 +134,11 @@ func Lease(ctx context.Context) *mortise.Lease {
 
 type leaseKey struct{}
 
+// under returns r with a context that carries the lease, nil for none.
+func under(ctx context.Context, r *http.Request, lease *mortise.Lease) *http.Request {
+	return r.WithContext(context.WithValue(ctx, leaseKey{}, lease))
+}
+
 // releaseWait bounds for how long an answer waits for its lock's release. It is
 // released before the answer is complete, so that a client which then sends the
 // next request is not refused because of its last one.
@@ -172,7 +177,7 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case err == nil:
 		m.serve(w, r, name, lease)
 	case m.open && errors.Is(err, mortise.ErrUnavailable):
-		m.next.ServeHTTP(w, r)
+		m.next.ServeHTTP(w, under(r.Context(), r, nil))
 	default:
 		p := m.refused(r, name, err)
 		leave(w, r)
@@ -202,7 +207,7 @@ func (m *middleware) lock(
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, name string, lease *mortise.Lease) {
 	defer release(r.Context(), lease) // when the handler panics, too
 	out, a := watch(w)
-	in, returned := wakeOnLoss(w, a, r.WithContext(context.WithValue(lease.Context(), leaseKey{}, lease)), lease)
+	in, returned := wakeOnLoss(w, a, under(lease.Context(), r, lease), lease)
 	defer returned() // when it panics, too
 	m.next.ServeHTTP(out, in)
 	if err := lease.Err(); over(err) && !a.written.Load() {

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,6 +19,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/middle"
@@ -492,3 +494,19 @@ type discard struct {
 func (d *discard) Header() http.Header         { return d.header }
 func (d *discard) Write(p []byte) (int, error) { return len(p), nil }
 func (d *discard) WriteHeader(status int)      { d.status = status }
+
+// A request that is served unlocked has no lease, also behind a middleware that holds another lock.
+func TestFailOpenWithinAnotherLock(t *testing.T) {
+	down := memory.New()
+	outer := httplock.New(middle.InMemory(t, memory.New()), func(*http.Request) (string, error) { return "tenants:1", nil })
+	inner := httplock.New(middle.InMemory(t, down), func(*http.Request) (string, error) { return "orders:42", nil },
+		httplock.WithFailOpen())
+	down.SetDown(errors.New("down"))
+	w := httptest.NewRecorder()
+	outer(inner(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		if l := httplock.Lease(r.Context()); l != nil {
+			t.Errorf("served without the inner lock, with the lease of %s", l.Name())
+		}
+	}))).ServeHTTP(w, httptest.NewRequest("POST", "/", nil))
+	check.ErrorIf(t, w.Code != 200, "answered %d %s", w.Code, w.Body)
+}
