@@ -56,6 +56,7 @@
 //	the client left while it waited                   499      TypeClientGone       (for the access log)
 //	the request has no key, or a bad one              400      TypeBadKey
 //	the lock was lost, and the handler wrote nothing  503      TypeLost             1 s
+//	an outer middleware's lock was lost meanwhile     503      TypeLost             1 s
 //	the lock was lost, and the handler answered       the handler's answer
 //	its caller's lock, which it enters, has ended     412      TypeDelegationEnded
 //	misuse: a name in use for other data, an option   500      TypeInternal

@@ -510,3 +510,18 @@ func TestFailOpenWithinAnotherLock(t *testing.T) {
 	}))).ServeHTTP(w, httptest.NewRequest("POST", "/", nil))
 	check.ErrorIf(t, w.Code != 200, "answered %d %s", w.Code, w.Body)
 }
+
+// A request that waits for an inner lock when it loses the outer one has lost a lock; its client has not left.
+func TestALockLostWhileTheRequestWaitsForAnother(t *testing.T) {
+	store := memory.New()
+	locks := middle.InMemory(t, store)
+	middle.Holding(t, middle.InMemory(t, store), "orders:42")
+	outer := httplock.New(locks, func(*http.Request) (string, error) { return "tenants:1", nil },
+		httplock.WithLockOptions(mortise.WithMaxHold(50*time.Millisecond)))
+	inner := httplock.New(locks, func(*http.Request) (string, error) { return "orders:42", nil },
+		httplock.WithWait(middle.Patience))
+	w := httptest.NewRecorder()
+	outer(inner(http.NotFoundHandler())).ServeHTTP(w, httptest.NewRequest("POST", "/", nil))
+	check.ErrorIf(t, w.Code != 503 || !strings.Contains(w.Body.String(), httplock.TypeLost) ||
+		w.Header().Get("Retry-After") != "1", "answered %d %s", w.Code, w.Body)
+}

@@ -111,6 +111,8 @@ func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 		p.notServed(TypeClosing, "The server is shutting down")
 	case errors.Is(err, mortise.ErrInvalidName):
 		return badKey(name, err)
+	case errors.Is(context.Cause(r.Context()), mortise.ErrLost): // an outer middleware's lock
+		return lost(name, err)
 	case r.Context().Err() == nil:
 		p.Type, p.Title, p.Status = TypeInternal, "The lock is not usable", http.StatusInternalServerError
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
