@@ -129,8 +129,8 @@ func HeaderKey(tmpl string, opts ...KeyOption) KeyFunc {
 
 // ContextKey makes names of a value in the request's context, put there by earlier middleware:
 // prefix and the value under key, a string, an integer or a fmt.Stringer, encoded and bounded as
-// for [RouteKey]: ContextKey("tenants:", tenantKey{}). A missing or empty value is answered with
-// 400. A string is used unchanged: the earlier middleware makes the string canonical.
+// for [RouteKey]: ContextKey("tenants:", tenantKey{}). A missing or empty value, or a nil pointer, is
+// answered with 400. A string is used unchanged: the earlier middleware makes the string canonical.
 //
 // ContextKey panics if prefix is empty or key is nil.
 func ContextKey(prefix string, key any) KeyFunc {
@@ -146,7 +146,9 @@ func ContextKey(prefix string, key any) KeyFunc {
 		case string:
 			s = x
 		case fmt.Stringer:
-			s = x.String()
+			if rv := reflect.ValueOf(v); rv.Kind() != reflect.Pointer || !rv.IsNil() {
+				s = x.String()
+			}
 		default:
 			switch rv := reflect.ValueOf(v); {
 			case rv.Kind() == reflect.String:

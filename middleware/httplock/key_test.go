@@ -138,3 +138,23 @@ func (granting) Lock(ctx context.Context, name string, _ ...mortise.Option) (*mo
 func (granting) TryLock(ctx context.Context, name string, _ ...mortise.Option) (*mortise.Lease, error) {
 	return mortise.NewLease(ctx, name, nil), nil
 }
+
+type tenantID struct{ id string }
+
+func (t *tenantID) String() string { return t.id }
+
+// A request without a caller has a nil pointer in its context where the others have theirs.
+func TestANilValueInTheContextIsMissing(t *testing.T) {
+	type caller struct{}
+	key := httplock.ContextKey("tenants:", caller{})
+	for _, v := range []any{nil, (*tenantID)(nil), &tenantID{}} {
+		r := httptest.NewRequest("POST", "/", nil)
+		w := httptest.NewRecorder()
+		httplock.New(granting{}, key)(http.NotFoundHandler()).ServeHTTP(w,
+			r.WithContext(context.WithValue(r.Context(), caller{}, v)))
+		check.ErrorIf(t, w.Code != 400 || !strings.Contains(w.Body.String(), "missing"), "%#v: %d %s", v, w.Code, w.Body)
+	}
+	r := httptest.NewRequest("POST", "/", nil)
+	name, err := key(r.WithContext(context.WithValue(r.Context(), caller{}, &tenantID{"7"})))
+	check.ErrorIf(t, err != nil || name != "tenants:7", "%q, %v", name, err)
+}
