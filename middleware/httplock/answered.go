@@ -16,6 +16,27 @@ type answered struct {
 	hijacked atomic.Bool
 }
 
+// below is the writer below one that is no http.Hijacker: an http.ResponseController may find one further
+// below.
+type below struct {
+	http.ResponseWriter
+	a *answered
+}
+
+func (b below) Unwrap() http.ResponseWriter { return b.ResponseWriter }
+
+func (b below) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return b.a.noteHijack(http.NewResponseController(b.ResponseWriter).Hijack())
+}
+
+func (a *answered) noteHijack(c net.Conn, rw *bufio.ReadWriter, err error) (net.Conn, *bufio.ReadWriter, error) {
+	if err == nil {
+		a.written.Store(true)
+		a.hijacked.Store(true)
+	}
+	return c, rw, err
+}
+
 // watch wraps w in a writer that implements of http.Flusher, http.Hijacker and
 // io.ReaderFrom what w does. A handler that asks for one of them by a type assertion gets the right
 // answer.
@@ -52,7 +73,12 @@ func watch(w http.ResponseWriter) (http.ResponseWriter, *answered) {
 	return a, a
 }
 
-func (a *answered) Unwrap() http.ResponseWriter { return a.ResponseWriter }
+func (a *answered) Unwrap() http.ResponseWriter {
+	if _, hijacks := a.ResponseWriter.(http.Hijacker); hijacks {
+		return a.ResponseWriter
+	}
+	return below{a.ResponseWriter, a}
+}
 
 func (a *answered) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
@@ -96,12 +122,7 @@ type hijacker struct {
 }
 
 func (h hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
-	c, rw, err := h.h.Hijack()
-	if err == nil {
-		h.a.written.Store(true)
-		h.a.hijacked.Store(true)
-	}
-	return c, rw, err
+	return h.a.noteHijack(h.h.Hijack())
 }
 
 type readerFrom struct {

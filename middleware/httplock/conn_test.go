@@ -162,6 +162,11 @@ func TestABodyThatDoesNotEndIsServedOrRefused(t *testing.T) {
 	}
 }
 
+// unwrapped is a writer of a middleware that has Unwrap, and of the rest only what it needs.
+type unwrapped struct{ http.ResponseWriter }
+
+func (u unwrapped) Unwrap() http.ResponseWriter { return u.ResponseWriter }
+
 // A handler that hangs in its connection is woken when its lock is lost, so that it does not stay
 // beside the next holder.
 func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
@@ -184,6 +189,18 @@ func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
 				}
 			},
 		},
+		"a silent stream, by a writer that is unwrapped": {
+			"GET /orders/42 HTTP/1.1\r\nHost: x\r\nWrap: yes\r\n\r\n",
+			func(w http.ResponseWriter, _ *http.Request) error {
+				c, rw, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					return err
+				}
+				defer c.Close()
+				_, err = rw.ReadString('\n')
+				return err
+			},
+		},
 		"a silent stream": {
 			"GET /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n",
 			func(w http.ResponseWriter, _ *http.Request) error {
@@ -202,14 +219,19 @@ func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
 			t.Parallel()
 			locks := middle.InMemory(t, memory.New())
 			ended := make(chan error, 1)
-			srv := serveByHand(t, httplock.New(locks, orders,
-				httplock.WithLockOptions(mortise.WithMaxHold(200*time.Millisecond)))(
+			lock := httplock.New(locks, orders, httplock.WithLockOptions(mortise.WithMaxHold(200*time.Millisecond)))(
 				http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 					err := h.handler(w, r)
 					cause := context.Cause(r.Context())
 					check.ErrorIf(t, !errors.Is(cause, mortise.ErrLost), "the handler is back by %v, its context by %v", err, cause)
 					ended <- err
-				})))
+				}))
+			srv := serveByHand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Header.Get("Wrap") != "" {
+					w = unwrapped{w}
+				}
+				lock.ServeHTTP(w, r)
+			}))
 			c := dial(t, srv)
 			fmt.Fprint(c, h.request)
 			check.ErrorIf(t, middle.Receive(t, "the handler's end", ended) == nil, "it read or wrote to the end")
