@@ -59,6 +59,18 @@ func watch(w http.ResponseWriter) (http.ResponseWriter, *answered) {
 			flusher
 			hijacker
 		}{a, flusher{a, f}, hijacker{a, h}}, a
+	case flushes && reads:
+		return &struct {
+			*answered
+			flusher
+			readerFrom
+		}{a, flusher{a, f}, readerFrom{a, rf}}, a
+	case hijacks && reads:
+		return &struct {
+			*answered
+			hijacker
+			readerFrom
+		}{a, hijacker{a, h}, readerFrom{a, rf}}, a
 	case flushes: // HTTP/2
 		return &struct {
 			*answered
@@ -69,6 +81,11 @@ func watch(w http.ResponseWriter) (http.ResponseWriter, *answered) {
 			*answered
 			hijacker
 		}{a, hijacker{a, h}}, a
+	case reads:
+		return &struct {
+			*answered
+			readerFrom
+		}{a, readerFrom{a, rf}}, a
 	}
 	return a, a
 }

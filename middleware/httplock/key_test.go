@@ -2,6 +2,7 @@ package httplock_test
 
 import (
 	"context"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -125,6 +126,57 @@ func TestTheWriterCanDoWhatItCould(t *testing.T) {
 			w = struct{ http.ResponseWriter }{w}
 		}
 		handler.ServeHTTP(w, httptest.NewRequest("GET", "/", nil))
+	}
+}
+
+// Also of writers that can do some of it.
+func TestTheWriterCanDoWhatItCouldInAllCombinations(t *testing.T) {
+	type (
+		w = http.ResponseWriter
+		f = http.Flusher
+		h = http.Hijacker
+		r = io.ReaderFrom
+	)
+	can := func(v http.ResponseWriter) [3]bool {
+		_, flushes := v.(f)
+		_, hijacks := v.(h)
+		_, reads := v.(r)
+		return [3]bool{flushes, hijacks, reads}
+	}
+	key := func(*http.Request) (string, error) { return "x", nil }
+	for _, below := range []http.ResponseWriter{
+		struct{ w }{}, struct {
+			w
+			f
+		}{}, struct {
+			w
+			h
+		}{}, struct {
+			w
+			r
+		}{}, struct {
+			w
+			f
+			h
+		}{}, struct {
+			w
+			f
+			r
+		}{}, struct {
+			w
+			h
+			r
+		}{}, struct {
+			w
+			f
+			h
+			r
+		}{},
+	} {
+		httplock.New(granting{}, key)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			got, want := can(w), can(below)
+			check.ErrorIf(t, got != want, "Flusher, Hijacker, ReaderFrom: %v, want %v", got, want)
+		})).ServeHTTP(below, httptest.NewRequest("GET", "/", nil))
 	}
 }
 
