@@ -337,3 +337,25 @@ func TestABodyThatDoesNotComeHoldsNothingUp(t *testing.T) {
 		check.ErrorIf(t, status != want, "%q: %d %s, want %d", header, status, body, want)
 	}
 }
+
+// The server reads a body that is closed early to its end, and then itself: a loss after that touches
+// the request's own context no more than otherwise.
+func TestALossAfterABodyWasClosedLeavesTheContextAbove(t *testing.T) {
+	locks := middle.InMemory(t, memory.New())
+	above := make(chan error, 1)
+	lock := httplock.New(locks, orders, httplock.WithLockOptions(mortise.WithMaxHold(100*time.Millisecond)))
+	srv := serveByHand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lock(http.HandlerFunc(func(_ http.ResponseWriter, in *http.Request) {
+			in.Body.Close()
+			<-in.Context().Done()
+			time.Sleep(50 * time.Millisecond) // in which the end of a read would end the context
+		})).ServeHTTP(w, r)
+		above <- r.Context().Err()
+	}))
+	c := dial(t, srv)
+	fmt.Fprint(c, chunked+chunk(2)+"0\r\n\r\n")
+	status, body := answerOf(t, c)
+	check.ErrorIf(t, status != 503, "answered %d %s", status, body)
+	err := middle.Receive(t, "the handler's end", above)
+	check.ErrorIf(t, err != nil, "the request's own context has ended: %v", err)
+}

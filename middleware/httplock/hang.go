@@ -63,3 +63,9 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	}
 	return n, err
 }
+
+// Close has the server read the rest.
+func (b *watchedBody) Close() error {
+	defer b.ended.Store(true)
+	return b.ReadCloser.Close()
+}
