@@ -298,3 +298,17 @@ func TestFailOpenWithinAnotherLock(t *testing.T) {
 	}
 	check.NoError(t, call(s.ctx(), client, "42"))
 }
+
+// A function of WithErrorHandler that returns nil does not let a refused call pass.
+func TestAnErrorHandlerThatReturnsNothingLetsNothingPass(t *testing.T) {
+	s, other := memorySite(t)
+	none := grpclock.WithErrorHandler(func(context.Context, string, *status.Status, error) error { return nil })
+	middle.Holding(t, other, middle.Order)
+	s.onUnary = func(context.Context, *pb.SimpleRequest) error { t.Error("served"); return nil }
+	s.want(call(s.ctx(), s.unary(none), "42"), codes.Aborted, grpclock.ReasonLocked)
+	s.want(call(s.ctx(), s.unary(none), ""), codes.InvalidArgument, grpclock.ReasonBadKey)
+	client := s.serve(grpc.UnaryInterceptor(grpclock.UnaryDelegationInterceptor(s.Locks,
+		middle.Checker(t, middle.Ring(t, "k1"), "b"), none)))
+	s.want(call(metadata.AppendToOutgoingContext(s.ctx(), grpclock.MetadataKey, "forged"), client, "42"),
+		codes.InvalidArgument, grpclock.ReasonBadDelegation)
+}

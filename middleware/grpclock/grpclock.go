@@ -105,12 +105,20 @@ func WithFailOpen() Option {
 }
 
 // WithErrorHandler replaces all answers: the function gets the default status and its cause, and
-// returns the error to return. The cause is not for the client.
+// returns the error to return; the default status for nil, since a refused call is never served. The
+// cause is not for the client.
 func WithErrorHandler(answer func(ctx context.Context, fullMethod string, s *status.Status, cause error) error) Option {
 	if answer == nil {
 		panic("grpclock: WithErrorHandler: the function must not be nil")
 	}
-	return func(i *interceptor) { i.answer = answer }
+	return func(i *interceptor) {
+		i.answer = func(ctx context.Context, fullMethod string, s *status.Status, cause error) error {
+			if err := answer(ctx, fullMethod, s, cause); err != nil {
+				return err
+			}
+			return s.Err()
+		}
+	}
 }
 
 // Lease returns the lease in a call's context; nil if there is none. A nil lease holds nothing.
