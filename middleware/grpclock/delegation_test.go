@@ -5,6 +5,7 @@ package grpclock_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -311,4 +312,40 @@ func TestAnErrorHandlerThatReturnsNothingLetsNothingPass(t *testing.T) {
 		middle.Checker(t, middle.Ring(t, "k1"), "b"), none)))
 	s.want(call(metadata.AppendToOutgoingContext(s.ctx(), grpclock.MetadataKey, "forged"), client, "42"),
 		codes.InvalidArgument, grpclock.ReasonBadDelegation)
+}
+
+// panicking is the stream of an interceptor before the lock's.
+type panicking struct {
+	grpc.ServerStream
+	onSend bool
+}
+
+func (p panicking) RecvMsg(m any) error {
+	if !p.onSend {
+		panic("of RecvMsg")
+	}
+	return p.ServerStream.RecvMsg(m)
+}
+
+func (p panicking) SendMsg(any) error { panic("of SendMsg") }
+
+// What panics below the lock's stream panics in the handler's goroutine, where an interceptor can recover it.
+func TestAPanicBelowTheStreamIsTheHandlers(t *testing.T) {
+	for _, want := range []string{"of RecvMsg", "of SendMsg"} {
+		s, _ := memorySite(t)
+		lock := grpclock.StreamServerInterceptor(s.Locks, grpclock.Methods{duplex: byMetadata})
+		client := s.serve(grpc.ChainStreamInterceptor(
+			func(srv any, ss grpc.ServerStream, _ *grpc.StreamServerInfo, handler grpc.StreamHandler) (err error) {
+				defer func() { err = status.Error(codes.DataLoss, fmt.Sprint(recover())) }()
+				return handler(srv, panicking{ss, want == "of SendMsg"})
+			}, lock))
+		s.onDuplex = func(ss pb.TestService_FullDuplexCallServer) error {
+			_, err := ss.Recv()
+			return errors.Join(err, ss.Send(&pb.StreamingOutputCallResponse{}))
+		}
+		stream := check.Value(client.FullDuplexCall(metadata.AppendToOutgoingContext(s.ctx(), "order-id", "42"))).In(t)
+		check.NoError(t, stream.Send(&pb.StreamingOutputCallRequest{}))
+		_, err := stream.Recv()
+		check.ErrorIf(t, status.Code(err) != codes.DataLoss || !strings.Contains(err.Error(), want), "%v", err)
+	}
 }

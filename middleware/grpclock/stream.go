@@ -58,17 +58,39 @@ func (s *stream) SendMsg(m any) error {
 
 // whileHeld returns what f returns, or earlier, with left, if the lock is lost.
 func (s *stream) whileHeld(f func() error) (left bool, err error) {
-	done := make(chan error, 1)
-	go func() { done <- f() }()
+	done := make(chan result, 1)
+	go func() {
+		var r result
+		defer func() {
+			r.panicked = recover()
+			done <- r
+		}()
+		r.err = f()
+	}()
 	select {
-	case err := <-done:
-		return false, err
+	case r := <-done:
+		return false, r.get()
 	case <-s.ctx.Done():
 	}
 	if err := s.lost(); err != nil {
 		return true, err
 	}
-	return false, <-done // the call has ended, or the handler has unlocked
+	r := <-done // the call has ended, or the handler has unlocked
+	return false, r.get()
+}
+
+// result is what a function came to in a goroutine of its own.
+type result struct {
+	err      error
+	panicked any
+}
+
+// get panics where the function did: there interceptors recover.
+func (r result) get() error {
+	if r.panicked != nil {
+		panic(r.panicked)
+	}
+	return r.err
 }
 
 // lost is why the lease ended without Unlock.
