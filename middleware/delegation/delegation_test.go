@@ -543,6 +543,22 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 		"logged: %s", log.String())
 }
 
+// One that does not fit keeps no shorter one out, though that is further out.
+func TestAShortDelegationGoesWhereALongerOneDoesNotFit(t *testing.T) {
+	c := middle.InMemory(t, memory.New())
+	in := lock(t, c, ctx, "short")
+	for _, n := range []string{"3", "2", "1"} {
+		in = lock(t, c, in.Context(), n+strings.Repeat("n", 1000))
+	}
+	entry := check.Value(middle.Issuer(t, ring(t, "k1")).Issue(in.Context(), "stock")).In(t)
+	p := check.Value(delegation.Decode(entry)).In(t)
+	var told []string
+	for _, d := range p.Delegations {
+		told = append(told, d.Name[:1])
+	}
+	check.Equal(t, "told of %v", strings.Join(told, " "), "1 2 s")
+}
+
 // A service is told of nothing but what it may know of.
 func TestWithNameFilter(t *testing.T) {
 	r, c := ring(t, "k1"), middle.InMemory(t, memory.New())

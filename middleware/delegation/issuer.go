@@ -45,8 +45,9 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 }
 
 // Issue makes an entry for a call to the service with this name, of the live leases in ctx; "" if
-// there are none. Without room for all delegations, the outermost are left out first; names beyond
-// MaxName are left out at any level; of one name in two stores, the outer is left out.
+// there are none. Without room for all delegations the inner ones go first, and one that does not fit
+// beside them is left out, be it followed by a shorter one that does; names beyond MaxName are left
+// out at any level; of one name in two stores, the outer is left out.
 //
 // The entry expires after the lifetime, or with the lease, whichever is first.
 //
