@@ -90,12 +90,11 @@ func (k *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	if k.locks == nil {
 		return nil, fmt.Errorf("gocronlock: %w: the Locker is nil; pass a *mortise.Client", mortise.ErrInvalid)
 	}
-	until := time.Now().Add(k.splay)
 	lease, err := k.locks.TryLock(context.WithoutCancel(ctx), k.prefix+job)
 	if err != nil {
 		return nil, err
 	}
-	return held{lease, until}, nil
+	return held{lease, time.Now().Add(k.splay)}, nil
 }
 
 // held is the lock of a job that runs.

@@ -16,6 +16,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
 	gocronlock "github.com/mortise-go/mortise/gocron"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
@@ -234,4 +235,23 @@ func TestTheLocker(t *testing.T) {
 	err = bad.IsLeader(t.Context())
 	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalidName) || !strings.Contains(fmt.Sprint(err), "campaigns no more"),
 		"of a bad name: %v", err)
+}
+
+// slow is a Locker whose store takes its time to answer.
+type slow struct{ mortise.Locker }
+
+func (s slow) TryLock(ctx context.Context, name string, opts ...mortise.Option) (*mortise.Lease, error) {
+	time.Sleep(300 * time.Millisecond)
+	return s.Locker.TryLock(ctx, name, opts...)
+}
+
+// The splay is counted from when the lock is there: a store that answers late, which is when processes come
+// at different times, does not use it up.
+func TestTheSplayCountsFromTheAcquisition(t *testing.T) {
+	locks := check.Value(mortise.New(memory.New())).In(t)
+	t.Cleanup(func() { locks.Close() })
+	k := gocronlock.Locker(slow{locks}, "jobs:", gocronlock.Splay(250*time.Millisecond))
+	check.NoError(t, check.Value(k.Lock(t.Context(), "x")).In(t).Unlock(t.Context()))
+	_, err := locks.TryLock(t.Context(), "jobs:x")
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrNotAcquired), "right after the acquisition: %v", err)
 }
