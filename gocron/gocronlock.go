@@ -63,8 +63,9 @@ func Splay(d time.Duration) Option { return func(k *locker) { k.splay = d } }
 // itself, with its context.
 //
 // A process that dies leaves the job locked until the lease is over: the client's watchdog timeout.
-// So does a process that ends within the splay without closing its client; mortise.Client.Close
-// waits for the splay.
+// So does a process that ends within the splay without closing its client. mortise.Client.Close
+// waits for the splay, for five seconds at most; if the splay is longer, use mortise.Client.Shutdown
+// with more time.
 //
 // If a job is refused, gocron's AfterLockError gets mortise.ErrNotAcquired if another process runs
 // the job, or another error of TryLock. Cost: a TryLock for each job and process, and an Unlock for

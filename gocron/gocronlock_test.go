@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-co-op/gocron/v2"
@@ -254,4 +255,26 @@ func TestTheSplayCountsFromTheAcquisition(t *testing.T) {
 	check.NoError(t, check.Value(k.Lock(t.Context(), "x")).In(t).Unlock(t.Context()))
 	_, err := locks.TryLock(t.Context(), "jobs:x")
 	check.ErrorIf(t, !errors.Is(err, mortise.ErrNotAcquired), "right after the acquisition: %v", err)
+}
+
+// Close waits for five seconds of a splay at most: a longer one takes a Shutdown with more time.
+func TestClosingWithinALongSplay(t *testing.T) {
+	for _, closing := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.New()
+			locks, other := check.Value(mortise.New(store)).In(t), check.Value(mortise.New(store)).In(t)
+			defer other.Close()
+			k := gocronlock.Locker(locks, "jobs:", gocronlock.Splay(8*time.Second))
+			check.NoError(t, check.Value(k.Lock(t.Context(), "x")).In(t).Unlock(t.Context()))
+			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+			defer cancel()
+			if closing {
+				locks.Close()
+			} else {
+				locks.Shutdown(ctx)
+			}
+			_, err := other.TryLock(t.Context(), "jobs:x")
+			check.ErrorIf(t, errors.Is(err, mortise.ErrNotAcquired) != closing, "after Close %v: %v", closing, err)
+		})
+	}
 }
