@@ -197,7 +197,7 @@ func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	lost := lease.Err()
 	switch {
 	case errors.Is(lost, mortise.ErrLost):
-		if err != nil && !errors.Is(err, context.Canceled) {
+		if err != nil && !onlyEnded(err, context.Canceled) {
 			lost = fmt.Errorf("%w; the leader's function returned: %w", lost, err)
 		}
 		return false, lost
@@ -244,10 +244,21 @@ func (x *candidate) resign(ctx context.Context, lease *mortise.Lease) {
 // ended is what Run returns when ctx has ended: err is what fn or the campaign came to.
 func (x *candidate) ended(ctx context.Context, err error) error {
 	gone := fail.Gone(ctx)
-	if err == nil || errors.Is(err, ctx.Err()) || errors.Is(err, StepDown) {
+	if err == nil || onlyEnded(err, ctx.Err()) || errors.Is(err, StepDown) {
 		return fail.New("lead", x.name, gone)
 	}
 	return fail.New("lead", x.name, fmt.Errorf("%w; %w", gone, err))
+}
+
+// onlyEnded reports whether err is a context's error, perhaps with a text around it. An error that wraps
+// more than that is the function's own.
+func onlyEnded(err, end error) bool {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if _, gone := err.(*fail.CallerGone); err == end || gone && errors.Is(err, end) {
+			return true
+		}
+	}
+	return false
 }
 
 // backoff is the pause after a store that failed for the n-th time in a row, from zero.

@@ -539,3 +539,48 @@ func TestACandidateOfAClientWithADefaultWaitIsOneWaiter(t *testing.T) {
 		other.Close()
 	})
 }
+
+// An error that wraps the context's own beside another is not the context's own.
+func TestTheFunctionsOwnErrorIsToldBesideTheContexts(t *testing.T) {
+	own := errors.New("disk full")
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t)
+			ctx, stop := context.WithCancel(t.Context())
+			done := f.run(ctx, f.client(), "a", func(ctx context.Context, _ leader.Term) error {
+				<-ctx.Done()
+				return fmt.Errorf("%w; flushing: %w", ctx.Err(), own)
+			})
+			synctest.Wait()
+			if lost {
+				f.store.Delete("n")
+				synctest.Wait()
+				time.Sleep(time.Second)
+				if len(f.errs) != 1 || !errors.Is(f.errs[0], mortise.ErrLost) || !errors.Is(f.errs[0], own) {
+					t.Errorf("OnError was told %v", f.errs)
+				}
+			}
+			stop()
+			if err := <-done; !errors.Is(err, context.Canceled) || !errors.Is(err, own) {
+				t.Errorf("returned %v", err)
+			}
+		})
+	}
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		ctx, stop := context.WithCancel(t.Context())
+		done := f.run(ctx, f.client(), "a", func(ctx context.Context, _ leader.Term) error {
+			<-ctx.Done()
+			return fmt.Errorf("scheduling: %w", ctx.Err())
+		})
+		synctest.Wait()
+		next := f.run(ctx, f.client(), "b", untilDone)
+		synctest.Wait()
+		stop()
+		for _, c := range []<-chan error{done, next} {
+			if err := <-c; err == nil || err.Error() != `mortise: lead "n": context canceled` {
+				t.Errorf("returned %v", err)
+			}
+		}
+	})
+}
