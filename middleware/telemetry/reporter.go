@@ -262,7 +262,7 @@ func (r *reporter) lost(e mortise.LostEvent) {
 	case e.Asked:
 		how = outcomeExpired
 	case errors.Is(e.Err, mortise.ErrClosed):
-		how = "closed"
+		how = outcomeClosed
 	}
 	r.losses.Add(under(e.Subject), 1, r.on(e.Subject, keyOutcome.String(how)))
 	r.ended(e.Subject, e.Held, how, e.Err)
@@ -271,8 +271,11 @@ func (r *reporter) lost(e mortise.LostEvent) {
 // released may come before lost, which is told from a queue.
 func (r *reporter) released(e mortise.ReleasedEvent) {
 	how := "released"
-	if errors.Is(e.Err, mortise.ErrLost) {
+	switch {
+	case errors.Is(e.Err, mortise.ErrLost):
 		how = outcomeLost
+	case errors.Is(e.Err, mortise.ErrNotHeld) && errors.Is(e.Err, mortise.ErrClosed):
+		how = outcomeClosed
 	}
 	r.ended(e.Subject, e.Held, how, e.Err)
 }
@@ -291,6 +294,7 @@ const (
 	outcomeCancelled   = "cancelled"
 	outcomeLost        = "lost"
 	outcomeExpired     = "expired"
+	outcomeClosed      = "closed"
 )
 
 // outcome is the class of an error.
@@ -303,7 +307,7 @@ func outcome(err error) string {
 	case errors.Is(err, mortise.ErrUnavailable):
 		return "unavailable"
 	case errors.Is(err, mortise.ErrClosed):
-		return "closed"
+		return outcomeClosed
 	}
 	return "error"
 }

@@ -369,3 +369,28 @@ func TestALostHoldIsMeasuredAsLostInEitherOrderOfEvents(t *testing.T) {
 		}
 	}
 }
+
+// The same of a lease that its client's shutdown ended.
+func TestAHoldThatAShutdownEndedIsMeasuredAsClosedInEitherOrderOfEvents(t *testing.T) {
+	for _, unlockedFirst := range []bool{false, true} {
+		reader := metric.NewManualReader()
+		o := check.Value(telemetry.New(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))).In(t)
+		of := mortise.Subject{Name: "n", Kind: "lock", Owner: "c:1", Lease: 1, Context: t.Context()}
+		closed := func() { o.Lost(mortise.LostEvent{Subject: of, Held: time.Second, Err: mortise.ErrClosed}) }
+		o.Acquired(mortise.AcquiredEvent{Subject: of, Holds: 1})
+		if !unlockedFirst {
+			closed()
+		}
+		o.Released(mortise.ReleasedEvent{Subject: of, Held: time.Second,
+			Err: fmt.Errorf("%w: %w", mortise.ErrNotHeld, mortise.ErrClosed)})
+		if unlockedFirst {
+			closed()
+		}
+		got := strings.Join((&seen{T: t, reader: reader}).metrics(), "\n")
+		for _, want := range []string{"mortise.held{mortise.kind=lock} 0",
+			"mortise.hold{mortise.kind=lock,mortise.outcome=closed} 1 1",
+			"mortise.lost{mortise.kind=lock,mortise.outcome=closed} 1"} {
+			check.ErrorIf(t, !strings.Contains(got, want), "unlocked first: %v: no %q in\n%s", unlockedFirst, want, got)
+		}
+	}
+}
