@@ -69,7 +69,9 @@
 // The lock is released when the handler returns, before the answer is complete: also after a panic,
 // after the client has gone, after the connection was hijacked. If Redis is unreachable then, the
 // answer waits for 2 s at most and the release is retried in the background; the lock ends with its
-// lease at the latest.
+// lease at the latest. An answer of several KiB over HTTP/1 whose Content-Length the handler sets, as
+// http.ServeContent and a reverse proxy do, is complete with its last byte, which can be before the
+// release: the client's next request on another connection may still find the lock held.
 //
 // Work of a handler in another goroutine is not locked after the handler's return. An
 // Idempotency-Key's lock keeps two requests with the same key apart; the handler itself has to
