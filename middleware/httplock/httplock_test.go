@@ -498,9 +498,9 @@ func (d *discard) WriteHeader(status int)      { d.status = status }
 // A request that is served unlocked has no lease, also behind a middleware that holds another lock.
 func TestFailOpenWithinAnotherLock(t *testing.T) {
 	down := memory.New()
-	outer := httplock.New(middle.InMemory(t, memory.New()), func(*http.Request) (string, error) { return "tenants:1", nil })
-	inner := httplock.New(middle.InMemory(t, down), func(*http.Request) (string, error) { return "orders:42", nil },
-		httplock.WithFailOpen())
+	name := func(s string) httplock.KeyFunc { return func(*http.Request) (string, error) { return s, nil } }
+	outer := httplock.New(middle.InMemory(t, memory.New()), name("tenants:1"))
+	inner := httplock.New(middle.InMemory(t, down), name("orders:42"), httplock.WithFailOpen())
 	down.SetDown(errors.New("down"))
 	w := httptest.NewRecorder()
 	outer(inner(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
