@@ -133,9 +133,10 @@ func (l *Line[C]) Close() {
 	}
 }
 
-// Take returns the client for the next call, to begin with Begin; ok is false if there is none.
+// Take returns the client for the next call, to begin with Begin; ok is false if there is none, or if a call was left
+// since Ready was asked.
 func (l *Line[C]) Take() (c C, ok bool) {
-	if l.taken = l.current.Load(); l.taken == nil {
+	if l.taken = l.current.Load(); l.taken == nil || l.taken.gone() {
 		return c, false
 	}
 	return l.taken.client, true

@@ -199,6 +199,23 @@ func TestACallerThatLeavesIsFreeAtOnceAndTheReplyIsAwaited(t *testing.T) {
 	}
 }
 
+// The next call may have been told that there is a connection before the call that it follows was left. It is not to
+// await the other's reply for its own.
+func TestTheConnectionOfACallThatWasLeftIsTakenByNoOther(t *testing.T) {
+	b := start(t)
+	b.connect()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, rest, _ := b.call(ctx); rest == nil {
+		t.Fatal("the caller has not left")
+	}
+	if c, ok := b.Take(); ok {
+		b.Begin(t.Context())
+		_, err := c.do("ask")
+		t.Errorf("taken, for a call that came to %v; a reply is to come: %v", err, b.End() != nil)
+	}
+}
+
 func TestAReplyThatDoesNotComeIsAnError(t *testing.T) {
 	for what, end := range map[string]func(b *bed, s *server){
 		"the server closes the connection": func(_ *bed, s *server) { s.Writer.(io.Closer).Close() },
