@@ -302,6 +302,27 @@ func TestARefusedChannelDoesNotDisturbThoseOfItsSlot(t *testing.T) {
 	})
 }
 
+// Readers and writers listen on one channel. Those that come while it is found out where its slot is are told, too, if
+// the slot is where it was.
+func TestATopicThatComesWhileItsSlotIsSoughtIsWatched(t *testing.T) {
+	clusterBubble(t, func(t *testing.T, c *fakeCluster, s *session, r *recorder) {
+		s.Subscribe(backend.Topic{Kind: backend.KindRead, Name: "n"})
+		synctest.Wait()
+		want(t, r, "watching n")
+		for range 2 { // the second search has to wait a moment
+			c.move(rwChannel("n"), "1")
+			c.move(rwChannel("n"), "0")
+			synctest.Wait()
+		}
+		r.take()
+		s.Subscribe(backend.Topic{Kind: backend.KindWrite, Name: "n"})
+		pass(time.Second)
+		wantAll(t, r, "watching n", "watching n")
+		check.Equal(t, "%d hear it", c.spublish(rwChannel("n")), 1)
+		want(t, r, "released n", "released n")
+	})
+}
+
 func TestHowReleasesAreAnnouncedIsDecidedOnce(t *testing.T) {
 	for _, test := range []struct {
 		what    string

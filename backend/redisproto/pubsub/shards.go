@@ -400,7 +400,7 @@ func (s *shards) settle(slot int, name string, searched bool) {
 		from := r.at
 		r.at = at
 		if from == at { // those that were not refused go on undisturbed
-			at.resubscribe(channel)
+			at.resubscribe(channel, r.topics)
 			continue
 		}
 		for _, t := range r.topics {

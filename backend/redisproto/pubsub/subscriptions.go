@@ -120,10 +120,16 @@ func (s *subscriptions) add(name string, t backend.Topic) {
 	s.todo = append(s.todo, name)
 }
 
-// resubscribe subscribes a channel that is watched, and is not subscribed any more.
-func (s *subscriptions) resubscribe(name string) {
+// resubscribe subscribes a channel that is watched, and may not be subscribed any more, and watches it for those of its
+// topics that came meanwhile.
+func (s *subscriptions) resubscribe(name string, topics []backend.Topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	for _, t := range topics {
+		if c := s.channels[name]; c == nil || !slices.Contains(c.topics, t) {
+			s.add(name, t)
+		}
+	}
 	s.todo = append(s.todo, name)
 	s.signal()
 }
