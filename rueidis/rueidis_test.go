@@ -417,3 +417,26 @@ func TestNoRoomForTheOtherConnections(t *testing.T) {
 		free(t, s, name, "o")
 	}
 }
+
+// The end of a reservation is the session's own write, of which no invalidation tells.
+func TestALockThatWasReservedIsFreeWhenItsClientHasLeftTheQueue(t *testing.T) {
+	srv := redistest.Start(t)
+	holder, _ := open(t, rueidis.New(redis.ClientOption{InitAddress: []string{srv.Addr()}, DisableCache: true}))
+	s, heard := open(t, at(srv.Addr()))
+	topic := backend.Topic{Kind: backend.KindLock, Name: "n"}
+	check.ErrorIf(t, !try(t, holder, "n", "h:1").Granted, "not granted")
+	s.Subscribe(topic)
+	defer s.Unsubscribe(topic)
+	heard.await(t, "watching n")
+	queue := s.Capabilities().Queue
+	ask := backend.AcquireRequest{Name: "n", Owner: "w:1", Lease: time.Minute}
+	r := check.Value(queue.Enrol(t.Context(), backend.EnrolRequest{AcquireRequest: ask, Entry: 1})).In(t)
+	check.ErrorIf(t, !r.Enrolled, "%+v", r)
+	check.Value(holder.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "h:1"})).In(t)
+	heard.await(t, "changed n")
+	refused := try(t, s, "n", "w:2")
+	check.ErrorIf(t, refused.Granted, "it is not reserved")
+	check.NoError(t, queue.Leave(t.Context(), "n", 1))
+	again := try(t, s, "n", "w:3")
+	check.ErrorIf(t, !again.Granted, "refused, though it is free: %+v; before %+v", again, refused)
+}

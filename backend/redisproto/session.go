@@ -326,16 +326,22 @@ func (s *session) ForceRelease(ctx context.Context, name string) (bool, error) {
 	return s.wrote(name, "force_release", reply, err)
 }
 
+// mayFree has the held cache forget a lock after a script that may have freed it and came to err, which it returns.
+func (s *core) mayFree(name string, err error) error {
+	switch {
+	case err == nil:
+		s.seen.Forget(name)
+	case backend.FaultOf(err).MayHaveRun:
+		s.seen.Exclude(name, time.Now())
+	}
+	return err
+}
+
 // wrote decodes the reply of a script that may have freed a lock: 0 or 1.
 func (s *core) wrote(name, script string, reply int64, err error) (bool, error) {
-	if err != nil {
-		err = s.fault(err)
-		if backend.FaultOf(err).MayHaveRun {
-			s.seen.Exclude(name, time.Now())
-		}
+	if err := s.mayFree(name, s.fault(err)); err != nil {
 		return false, err
 	}
-	s.seen.Forget(name)
 	if reply != 0 && reply != 1 {
 		return false, strange(script, reply)
 	}
