@@ -184,7 +184,7 @@ func (s queue) Leave(ctx context.Context, name string, entry uint64) error {
 	_, err := s.adapter.LeaveQueue(ctx,
 		LeaveQueueKeys{Lock: name, Channel: channelOf(name), Queue: entriesKey(name)},
 		LeaveQueueArgs{Entry: s.entry(entry), Publish: s.publish()})
-	return s.mayFree(name, s.fault(err)) // a lock that was reserved for the entry
+	return mayFree(s.seen, name, s.fault(err)) // a lock that was reserved for the entry
 }
 
 // message hands on what was published on the channel of a topic.

@@ -327,19 +327,19 @@ func (s *session) ForceRelease(ctx context.Context, name string) (bool, error) {
 }
 
 // mayFree has the held cache forget a lock after a script that may have freed it and came to err, which it returns.
-func (s *core) mayFree(name string, err error) error {
+func mayFree(seen *heldcache.Cache, name string, err error) error {
 	switch {
 	case err == nil:
-		s.seen.Forget(name)
+		seen.Forget(name)
 	case backend.FaultOf(err).MayHaveRun:
-		s.seen.Exclude(name, time.Now())
+		seen.Exclude(name, time.Now())
 	}
 	return err
 }
 
 // wrote decodes the reply of a script that may have freed a lock: 0 or 1.
 func (s *core) wrote(name, script string, reply int64, err error) (bool, error) {
-	if err := s.mayFree(name, s.fault(err)); err != nil {
+	if err := mayFree(s.seen, name, s.fault(err)); err != nil {
 		return false, err
 	}
 	if reply != 0 && reply != 1 {
