@@ -20,31 +20,31 @@ if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists'
   --! include read_back track=ARGV[3] lock=KEYS[1]
   return 0
 end
+--! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
+local queued, kept = redis.pcall('exists', queue) == 1, false
 local left = -2
 if mode == 'write' then
   left = redis.call('pttl', KEYS[1])
 elseif redis.call('exists', KEYS[3]) == 1 then
-  left = redis.call('pttl', KEYS[3])
+  local place = queued and ARGV[4] ~= '' and tonumber(redis.pcall('zscore', queue, ARGV[4])) or 0
+  if place >= 0 or redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w' then -- not a reader that was told before
+    left = redis.call('pttl', KEYS[3])
+  end
 end
---! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
-local queued, kept = redis.pcall('exists', queue) == 1, false
 if ARGV[5] == '1' then
   --! include redisson_heard
 end
 if queued and left == -2 then
   --! include kept_side entry=ARGV[4] side='r' kept=kept
 end
-if queued and not mode and left >= -1 then -- it is free, and claimed: Redisson's release told no writer
-  local writes, served = false, false
-  --! include kept_side entry=ARGV[4] side='w' kept=writes
-  if not writes then
-    --! include tell_sides reading=false served=served
-  end
-end
 if kept or left >= -1 then
   local placed = 0
   if ARGV[4] ~= '' then
     --! include join_queue entry=ARGV[4] wish='1' reserve=false placed=placed
+  end
+  if queued and not mode and left >= -1 then -- it is free, and claimed: Redisson's release told no writer
+    local served = false
+    --! include tell_sides reading=false served=served
   end
   left = kept or left
   if placed > 0 then

@@ -3751,12 +3751,6 @@ redis.call('exists', KEYS[1])
 end
 return 0
 end
-local left = -2
-if mode == 'write' then
-left = redis.call('pttl', KEYS[1])
-elseif redis.call('exists', KEYS[3]) == 1 then
-left = redis.call('pttl', KEYS[3])
-end
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -3768,6 +3762,15 @@ return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local queued, kept = redis.pcall('exists', queue) == 1, false
+local left = -2
+if mode == 'write' then
+left = redis.call('pttl', KEYS[1])
+elseif redis.call('exists', KEYS[3]) == 1 then
+local place = queued and ARGV[4] ~= '' and tonumber(redis.pcall('zscore', queue, ARGV[4])) or 0
+if place >= 0 or redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w' then
+left = redis.call('pttl', KEYS[3])
+end
+end
 if ARGV[5] == '1' then
 local ended = redis.pcall('zrem', queue, 'redisson')
 if not came then
@@ -3809,70 +3812,6 @@ break
 end
 end
 end
-if queued and not mode and left >= -1 then
-local writes, served = false, false
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local told = {}
-if at then
-local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
-told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
-end
-for i = 1, #told do
-if told[i] == 'redisson' then
-writes = math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
-elseif told[i] ~= ARGV[4] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
-writes = 1000
-break
-end
-end
-if not writes then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local line = {}
-if at then
-local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
-if #late > 0 then
-redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
-end
-line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
-end
-local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
-if string.find(KEYS[1], '{', 1, true) then
-claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
-end
-local claimed = redis.pcall('exists', claim) == 1
-local side, second = false and 'r' or claimed and 'w', nil
-for i = 1, false and claimed and 0 or #line do
-local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
-local heard = tell(line[i], 'r')
-told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
-if told then
-redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
-else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
-end
-elseif not second then
-second = line[i]
-end
-if told then
-side, served = wants, true
-end
-end
-if served and second then
-tell(second, side == 'r' and 'n20:' or 'n1000:')
-end
-end
-end
 if kept or left >= -1 then
 local placed = 0
 if ARGV[4] ~= '' then
@@ -3899,6 +3838,67 @@ if type(written) == 'number' then
 redis.pcall('pexpire', queue, 60000)
 placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
 end
+end
+if queued and not mode and left >= -1 then
+local served = false
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local line = {}
+if at then
+local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
+if #late > 0 then
+redis.pcall('zrem', queue, unpack(late))
+redis.pcall('hdel', queue .. ':wants', unpack(late))
+end
+line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+end
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local told = {}
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
+local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
+end
+local pending, second = nil, nil
+for i = 1, #told do
+local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+pending = (writes or pending == 'w') and 'w' or 'r'
+end
+local claimed = redis.pcall('exists', claim) == 1
+local side = (false or pending) and 'r' or claimed and 'w'
+for i = 1, pending == 'w' and 0 or #line do
+local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+local full = served and (wants == 'w' or i == 64)
+if (side or wants) == wants and not (side == 'r' and claimed) and not full then
+local heard = tell(line[i], 'r')
+told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
+if told then
+redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
+else
+redis.pcall('zrem', queue, line[i])
+redis.pcall('hdel', queue .. ':wants', line[i])
+end
+elseif not second then
+second = line[i]
+end
+if told then
+side, served = wants, true
+end
+end
+if second and (served or pending) then
+tell(second, side == 'r' and not claimed and 'n20:' or 'n1000:')
+end
+served = served or pending ~= nil
 end
 left = kept or left
 if placed > 0 then
@@ -3940,15 +3940,31 @@ redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local told = {}
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
 local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local pending, second = nil, nil
+for i = 1, #told do
+local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+pending = (writes or pending == 'w') and 'w' or 'r'
+end
 local claimed = redis.pcall('exists', claim) == 1
-local side, second = true and 'r' or claimed and 'w', nil
-for i = 1, true and claimed and 0 or #line do
+local side = (true or pending) and 'r' or claimed and 'w'
+for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
+local full = served and (wants == 'w' or i == 64)
+if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local heard = tell(line[i], 'r')
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
@@ -3964,9 +3980,10 @@ if told then
 side, served = wants, true
 end
 end
-if served and second then
-tell(second, side == 'r' and 'n20:' or 'n1000:')
+if second and (served or pending) then
+tell(second, side == 'r' and not claimed and 'n20:' or 'n1000:')
 end
+served = served or pending ~= nil
 end
 end
 redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1)
@@ -3981,7 +3998,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "2917066e484114882aec87a82fd2366b1c4c5b7f"
+const ReadAcquireSHA = "a918c7d06d28625e712436248178ccdcc08faa42"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -4158,15 +4175,31 @@ redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local told = {}
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
 local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local pending, second = nil, nil
+for i = 1, #told do
+local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+pending = (writes or pending == 'w') and 'w' or 'r'
+end
 local claimed = redis.pcall('exists', claim) == 1
-local side, second = false and 'r' or claimed and 'w', nil
-for i = 1, false and claimed and 0 or #line do
+local side = (false or pending) and 'r' or claimed and 'w'
+for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
+local full = served and (wants == 'w' or i == 64)
+if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local heard = tell(line[i], 'r')
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
@@ -4182,9 +4215,10 @@ if told then
 side, served = wants, true
 end
 end
-if served and second then
-tell(second, side == 'r' and 'n20:' or 'n1000:')
+if second and (served or pending) then
+tell(second, side == 'r' and not claimed and 'n20:' or 'n1000:')
 end
+served = served or pending ~= nil
 end
 local prefix
 served = served or turn
@@ -4195,7 +4229,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "a9801aaa74cd88df57bc6a8266ea3c84a057ef88"
+const ReadReleaseSHA = "0ec994124274f4a554faad548e617039a1e232c6"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -4781,15 +4815,31 @@ redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local told = {}
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
 local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local pending, second = nil, nil
+for i = 1, #told do
+local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+pending = (writes or pending == 'w') and 'w' or 'r'
+end
 local claimed = redis.pcall('exists', claim) == 1
-local side, second = false and 'r' or claimed and 'w', nil
-for i = 1, false and claimed and 0 or #line do
+local side = (false or pending) and 'r' or claimed and 'w'
+for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
+local full = served and (wants == 'w' or i == 64)
+if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local heard = tell(line[i], 'r')
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
@@ -4805,9 +4855,10 @@ if told then
 side, served = wants, true
 end
 end
-if served and second then
-tell(second, side == 'r' and 'n20:' or 'n1000:')
+if second and (served or pending) then
+tell(second, side == 'r' and not claimed and 'n20:' or 'n1000:')
 end
+served = served or pending ~= nil
 end
 local prefix
 served = served or turn
@@ -4817,7 +4868,7 @@ end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "1feb2ec1205b20db9e23ade1613dced508efbc3c"
+const RwForceReleaseSHA = "94ada43785d09148cbb366fadabd701436cf01c5"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -4906,15 +4957,31 @@ redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local told = {}
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
 local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local pending, second = nil, nil
+for i = 1, #told do
+local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+pending = (writes or pending == 'w') and 'w' or 'r'
+end
 local claimed = redis.pcall('exists', claim) == 1
-local side, second = mode and 'r' or claimed and 'w', nil
-for i = 1, mode and claimed and 0 or #line do
+local side = (mode or pending) and 'r' or claimed and 'w'
+for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
+local full = served and (wants == 'w' or i == 64)
+if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local heard = tell(line[i], 'r')
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
@@ -4930,14 +4997,15 @@ if told then
 side, served = wants, true
 end
 end
-if served and second then
-tell(second, side == 'r' and 'n20:' or 'n1000:')
+if second and (served or pending) then
+tell(second, side == 'r' and not claimed and 'n20:' or 'n1000:')
 end
+served = served or pending ~= nil
 end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "6ae1a0491784aeb530a95169abea37bb67022206"
+const RwLeaveSHA = "c53b12f7d7ac63189a718a3b15be82ebc40837eb"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -5042,15 +5110,31 @@ redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local told = {}
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
 local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local pending, second = nil, nil
+for i = 1, #told do
+local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+pending = (writes or pending == 'w') and 'w' or 'r'
+end
 local claimed = redis.pcall('exists', claim) == 1
-local side, second = mode and 'r' or claimed and 'w', nil
-for i = 1, mode and claimed and 0 or #line do
+local side = (mode or pending) and 'r' or claimed and 'w'
+for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
+local full = served and (wants == 'w' or i == 64)
+if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local heard = tell(line[i], 'r')
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
@@ -5066,9 +5150,10 @@ if told then
 side, served = wants, true
 end
 end
-if served and second then
-tell(second, side == 'r' and 'n20:' or 'n1000:')
+if second and (served or pending) then
+tell(second, side == 'r' and not claimed and 'n20:' or 'n1000:')
 end
+served = served or pending ~= nil
 end
 local prefix
 served = served or turn
@@ -5081,7 +5166,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "a1de065060317677086f75e974ec602dfdf89e8e"
+const RwWithdrawSHA = "148e830ae8e275e7e0ed58cfbf07cc039de9013c"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -6398,15 +6483,31 @@ redis.pcall('hdel', queue .. ':wants', unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
+if not came then
+local time = redis.pcall('time')
+at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
+came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+end
+local told = {}
+if at then
+local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
+told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+end
 local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local pending, second = nil, nil
+for i = 1, #told do
+local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+pending = (writes or pending == 'w') and 'w' or 'r'
+end
 local claimed = redis.pcall('exists', claim) == 1
-local side, second = reading and 'r' or claimed and 'w', nil
-for i = 1, reading and claimed and 0 or #line do
+local side = (reading or pending) and 'r' or claimed and 'w'
+for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-if (side or wants) == wants and not (served and (wants == 'w' or i == 64)) then
+local full = served and (wants == 'w' or i == 64)
+if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local heard = tell(line[i], 'r')
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
@@ -6422,9 +6523,10 @@ if told then
 side, served = wants, true
 end
 end
-if served and second then
-tell(second, side == 'r' and 'n20:' or 'n1000:')
+if second and (served or pending) then
+tell(second, side == 'r' and not claimed and 'n20:' or 'n1000:')
 end
+served = served or pending ~= nil
 end
 local prefix
 served = served or turn
@@ -6434,4 +6536,4 @@ end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "298a8e90ded53ff79a8f6848e7f1ba429c0ba30e"
+const WriteReleaseSHA = "4cf491bdf682cf8dd8329c11d22b3255306e61b8"

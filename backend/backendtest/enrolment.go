@@ -313,6 +313,72 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		e.until("the second writer is told", func() bool { return ears[2].reserved() == 1 })
 		e.fatalIf(!ask(2, 31), "the second writer is refused")
 	}},
+	{"Port_Enrolment_AReaderThatWasToldGetsInThoughAnotherHasLeftAndAWriterWaits", func(e *env) {
+		for what, claims := range map[string]time.Duration{"a writer that claims": long, "a writer": 0} {
+			e.store.Flush()
+			all, ears := watchingAll(e, 3, writing)
+			holder := e.bare()
+			writeWith(holder, 1, backend.Enrolment{})
+			write := func(owner int) bool {
+				return call(e, all[2].Capabilities().ReadWrite.AcquireWrite, backend.WriteRequest{Name: "n",
+					Owner: ownerOf(owner), Lease: long, Claim: claims, Claimant: "w",
+					Enrolment: backend.Enrolment{Entry: 1}}).Granted
+			}
+			read := func(i, owner int) bool {
+				got, _ := readWith(all[i], owner, backend.Enrolment{Entry: 1})
+				return got
+			}
+			leave := func(owner int) {
+				call(e, holder.Capabilities().ReadWrite.ReleaseRead, backend.ReleaseRequest{Name: "n", Owner: ownerOf(owner)})
+			}
+			e.fatalIf(read(0, 10) || read(1, 11) || write(12), "what is held is granted")
+			call(e, holder.Capabilities().ReadWrite.ReleaseWrite, backend.ReleaseRequest{Name: "n", Owner: ownerOf(1)})
+			for i := range 2 {
+				e.until("each reader is told", func() bool { return ears[i].reserved() == 1 })
+			}
+			told := time.Now()
+			within := func() bool { return time.Since(told) < 900*time.Millisecond }
+			e.fatalIf(!read(0, 20), "%s: the first reader is refused", what)
+			e.fatalIf(write(21), "%s: it writes beside a reader", what)
+			leave(20)
+			got := read(1, 22)
+			e.errorIf(!got && within(), "%s: the reader that was told, too, is refused", what)
+			e.errorIf(ears[2].reserved() > 0 && within(), "%s: it is told while a reader is to come", what)
+			got, _ = readWith(holder, 23, backend.Enrolment{})
+			e.errorIf(got == (claims > 0) && within(), "%s: a reader that was not told comes: %v", what, got)
+			leave(22)
+			leave(23)
+			e.until("the writer is told", func() bool { return ears[2].reserved() == 1 })
+			e.errorIf(!write(24), "%s: it is refused", what)
+		}
+	}},
+	{"Port_Enrolment_AReaderThatWasToldAndDoesNotComeDelaysAWriterForItsSecond", func(e *env) {
+		all, ears := watchingAll(e, 3, writing)
+		holder := e.bare()
+		writeWith(holder, 1, backend.Enrolment{})
+		ask := func(i, owner int) bool {
+			ask := readWith
+			if i == 2 {
+				ask = writeWith
+			}
+			got, _ := ask(all[i], owner, backend.Enrolment{Entry: 1})
+			return got
+		}
+		e.fatalIf(ask(0, 10) || ask(1, 11) || ask(2, 12), "what is held is granted")
+		call(e, holder.Capabilities().ReadWrite.ReleaseWrite, backend.ReleaseRequest{Name: "n", Owner: ownerOf(1)})
+		for i := range 2 {
+			e.until("each reader is told", func() bool { return ears[i].reserved() == 1 })
+		}
+		told, owner := time.Now(), 20
+		e.fatalIf(!ask(0, owner), "the first reader is refused")
+		call(e, holder.Capabilities().ReadWrite.ReleaseRead, backend.ReleaseRequest{Name: "n", Owner: ownerOf(owner)})
+		e.until("the writer is told when to ask", func() bool { return ears[2].count("first n") > 0 })
+		e.until("the writer has it", func() bool {
+			owner++
+			return ask(2, owner)
+		})
+		atMost(e, "the writer has it %v later", time.Since(told), 3*time.Second)
+	}},
 	{"Port_Enrolment_AWritersClaimMakesItTheNext", func(e *env) {
 		all, ears := watchingAll(e, 2, writing)
 		holder := e.bare()

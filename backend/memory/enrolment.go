@@ -73,6 +73,12 @@ func (k enrolments) refused(w enrolled) (reply backend.QueueReply) {
 	return backend.QueueReply{Enrolled: true, First: waits >= 0 && line[waits].entry == w.entry}
 }
 
+// toldToRead reports whether an entry of a reader was told to ask.
+func (k enrolments) toldToRead(t backend.Topic, e entry) bool {
+	at := slices.IndexFunc(k.lines[t], func(w *enrolled) bool { return w.entry == e })
+	return at >= 0 && !k.lines[t][at].writes && !k.lines[t][at].until.IsZero()
+}
+
 // keep keeps what an entry waits for, as if it had been told to ask.
 func (k enrolments) keep(t backend.Topic, e entry) {
 	for _, w := range k.lines[queueOf(t)] {
@@ -113,14 +119,16 @@ func (w *enrolled) first(after time.Duration) {
 }
 
 // tell tells the sessions of the waiting entries that take accepts, in order, to ask, and the first of the others that
-// second accepts to ask after a time. It reports whether there was one to tell.
-func (k enrolments) tell(t backend.Topic, take func(*enrolled) bool, second func(*enrolled) time.Duration) bool {
+// second accepts to ask after a time. It reports whether there was one to tell; served tells that some were told before.
+func (k enrolments) tell(
+	t backend.Topic, served bool, take func(*enrolled) bool, second func(*enrolled) time.Duration,
+) bool {
 	q, now := queueOf(t), time.Now()
 	line := slices.DeleteFunc(k.lines[q], func(w *enrolled) bool {
 		return !w.until.IsZero() && !now.Before(w.until) || !w.session.hears(w.topic)
 	})
 	setLine(k.lines, q, line)
-	served, next, after := false, (*enrolled)(nil), time.Duration(0)
+	next, after := (*enrolled)(nil), time.Duration(0)
 	for _, w := range line {
 		switch {
 		case !w.until.IsZero():
@@ -151,7 +159,7 @@ func (k enrolments) tellTakers(t backend.Topic, free int64, but entry) bool {
 		free -= w.wants
 		return true
 	}
-	return k.tell(t, take, func(w *enrolled) time.Duration {
+	return k.tell(t, false, take, func(w *enrolled) time.Duration {
 		if w.entry == but {
 			return 0
 		}
@@ -160,22 +168,26 @@ func (k enrolments) tellTakers(t backend.Topic, free int64, but entry) bool {
 }
 
 // tellSides tells those of a read-write lock without a writer that can be served; reading tells that it is being read.
+// Readers that were told before, and have time left to come, count as readers that hold it.
 func (k enrolments) tellSides(name string, reading bool) bool {
-	c, ok := k.store.claims[name]
-	claimed := ok && time.Now().Before(c.until)
-	if claimed && reading {
-		return false
+	told := k.told(rwTopic(name), entry{})
+	for _, w := range told {
+		if w.writes {
+			return true
+		}
 	}
-	decided, writes, writer := reading || claimed, claimed, false
+	reading = reading || len(told) > 0
+	_, claimed := k.store.claims.standing(name)
+	decided, writes, writer := reading || claimed, claimed && !reading, false
 	take := func(w *enrolled) bool {
-		if decided && writes != w.writes || writer {
+		if decided && writes != w.writes || writer || claimed && reading {
 			return false
 		}
 		decided, writes, writer = true, w.writes, w.writes
 		return true
 	}
-	return k.tell(rwTopic(name), take, func(w *enrolled) time.Duration {
-		if writes {
+	return k.tell(rwTopic(name), len(told) > 0, take, func(w *enrolled) time.Duration {
+		if writes || claimed {
 			return reservation
 		}
 		return reservation / 50 // a writer, which then claims

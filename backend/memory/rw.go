@@ -64,11 +64,11 @@ func (x sided) acquireRead(q backend.ReadRequest) (backend.ReadReply, error) {
 	default:
 		e := entry{x.client, q.Entry}
 		if until := x.keepsOut(q.Name, r, e); !until.IsZero() {
-			if r == nil && len(s.enrolments.told(rwTopic(q.Name), e)) == 0 {
+			reply := s.enrolments.refused(enrolled{entry: e, topic: rwTopic(q.Name)})
+			if r == nil {
 				s.enrolments.tellSides(q.Name, false)
 			}
-			w := enrolled{entry: e, topic: rwTopic(q.Name)}
-			return backend.ReadReply{AcquireReply: refused(until), QueueReply: s.enrolments.refused(w)}, nil
+			return backend.ReadReply{AcquireReply: refused(until), QueueReply: reply}, nil
 		}
 		if _, told := s.enrolments.served(rwTopic(q.Name), e, false); !told {
 			defer s.enrolments.tellSides(q.Name, true)
@@ -89,7 +89,7 @@ func (x sided) keepsOut(name string, r *record, e entry) time.Time {
 	if r != nil && r.sides.writer != "" {
 		return r.deadline
 	}
-	if c, ok := x.store.claims[name]; ok && time.Now().Before(c.until) {
+	if c, ok := x.store.claims.standing(name); ok && !x.store.enrolments.toldToRead(rwTopic(name), e) {
 		return c.until
 	}
 	for _, w := range x.store.enrolments.told(rwTopic(name), e) {
@@ -141,6 +141,12 @@ func (c claims) write(name string, by claim) {
 	now := time.Now()
 	maps.DeleteFunc(c, func(_ string, c claim) bool { return !now.Before(c.until) })
 	c[name] = by
+}
+
+// standing is the claim on a name that is not over.
+func (c claims) standing(name string) (claim, bool) {
+	by, ok := c[name]
+	return by, ok && time.Now().Before(by.until)
 }
 
 // recordOf finds the read-write lock of name; nil if there is none, with an error if name is in use for
@@ -298,7 +304,7 @@ func (r *record) inspectSides() backend.Record {
 // Withdraw implements [backend.ReadWriteStore].
 func (x sided) Withdraw(ctx context.Context, name, claimant string) error {
 	_, err := locked(ctx, x.client, func(s *Store) (struct{}, error) {
-		if c, ok := s.claims[name]; ok && c.by == claimant && time.Now().Before(c.until) {
+		if c, ok := s.claims.standing(name); ok && c.by == claimant {
 			delete(s.claims, name)
 			r := s.find(name)
 			free := r == nil || r.sides != nil && r.sides.writer == ""

@@ -56,36 +56,14 @@
 #define SECONDS 0    /* how often a timer of a second, or the end of what was kept */
 #endif
 
-#define JAVA  100    /* a message: a release of Redisson's */
-#define FREED 101    /* a message: a release that told no entry */
-#define NEXT  50     /* a message: this and an entry: it is the first that waits. An entry alone: it is to ask */
+#include "entries.inc"
 
-#define IDLE 0
-#define SENT 1
-#define GOT  2
-#define NO   3
-
-#define ENTRIES (N * 4 + 1)
-#define OUT  0
-#define WAIT 1       /* it has a place in the queue */
-#define TOLD 2       /* its client is to ask, and what it wants is kept */
-#define LATE 3       /* ... did not within its second */
-
-#define entry(c)     (1 + (c) + N * number[c])
-#define client_of(e) (((e) - 1) % N)
 #define wants(c)     ((c) == 0 -> WANTS : 1)
 
 /* The store. */
 byte there = PERMITS;
-byte queue[ENTRIES];     /* the entries that wait, first come first */
-byte places;
-byte state[ENTRIES];
-byte inside;             /* entries that are in the queue in any state */
-byte passed[N * N];      /* how often d was served while an entry of c waited */
 
 /* The wire. */
-bool hears[N];
-chan inbox[N] = [9] of { byte };
 byte ask[N];
 byte askEntry[N];        /* 0: the client does not enrol */
 bool askStays[N];
@@ -111,88 +89,6 @@ bool gone[N];            /* the caller of the ask left */
 
 byte leaves = LEAVES, cuts = CUTS, crashes = CRASHES, silent = SILENT, runouts = RUNOUTS, java = FOREIGN;
 byte javaHolds, taken, stalls, seconds;
-
-/* A message is late by so many others at most. */
-#if N == 2
-#define fewer(n) (len(inbox[0]) < n && len(inbox[1]) < n)
-#else
-#define fewer(n) (len(inbox[0]) < n && len(inbox[1]) < n && len(inbox[2]) < n)
-#endif
-#define room fewer(3)
-
-inline tell(x, m) {
-	if
-	:: hears[x] -> inbox[x] ! m
-	:: else
-	fi
-}
-
-inline tellAll(m) {
-	i = 0;
-	do
-	:: i < N -> tell(i, m); i++
-	:: else -> break
-	od;
-	i = 0
-}
-
-/* Takes an entry that waits out of the list. */
-inline unlist(e) {
-	i = 0;
-	do
-	:: i < places && queue[i] != e -> i++
-	:: else -> break
-	od;
-	if
-	:: i < places ->
-		places--;
-		do
-		:: i < places -> queue[i] = queue[i + 1]; i++
-		:: else -> break
-		od;
-		queue[places] = 0
-	:: else
-	fi;
-	i = 0
-}
-
-inline settle(x) {      /* x stands in no queue any more, or anew */
-	i = 0;
-	do
-	:: i < N -> passed[x * N + i] = 0; i++
-	:: else -> break
-	od;
-	i = 0
-}
-
-inline out(e) {
-	if
-	:: state[e] == WAIT -> unlist(e)
-	:: else
-	fi;
-	if
-	:: state[e] != OUT -> state[e] = OUT; inside--; settle(client_of(e))
-	:: else
-	fi
-}
-
-inline last(e) {
-	assert(places < ENTRIES);
-	if
-	:: state[e] == OUT -> inside++; settle(client_of(e))
-	:: else
-	fi;
-	state[e] = WAIT; queue[places] = e; places++
-}
-
-inline first(e) {
-	i = places;
-	do
-	:: i > 0 -> queue[i] = queue[i - 1]; i--
-	:: else -> break
-	od;
-	queue[0] = e; places++; state[e] = WAIT
-}
 
 /* include/kept_permits.lua */
 inline count_kept(e, sum) {
