@@ -119,7 +119,7 @@ func (w *enrolled) first(after time.Duration) {
 }
 
 // tell tells the sessions of the waiting entries that take accepts, in order, to ask, and the first of the others that
-// second accepts to ask after a time. It reports whether there was one to tell; served tells that some were told before.
+// second accepts to ask after a time. It reports whether there was one to tell; served tells that one was told before.
 func (k enrolments) tell(
 	t backend.Topic, served bool, take func(*enrolled) bool, second func(*enrolled) time.Duration,
 ) bool {
