@@ -147,6 +147,42 @@ func TestAClientWithTheIDOfAnEarlierOneDoesNotGetItsReplies(t *testing.T) {
 	})
 }
 
+// Calls of one client want two and one. The request for the second is lost on its way, is refused when it is repeated,
+// and yet arrives.
+func TestAPermitThatALateRequestTookForAWaiterBehindTheFirstIsGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := spyOn(memory.New(), "CountingSemaphores", nil)
+		sem, theirs := on(t, b).CountingSemaphore("n"), on(t, b.Store).CountingSemaphore("n")
+		must(t, errorOf(theirs.TrySetPermits(t.Context(), 0)))
+		ctx, cancel := context.WithCancel(t.Context())
+		first := later(func() error { return sem.Acquire(ctx, 2) })
+		synctest.Wait()
+		second := later(func() error { return sem.Acquire(ctx, 1) })
+		synctest.Wait()
+		var late func(context.Context) error
+		b.hook("TakeCount", func(k *call) error {
+			if k.request.(backend.CountRequest).N == 1 && late == nil {
+				late = k.run
+				must(t, theirs.TryAcquire(t.Context(), 1))
+				return unknownOutcome()
+			}
+			return k.run(k.ctx)
+		})
+		must(t, theirs.Release(t.Context(), 1))
+		synctest.Wait()
+		time.Sleep(time.Second)
+		cancel()
+		wants(t, <-first, context.Canceled)
+		wants(t, <-second, context.Canceled)
+		must(t, theirs.Release(t.Context(), 1))
+		_ = late(t.Context())
+		time.Sleep(time.Second)
+		if n, err := theirs.Available(t.Context()); n != 1 || err != nil {
+			t.Errorf("%d, %v are free, want 1", n, err)
+		}
+	})
+}
+
 // Calls of one client want two, two and one. The first asks, and it and the last give up before the store has its
 // question, by which the store keeps what is free for the last.
 func TestAPermitIsNotKeptForAWaiterThatHasLeft(t *testing.T) {

@@ -316,12 +316,11 @@ func (s *CountingSemaphore) offer(
 		q := s.Change(w.Wants)
 		q.Enrolment, q.Stays = entry, true
 		t := s.send(session, q)
-		if t.Granted && !s.Give(w, q) {
-			s.giveBack(session, q)
+		if !t.Granted || !s.Give(w, q) {
+			s.undo(session, q, &t)
 		}
 		if t.err != nil {
 			s.Notify() // the first asks again: it knows what to do about a store that fails
-			s.undo(session, q, &t)
 			return
 		}
 		free, refused, r.QueueReply = t.Available, !t.Granted, t.QueueReply
