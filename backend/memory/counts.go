@@ -50,9 +50,13 @@ func (x counts) announce(t backend.Topic) {
 		return
 	}
 	k := x.store.enrolments
-	served := k.tellTakers(t, x.store.find(t.Name).counted()-k.kept(t, entry{}), entry{})
+	x.announcePermits(t, k.tellTakers(t, x.store.find(t.Name).counted()-k.kept(t, entry{}), entry{}))
+}
+
+// announcePermits tells the sessions that watch a semaphore of either kind; served reports that entries were told.
+func (x counts) announcePermits(t backend.Topic, served bool) {
 	for _, kind := range []backend.Kind{backend.KindCountingSemaphore, backend.KindSemaphore} {
-		k.announce(backend.Topic{Kind: kind, Name: t.Name}, served)
+		x.store.enrolments.announce(backend.Topic{Kind: kind, Name: t.Name}, served)
 	}
 }
 
@@ -188,6 +192,7 @@ func (x counts) TakeCount(ctx context.Context, q backend.CountRequest) (backend.
 		reply.QueueReply = k.refused(w)
 		if reply.Enrolled && w.wants <= free { // it asks again at once, for less
 			k.keep(q.Topic, e)
+			reply.First = false
 			free -= w.wants
 		}
 		k.tellTakers(q.Topic, free, e)
@@ -319,11 +324,12 @@ func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, er
 		reply.QueueReply, reply.Remaining = k.refused(w), x.remaining(t, e, out)
 		if reply.Enrolled && w.wants <= free { // it asks again at once, for less
 			k.keep(t, e)
+			reply.First = false
 			free -= w.wants
 		}
 	}
-	if k.tellTakers(t, free, e); more && x.store.find(q.Name).counted() > 0 {
-		x.announceFree(q.Name)
+	if served := k.tellTakers(t, free, e); more && x.store.find(q.Name).counted() > 0 {
+		x.announcePermits(t, served)
 	}
 	return reply, nil
 }

@@ -92,11 +92,15 @@ func (k enrolments) keep(t backend.Topic, e entry) {
 // not, the next is told that it is the first.
 func (k enrolments) served(t backend.Topic, e entry, stays bool) (reply backend.QueueReply, told bool) {
 	q := queueOf(t)
-	at := slices.IndexFunc(k.lines[q], func(x *enrolled) bool { return x.entry == e })
-	if at < 0 {
+	line := k.lines[q]
+	at := slices.IndexFunc(line, func(x *enrolled) bool { return x.entry == e })
+	switch {
+	case at < 0 && stays && len(line) > 0 && e.session.hears(t):
+		k.lines[q] = append(line, &enrolled{entry: e, topic: t, wants: 1})
+		return backend.QueueReply{Enrolled: true}, false
+	case at < 0:
 		return reply, false
 	}
-	line := k.lines[q]
 	w := *line[at]
 	told, w.until = !w.until.IsZero(), time.Time{}
 	line = slices.Delete(line, at, at+1)
