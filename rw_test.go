@@ -312,6 +312,43 @@ func TestAWritersLeaseEndsThoughItsReaderLivesOn(t *testing.T) {
 	})
 }
 
+// A writer becomes a reader, or its lease runs out, while the store is unavailable for longer than the writer's lease
+// lasts. The reader's lease survives that; other readers get in once the store is back.
+func TestAWriterIsReleasedAfterAnOutageThatItsReaderSurvives(t *testing.T) {
+	for what, x := range map[string]struct {
+		outage  time.Duration
+		options []Option
+		expires bool
+	}{
+		"unlocked":                         {outage: 15 * time.Second},
+		"unlocked, the reader's is longer": {outage: 5 * time.Minute, options: []Option{WithLease(10 * time.Minute)}},
+		"it expires":                       {outage: 25 * time.Second, expires: true},
+		"it expires, the reader's is longer": {outage: 5 * time.Minute, options: []Option{WithLease(10 * time.Minute)},
+			expires: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				a, b, ctx := open().RW(), open().RW(), t.Context()
+				w := need(a.Write.Lock(ctx, "x", WithLease(10*time.Second)))(t)
+				time.Sleep(9 * time.Second)
+				r := need(a.Read.Lock(w.Context(), "x", x.options...))(t)
+				s.SetDown(errGone)
+				if !x.expires {
+					wants(t, w.Unlock(ctx), ErrUnavailable)
+				}
+				time.Sleep(x.outage)
+				s.SetDown(nil)
+				back := time.Now()
+				l := need(b.Read.Lock(ctx, "x", WithWait(time.Hour)))(t)
+				if d := time.Since(back); d > 10*time.Second {
+					t.Errorf("the next reader got in %v after the store was back", d)
+				}
+				must(t, errors.Join(r.Err(), r.Unlock(ctx), l.Unlock(ctx)))
+			})
+		})
+	}
+}
+
 // A writer's lease of a second lets a reader in, which leaves at once. When the writer's lease has run out the lock is
 // free, though the record lasts for as long as the reader's lease would.
 func TestAWritersLeaseEndsThoughAReaderWasUnderIt(t *testing.T) {

@@ -63,7 +63,7 @@ func (c entry) writer() (t *tenure, ended bool) {
 func (c entry) read() (got *lease.Handle, ended bool, err error) {
 	h := c.hold
 	e, t := c.engine, of(h)
-	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h, Shared: true}); ended || err != nil {
+	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h, Shared: true, Lease: c.ttl}); ended || err != nil {
 		return nil, ended, err
 	}
 	c.outer, c.marks.fresh = h, false
@@ -171,7 +171,7 @@ type reentry struct {
 // A client that is shutting down lets its holders enter again, so that they can finish.
 func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 	e, h := c.engine, c.hold
-	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h}); ended || err != nil {
+	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h, Lease: c.ttl}); ended || err != nil {
 		return nil, ended, err
 	}
 	c.outer = h

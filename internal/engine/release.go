@@ -260,6 +260,9 @@ func (x *releasing) settle(err error) error {
 func (x *releasing) failed() {
 	t := x.tenure
 	until := t.Deadline.Mono + int64(time.Second)
+	if t.Mode == lease.Admitting && t.Entered() {
+		until = mayLast(t, t.engine.Now())
+	}
 	switch {
 	case x.keep > 0:
 		if t.State == lease.Live {

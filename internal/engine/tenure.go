@@ -108,9 +108,15 @@ func (t *tenure) free(now clock.Instant) {
 		return
 	}
 	e := t.engine
-	d := debtOf(t, 0, now.Mono+int64(max(t.TTL, e.Config.Watchdog)))
+	d := debtOf(t, 0, mayLast(t, now))
 	d.family = t.kind()
 	e.renewer.compensate(d)
+}
+
+// mayLast is until when t's record may last, though t's own time is over, if the store answers no more: the leases in
+// the record were asked for before, each for no longer than this.
+func mayLast(t *tenure, now clock.Instant) int64 {
+	return now.Mono + int64(max(t.TTL, t.Longest(), t.engine.Config.Watchdog)+time.Second)
 }
 
 const (

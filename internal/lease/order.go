@@ -1,13 +1,17 @@
 package lease
 
-import "slices"
+import (
+	"slices"
+	"time"
+)
 
 // Order is what orders the operations of a tenure, and of readers that entered under it: one at a time sets the
 // hold count in the store, and a re-entry comes from the innermost hold. Others line up, so that they reach the store
 // in the order in which they were begun.
 type Order struct {
-	busy     bool    // an operation that sets the hold count is on its way
-	entered  bool    // there has been a re-entry, or an attempt
+	busy     bool // an operation that sets the hold count is on its way
+	entered  bool // there has been a re-entry, or an attempt
+	longest  time.Duration
 	entering *Turn   // where that operation is a re-entry
 	line     []*Turn // in the order in which they came
 	top      *Hold   // of the live ones, the innermost: it leads to the others
@@ -17,6 +21,7 @@ type Order struct {
 type Turn struct {
 	Hold    *Hold // nil: a release
 	Shared  bool  // it enters to read
+	Lease   time.Duration
 	Ready   chan struct{}
 	granted bool
 }
@@ -32,6 +37,9 @@ func (o *Order) Waited() bool { return len(o.line) > 0 }
 
 // Entered reports whether there has been a re-entry, or an attempt.
 func (o *Order) Entered() bool { return o.entered }
+
+// Longest is the longest lease that a re-entry asked for: the record may last so long.
+func (o *Order) Longest() time.Duration { return o.longest }
 
 // Innermost reports whether a call that comes from h may enter: every live hold is among those that h was entered
 // under, save that readers do not mind each other. Both are looked at at once, since they are in one order: a hold
@@ -86,7 +94,7 @@ func (o *Order) Enter(t *Turn) bool {
 func (o *Order) begin(t *Turn) {
 	o.busy = true
 	if t.Hold != nil {
-		o.entering, o.entered = t, true
+		o.entering, o.entered, o.longest = t, true, max(o.longest, t.Lease)
 	}
 }
 
