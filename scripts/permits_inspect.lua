@@ -10,7 +10,7 @@
 --! include server_time
 local free, out = tonumber(value or '0'), redis.call('zcard', KEYS[2])
 local last = string.format('%.0f', now)
-local ended = #redis.call('zrangebyscore', KEYS[2], 0, last, 'limit', 0, 1000)
+local ended = #redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
 local reply = {string.format('%.0f', free + ended), string.format('%.0f', out - ended)}
 local permits = redis.call('zrangebyscore', KEYS[2], '(' .. last, '+inf', 'withscores', 'limit', 0, ARGV[1])
 for i = 1, #permits, 2 do

@@ -2909,7 +2909,7 @@ local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local there, wants, size = tonumber(value or '0'), tonumber(ARGV[2]), #ARGV[1] / ARGV[2]
-local ended = redis.call('zrangebyscore', KEYS[2], 0, string.format('%.0f', now), 'limit', 0, 1000)
+local ended = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', now), 'limit', 0, 1000)
 if #ended > 0 then
 redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
@@ -3096,7 +3096,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "dcc7676c2be23bdf351389027731ee491df76719"
+const PermitsAcquireSHA = "22f668a983e1b583feeac7cee7fa94b75439c37c"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -3116,7 +3116,7 @@ local there = tonumber(value or '0')
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
-local ended = redis.call('zrangebyscore', KEYS[2], 0, string.format('%.0f', now), 'limit', 0, 1000)
+local ended = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', now), 'limit', 0, 1000)
 if #ended > 0 then
 redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
@@ -3262,7 +3262,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "8169bbd14d7182d6856572e71191e405809e3800"
+const PermitsCountSHA = "5e3aa26f3e23dd68da4ce55b2807607a30f6e2fa"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3285,7 +3285,7 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local free, out = tonumber(value or '0'), redis.call('zcard', KEYS[2])
 local last = string.format('%.0f', now)
-local ended = #redis.call('zrangebyscore', KEYS[2], 0, last, 'limit', 0, 1000)
+local ended = #redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
 local reply = {string.format('%.0f', free + ended), string.format('%.0f', out - ended)}
 local permits = redis.call('zrangebyscore', KEYS[2], '(' .. last, '+inf', 'withscores', 'limit', 0, ARGV[1])
 for i = 1, #permits, 2 do
@@ -3295,7 +3295,7 @@ end
 return reply`
 
 // PermitsInspectSHA is the SHA-1 of [PermitsInspectSource].
-const PermitsInspectSHA = "5ebc7b92d6417777d7e0a29a06c1ab23a76a9f90"
+const PermitsInspectSHA = "cb523495b46c02bc1508e212757ab039f54cef84"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -3529,7 +3529,7 @@ redis.call('zcard', KEYS[2])
 if not redis.call('set', KEYS[4], '1', 'px', ARGV[2], 'nx') then
 return there
 end
-local ended = redis.call('zrangebyscore', KEYS[2], 0, string.format('%.0f', now), 'limit', 0, 1000)
+local ended = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', now), 'limit', 0, 1000)
 if #ended > 0 then
 redis.call('zrem', KEYS[2], unpack(ended))
 there = redis.call('incrby', KEYS[1], #ended)
@@ -3681,7 +3681,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "e24b63b39335ebe28d6e69a699b77d3856f2c2ff"
+const PermitsSetSHA = "5f6ef017c1a296971b8b2c95caebfadb289d295b"
 
 // ProclaimSource is proclaim.lua.
 //

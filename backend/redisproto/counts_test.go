@@ -195,6 +195,12 @@ func TestWhatRedissonLeavesInPermitsIsUnderstood(t *testing.T) {
 		srv.Must("ZADD", "{p}:timeout", fmt.Sprint(time.Now().Add(-time.Second).UnixMilli()), string(id))
 		r = acquire()
 		check.ErrorIf(t, !r.Granted, "what has ended is not given out: %+v", r)
+		// No client writes a time before 1970. A waiter would ask each millisecond for a permit that never comes back.
+		srv.Must("DEL", "{p}:timeout")
+		srv.Must("SET", "p", "0")
+		srv.Must("ZADD", "{p}:timeout", "-1", string(id))
+		r = acquire()
+		check.ErrorIf(t, !r.Granted, "what ended before 1970 is not given out: %+v", r)
 	})
 }
 
