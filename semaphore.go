@@ -46,10 +46,17 @@ func (c *Client) Semaphore(name string, limit int) *Semaphore {
 
 // SetPermits sets the number of permits, free or in use, zero or more, and wakes waiters for
 // additional permits. Permits in use are not called back, so the number of free permits may be
-// negative then. The limit that clients declared is replaced: see [Client.Semaphore].
+// negative then. The limit that clients declared is replaced, also this Semaphore's that it has not
+// declared yet: see [Client.Semaphore].
 //
 // Redisson: setPermits. Cost: one command.
-func (p *Semaphore) SetPermits(ctx context.Context, n int) error { return p.count.SetLimit(ctx, n) }
+func (p *Semaphore) SetPermits(ctx context.Context, n int) error {
+	err := p.count.SetLimit(ctx, n)
+	if err == nil {
+		p.declared.Store(true)
+	}
+	return err
+}
 
 // TrySetPermits makes n permits, zero or more, if none were ever made, and reports whether it did.
 //

@@ -204,3 +204,18 @@ func TestAnEntryThatALateRequestPutsBackIsWithdrawn(t *testing.T) {
 		must(t, p.Release(ctx))
 	})
 }
+
+func TestPermitsThatWereSetAreNotReplacedByTheSemaphoresOwnLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+		p := open().Semaphore("n", 3)
+		must(t, p.SetPermits(t.Context(), 5))
+		permit, err := p.Acquire(t.Context(), 1)
+		must(t, err)
+		free, err := p.Available(t.Context())
+		must(t, err)
+		if free != 4 {
+			t.Errorf("%d permits are free of 5 that were set, and one in use", free)
+		}
+		must(t, permit.Release(t.Context()))
+	})
+}
