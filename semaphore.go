@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -22,9 +21,8 @@ import (
 // Redisson's. The store's clock decides the ends of leases; Redisson uses the clock of each JVM, so
 // keep these clocks together.
 type Semaphore struct {
-	count    counters.Semaphore
-	limit    int
-	declared atomic.Bool // the store has heard of limit
+	count counters.Semaphore
+	limit engine.Limit
 }
 
 // Semaphore returns the semaphore of a name, and declares its limit: the number of permits, free or
@@ -41,7 +39,9 @@ type Semaphore struct {
 // another process or by Redisson. Without a limit there, Acquire waits. Take zero if the limit is
 // managed elsewhere, or is changed while declaring processes come and go.
 func (c *Client) Semaphore(name string, limit int) *Semaphore {
-	return &Semaphore{count: counters.NewSemaphore(c.inner(), engine.FullName(c.inner(), name)), limit: limit}
+	return &Semaphore{
+		count: counters.NewSemaphore(c.inner(), engine.FullName(c.inner(), name)), limit: engine.Limit{N: int64(limit)},
+	}
 }
 
 // SetPermits sets the number of permits, free or in use, zero or more, and wakes waiters for
@@ -53,7 +53,7 @@ func (c *Client) Semaphore(name string, limit int) *Semaphore {
 func (p *Semaphore) SetPermits(ctx context.Context, n int) error {
 	err := p.count.SetLimit(ctx, n)
 	if err == nil {
-		p.declared.Store(true)
+		p.limit.Declared.Store(true)
 	}
 	return err
 }
@@ -113,12 +113,12 @@ func (p *Semaphore) TryAcquire(ctx context.Context, n int, opts ...Option) (*Per
 
 func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) (*Permit, error) {
 	r.Name, r.Family, r.Wants = p.count.Topic.Name, backend.KindSemaphore, int64(n)
-	r.Limit = engine.Limit{N: int64(p.limit), Declared: &p.declared}
+	r.Limit = &p.limit
 	r, err := p.count.With(with(r, opts))
 	if err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(p.count.CheckWants(n, p.limit), p.count.Check()); err != nil {
+	if err := cmp.Or(p.count.CheckWants(n, int(p.limit.N)), p.count.Check()); err != nil {
 		return nil, r.Fail(err)
 	}
 	l, err := p.count.Engine.Acquire(ctx, ctx, r)

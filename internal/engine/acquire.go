@@ -15,19 +15,17 @@ import (
 type grant struct {
 	owner    string // for which it was asked
 	reply    reply
-	token    int64
 	sent     clock.Instant // before the first request that may have got the lease
-	asked    clock.Instant // before the last request
-	first    int64         // before the first request (monotonic); zero if none was sent
+	asked    clock.Instant // before the last request; zero if none was sent
 	verifyAt int64         // monotonic; when to ask whether it is held; 0 if it need not be
 	until    int64         // when the last request of unknown outcome can no longer take effect (monotonic)
 	slot     limiter
 	err      error
-	late     int // requests whose outcome is unknown
+	late     int32 // requests whose outcome is unknown
+	changes  int32 // of the record, that were told before it was handed on
 	granted  bool
 	handed   bool // by the tenure before, within the process
 	left     bool // its caller left while it was on its way
-	changes  int  // of the record, that were told before it was handed on
 }
 
 // heard notes what the last request came to.
@@ -36,7 +34,7 @@ func (g *grant) heard(reply *reply, err error, ttl time.Duration) {
 		g.blame(err, ttl)
 		return
 	}
-	g.reply, g.granted, g.token = *reply, reply.Granted, reply.Token
+	g.reply, g.granted = *reply, reply.Granted
 	g.verifyAt = verifyAt(g.asked, reply.VerifyAfter)
 }
 
@@ -62,24 +60,24 @@ func (g *grant) sending(now clock.Instant) {
 	if g.asked = now; g.late == 0 {
 		g.sent = now
 	}
-	if g.first == 0 {
-		g.first = max(now.Mono, 1)
-	}
 }
+
+// wasSent reports whether a request was sent.
+func (g *grant) wasSent() bool { return g.asked != clock.Instant{} }
 
 // resume repeats p, whose first request came to err, while that may pass. What it comes to is in g.
 func (g *grant) resume(e *Engine, p pending, err error) {
 	if err == nil {
 		return
 	}
-	first := time.Now().Add(-time.Duration(e.Now().Mono - g.first))
+	first := time.Now().Add(-e.Since(g.asked))
 	_ = e.retry.Resume(err, first, func() error { return p.send(e.base) })
 }
 
 // question is what a call asks the store: a pending command.
 type question struct {
 	errand
-	sending bool // the slot is to be given back if the backend panics
+	entry uint32 // of the client in the store's queue
 	*call
 	handed *grant // what a tenure of this process has got for the call; nil if it is to ask
 	grant  grant  // what the last one came to
@@ -114,14 +112,14 @@ func (c *question) open() (ctx context.Context, alone bool) {
 	if c.grant.slot == nil {
 		return nil, false
 	}
-	c.sending = true
+	c.marks.sending = true
 	return e.route(c.wait, c.Replicas.N == 0 && e.store.leaves(c.Family))
 }
 
 // close settles a question after a first send that came to err.
 func (c *question) close(err error) (*lease.Hold, error) {
 	err = c.engine.sent(c.wait, c, err)
-	if c.sending = false; err != nil {
+	if c.marks.sending = false; err != nil {
 		return nil, err
 	}
 	return c.receive()
@@ -142,7 +140,7 @@ func (c *question) apart() (*lease.Hold, error) {
 		return nil, nil
 	}
 	err := e.apart(c.wait, c)
-	if c.sending = false; err != nil {
+	if c.marks.sending = false; err != nil {
 		return nil, err
 	}
 	return c.receive()
@@ -150,8 +148,8 @@ func (c *question) apart() (*lease.Hold, error) {
 
 // panicked gives the slot back where the backend panicked.
 func (c *question) panicked() {
-	if c.sending {
-		c.sending = false
+	if c.marks.sending {
+		c.marks.sending = false
 		c.grant.leave()
 	}
 }
@@ -180,7 +178,7 @@ func (c *question) send(ctx context.Context) error {
 	q := backend.AcquireRequest{
 		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced, Replication: c.replication(),
 		// What the session knows after a first request may be that this one got the lock.
-		Unasked: c.Try && c.grant.first == 0,
+		Unasked: c.Try && !c.grant.wasSent(),
 	}
 	c.grant.sending(c.ready())
 	var r reply
@@ -219,7 +217,7 @@ func (c *question) finish(err error) error {
 // dispose releases a grant whose caller has left.
 func (c *question) dispose() {
 	if c.grant.reply.Enrolled {
-		c.engine.names.enrolledBehind(c.topic(), c.marks.entry)
+		c.engine.names.enrolledBehind(c.topic(), c.entry)
 	}
 	c.abandon()
 	if c.marks.claims {
@@ -280,7 +278,7 @@ func (c *question) tenure() *tenure {
 	t.Key = keyOf(e, topicOf(c.Family, c.Name))
 	t.Deadline = clock.Deadline(g.sent, c.ttl)
 	t.Plan = lease.NewPlan(e.Config.Watchdog)
-	t.Fence = lease.Fence{Token: g.token, Drawn: c.Fenced}
+	t.Fence = lease.Fence{Token: g.reply.Token, Drawn: c.Fenced}
 	switch c.Family {
 	case backend.KindRead:
 		t.Mode = lease.Shared

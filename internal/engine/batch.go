@@ -157,7 +157,7 @@ func (b *batch) settle(ctx context.Context) ([]*lease.Handle, error) {
 	for i, owner := range b.owners {
 		q := &b.calls[i].asks
 		q.grant = b.grant
-		q.grant.owner, q.grant.token = owner, b.all[i].Token
+		q.grant.owner, q.grant.reply.Token = owner, b.all[i].Token
 		h, err := q.settle(ctx)
 		if err != nil {
 			return nil, err
@@ -175,7 +175,7 @@ func (b *batch) send(ctx context.Context) error {
 		in[i] = backend.AcquireRequest{
 			Name: c.Name, Owner: b.owners[i], Lease: c.ttl, Fenced: c.Fenced,
 			// What the session knows after a first request may be that this one got the lock.
-			Unasked: c.Try && b.grant.first == 0,
+			Unasked: c.Try && !b.grant.wasSent(),
 		}
 	}
 	g := &b.grant
@@ -262,13 +262,13 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 	}
 	errs := make([]error, len(holds))
 	us := make([]unlocking, len(holds))
-	var sent []*releasing
+	var sent []*batched
 	e.lock()
 	for i, h := range holds {
 		us[i].hold = h
 		us[i].begin()
 		if errs[i] = us[i].err; errs[i] == nil {
-			sent = append(sent, &releasing{tenure: of(h), live: us[i].ended == nil, at: i})
+			sent = append(sent, &batched{at: i, releasing: releasing{tenure: of(h), live: us[i].ended == nil}})
 		}
 	}
 	e.unlock()
@@ -294,7 +294,14 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 // releaseBatch is releases of one client that are sent in the same commands.
 type releaseBatch struct {
 	engine *Engine
-	todo   []*releasing
+	todo   []*batched
+}
+
+// batched is one release of a batch.
+type batched struct {
+	releasing
+	at  int   // its index in the call
+	err error // its result
 }
 
 // release sends all. One whose tenure has an operation on its way comes afterwards, by itself. The others are settled
@@ -317,9 +324,9 @@ func (g *releaseBatch) release() {
 }
 
 // prepare keeps those that can go now, and returns those that cannot.
-func (g *releaseBatch) prepare() (alone []*releasing) {
+func (g *releaseBatch) prepare() (alone []*batched) {
 	all := g.todo
-	g.todo = make([]*releasing, 0, len(all))
+	g.todo = make([]*batched, 0, len(all))
 	g.engine.lock()
 	defer g.engine.unlock()
 	for _, x := range all {
@@ -344,7 +351,7 @@ func (g *releaseBatch) send() (passing error) {
 		in[i] = backend.ReleaseRequest{Name: t.Key.Name, Owner: t.Owner, Keep: x.keep}
 	}
 	g.engine.store.can.Batch.ReleaseAll(g.engine.base, in, out)
-	var again []*releasing
+	var again []*batched
 	for i, x := range g.todo {
 		err := out[i].Err
 		if x.held = out[i].Held; err != nil {

@@ -32,15 +32,14 @@ type call struct {
 
 // callMarks are what is true of a call.
 type callMarks struct {
-	fresh     bool // since is just past: nothing was waited for
-	contended bool // the observer knows that it waits
-	endless   bool // the store said last that only a release will help
-	claims    bool // a refusal of it keeps fresh readers out
-	relays    bool // it may be handed a record within the process, and its client may enrol
-	enrols    bool // a refusal leaves its client's entry in the store's queue
-	heard     bool // of a release, which served no entry
-	stays     bool // if it is granted, the entry stays for those behind it
-	entry     uint32
+	fresh     bool  // since is just past: nothing was waited for
+	contended bool  // the observer knows that it waits
+	endless   bool  // the store said last that only a release will help
+	claims    bool  // a refusal of it keeps fresh readers out
+	enrols    bool  // a refusal leaves its client's entry in the store's queue
+	heard     bool  // of a release, which served no entry
+	stays     bool  // if it is granted, the entry stays for those behind it
+	sending   bool  // the question's slot is to be given back if the backend panics
 	least     int64 // permits that the waiters want at the least
 }
 
@@ -133,7 +132,7 @@ func (c *call) enrolment() backend.Enrolment {
 		return backend.Enrolment{}
 	}
 	return backend.Enrolment{
-		Entry: uint64(c.marks.entry), Stays: c.marks.stays, Least: c.marks.least, Heard: c.marks.heard,
+		Entry: uint64(c.asks.entry), Stays: c.marks.stays, Least: c.marks.least, Heard: c.marks.heard,
 	}
 }
 

@@ -83,7 +83,7 @@ type debt struct {
 	name   string
 	owner  string
 	place  time.Duration // for how long a place in the queue was asked for
-	late   int
+	late   int32
 	until  int64 // monotonic
 }
 

@@ -77,8 +77,8 @@ func (s *store) enrols(k backend.Kind) bool {
 type reply struct {
 	backend.AcquireReply
 	AskAfter  time.Duration // for fair locks and under another owner
-	Joined    bool          // a fair lock's queue, by this request
 	Available int64         // permits
+	Joined    bool          // a fair lock's queue, by this request
 	Claimed   bool          // by a waiting writer
 	Absent    bool          // the owner that was to be entered under
 	Young     bool          // the store
@@ -102,7 +102,7 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 		x, err := s.can.Fair.Acquire(ctx, backend.FairRequest{AcquireRequest: q, Wait: c.place})
 		return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Joined: x.Joined}, err
 	case c.Family == backend.KindSemaphore:
-		declared := c.Limit.Declared
+		declared := &c.Limit.Declared
 		x, err := s.can.Semaphores.Acquire(ctx, backend.PermitRequest{
 			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Limit: c.Limit.N, Declare: !declared.Load(),
 			Enrolment: c.enrolment(),
@@ -134,7 +134,7 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 		return reply{AcquireReply: x.AcquireReply, Young: x.Young}, err
 	}
 	x, err := s.can.Queue.Enrol(ctx, backend.EnrolRequest{
-		AcquireRequest: q, Entry: uint64(c.marks.entry), Heard: c.marks.heard, Polls: c.Polling,
+		AcquireRequest: q, Entry: uint64(c.asks.entry), Heard: c.marks.heard, Polls: c.Polling,
 	})
 	return ofEnrol(x), raised(err, ofEnrol)
 }

@@ -21,7 +21,7 @@ type handoff struct {
 	events   uint64
 	enrolled bool
 	// changes of the record that were told before: if there are more, the successor asks whether it is there.
-	changes int
+	changes int32
 	isLocal bool // nothing needs to be sent
 
 	reply   backend.ServeReply
@@ -125,9 +125,9 @@ func (h *handoff) settle(held bool) (ask bool) {
 	t, w := h.from, h.to
 	e, n := t.engine, t.name
 	g := &grant{
-		owner: h.owner, handed: true, granted: h.reply.Granted, token: h.reply.Token,
-		sent: h.sent, asked: h.sent, changes: h.changes,
+		owner: h.owner, handed: true, granted: h.reply.Granted, sent: h.sent, asked: h.sent, changes: h.changes,
 	}
+	g.reply.Token = h.reply.Token
 	// Where a late request may have granted t's lock again, it may have run after that.
 	if h.failure != nil && (!held || t.trouble != nil) {
 		g.blame(h.failure, h.req.Lease)

@@ -212,7 +212,7 @@ func (x *reentry) send(ctx context.Context) error {
 		g.blame(err, c.ttl)
 		return err
 	}
-	if g.granted, g.token = reply.Held, reply.Token; g.granted {
+	if g.granted, g.reply.Token = reply.Held, reply.Token; g.granted {
 		g.err = c.lacks(reply.Replicas) // the count is then set back
 	}
 	return nil
@@ -261,7 +261,7 @@ func (x *reentry) settle() (*lease.Handle, bool, error) {
 	t.Deadline = clock.Later(t.Deadline, clock.Deadline(g.sent, c.ttl))
 	t.TTL = max(t.TTL, c.ttl)
 	if x.fenced {
-		t.Fence = lease.Fence{Token: g.token, Drawn: true}
+		t.Fence = lease.Fence{Token: g.reply.Token, Drawn: true}
 	}
 	t.Attach(h)
 	t.settled(x.holds)

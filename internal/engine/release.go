@@ -124,8 +124,6 @@ type releasing struct {
 	tenure  *tenure
 	keep    int
 	handoff *handoff // nil if it is for all
-	at      int      // its place among those of one call
-	err     error    // what it came to there
 }
 
 // begin takes the tenure's turn if no other operation comes before. It is called with the mutex.

@@ -14,7 +14,7 @@ type trouble struct {
 	failures int   // renewals failed in a row
 	last     error // of them
 	// until: acquisitions whose outcome is unknown, late in number, may take effect until then.
-	late  int
+	late  int32
 	until int64
 	// repairAt is when the store's hold count is set right again (monotonic; zero if it need not be), and repairs
 	// how often that was tried in a row.

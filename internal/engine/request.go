@@ -28,14 +28,15 @@ type Request struct {
 	MaxHold      time.Duration // 0: no bound
 	Replicas     Replicas
 	Age          *backend.Age // how old the store must be; nil: any age
-	Limit        Limit
+	Limit        *Limit       // of a semaphore; nil elsewhere
 }
 
-// Limit is how many permits a semaphore is to have; zero: what the store says.
+// Limit is the number of permits that a semaphore declares.
 type Limit struct {
-	N int64
-	// Declared notes that the store has answered a request with N. Until then N is set though the store says another.
-	Declared *atomic.Bool
+	N int64 // zero: the store's number counts
+	// Declared notes that the store has answered a request with N. Until then a request sets N, also where the store has
+	// another number.
+	Declared atomic.Bool
 }
 
 // Replicas is how many replicas are to have a grant, and for how long they are waited for.

@@ -188,7 +188,7 @@ func (t *tenure) sweep() {
 }
 
 // debt is what may be left of t's owner in the store.
-func debtOf(t *tenure, late int, until int64) debt {
+func debtOf(t *tenure, late int32, until int64) debt {
 	return debt{family: t.family, name: t.Key.Name, owner: t.Owner, place: t.place, late: late, until: until}
 }
 

@@ -68,7 +68,6 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 		e.begin() // Shutdown waits until its claim is being withdrawn
 		defer e.end()
 	}
-	c.marks.relays = e.store.can.Queue != nil && c.Family == backend.KindLock && c.Age == nil && c.Polling == 0
 	w := c.at(c.topic())
 	defer w.quit()
 	for w.next() {
@@ -188,7 +187,7 @@ func (w *wait) join() bool {
 	if w.waiter.Joined() {
 		w.waiter = new(waiter)
 	}
-	if w.marks.relays && w.Replicas.N == 0 { // what is handed over is not replicated
+	if w.relays() && w.Replicas.N == 0 { // what is handed over is not replicated
 		w.waiter.call = w.call
 	}
 	w.waiter.Waiter, w.waiter.Wish = w.waiter, w.Request.Wish
@@ -204,16 +203,21 @@ func (w *wait) begins() {
 	w.asks.handed, w.waiter.handed = handed, nil
 	w.marks.enrols = handed == nil && (w.queues() && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
 	n.enrols, n.behind = w.marks.enrols, false
-	w.marks.entry, w.marks.heard, n.heard = n.entry, n.heard, false
+	w.asks.entry, w.marks.heard, n.heard = n.entry, n.heard, false
 	w.marks.least, w.marks.stays = n.Least(), n.Len() > 1
 	w.retry, w.asking = n.Asks(), true
 	e.calls.running++
 	e.unlock()
 }
 
+// relays reports whether the call may be handed a record within the process, and its client may enrol.
+func (c *call) relays() bool {
+	return c.Family == backend.KindLock && c.Polling == 0 && c.Age == nil && c.engine.store.can.Queue != nil
+}
+
 // queues reports whether the call's client may enrol, once it is told of releases.
 func (w *wait) queues() bool {
-	return w.marks.relays || w.Polling == 0 && w.engine.store.enrols(w.topic.Kind)
+	return w.relays() || w.Polling == 0 && w.engine.store.enrols(w.topic.Kind)
 }
 
 // pollsInQueue reports whether the call polls, and so often that the lock can be reserved for it until it asks.

@@ -13,7 +13,7 @@ type Record struct {
 	// Readers are those of a read-write lock; beside a holder, those that it let in.
 	Readers map[*Tenure]struct{}
 	// Changes counts how often the record was changed by others, as far as was told.
-	Changes int
+	Changes int32
 }
 
 // InUse reports whether a tenure of this process is in the record.
