@@ -13,8 +13,8 @@ import (
 )
 
 // Client takes locks in a store. It implements [Locker] with the reentrant lock. A client is safe
-// for concurrent use; a process needs one client for each store. Background work does not grow with
-// locks held or waited for.
+// for concurrent use; a process needs one client for each store. The number of background goroutines
+// does not grow with the locks held or waited for.
 type Client struct{ engine *engine.Engine }
 
 // DefaultWatchdogTimeout is the lease of locks without [WithLease], unless [WithWatchdogTimeout]
@@ -57,9 +57,9 @@ func WithObserver(o Observer) ClientOption {
 	return func(c *engine.Config) error { c.Observer = o.inner(); return nil }
 }
 
-// WithLogger sets the client's log: leases lost, renewals that fail, long holds, waits on the
-// client's own holder that look like a deadlock. Without a logger the client is silent.
-// docs/reference/log-lines.md lists the lines.
+// WithLogger sets the client's logger: for lost leases, failed renewals, long holds, and long waits
+// for a lock that the client itself holds, which may be deadlocks. Without a logger the client is
+// silent. docs/reference/log-lines.md lists the lines.
 //
 // The logger is called by a goroutine of its own, from the queue that [Observer] describes, so a
 // slow or blocked handler delays no lease. A line about many leases is logged once a second, with
@@ -82,18 +82,18 @@ func WithName(name string) ClientOption {
 	}
 }
 
-// WithPrefix begins each name of the client with a prefix in the store, for example "orders:":
+// WithPrefix puts a prefix before each name that the client uses in the store, for example "orders:":
 // names of locks of all kinds, of [Client.LockAll] and [Quorum], of semaphores and latches, and
-// names given to Inspect and ForceUnlock. The program leaves the prefix out; errors, events, log
-// lines, [Lease.Name], [LockInfo] and delegations have the full name, as in the store. Clients with
-// different prefixes share no lock.
+// names given to Inspect and ForceUnlock. The program passes names without the prefix. Errors,
+// events, log lines, [Lease.Name], [LockInfo] and delegations have the full name, as in the store.
+// Clients with different prefixes share no lock.
 //
-// Redisson adds no prefix: a lock shared with Java has the full name there, or a NameMapper with
-// the same prefix. Leave the option out if Java chooses the names.
+// Redisson adds no prefix: to share a lock, Java uses the full name, or a NameMapper with the same
+// prefix. Leave the option out if Java chooses the names.
 //
 // Prefix and name together follow the rules of [Locker] for names. A prefix in braces puts all
-// names of the client on one slot of a cluster. A prefix that is empty, longer than 256 bytes, or
-// has braces without a hash tag, is [ErrInvalid].
+// names of the client on one slot of a cluster. For a prefix that is empty, longer than 256 bytes,
+// or has braces that form no hash tag, New returns [ErrInvalid].
 func WithPrefix(prefix string) ClientOption {
 	return func(c *engine.Config) error {
 		if err := engine.CheckID("WithPrefix", prefix); err != nil {
@@ -119,12 +119,12 @@ func WithDefaultWait(d time.Duration) ClientOption {
 	}
 }
 
-// WithDefaultMaxHold is [WithMaxHold] for all leases of the client, of locks and semaphores,
-// without [WithLease] or WithMaxHold: a lock whose Unlock was forgotten is free after d, though its
-// process lives. d is between [MinLease] and [MaxLease]; otherwise New returns [ErrInvalid].
+// WithDefaultMaxHold is [WithMaxHold] for all leases of the client, of locks and semaphores, that
+// have neither [WithLease] nor WithMaxHold: a lock whose Unlock was forgotten is free after d, even
+// if its process lives. d is between [MinLease] and [MaxLease]; otherwise New returns [ErrInvalid].
 //
-// Cost: such leases are not handed on within the process, so each Lock and each Unlock is a
-// command.
+// Cost: each Lock and each Unlock is a command, because a lock with such a lease is not handed to
+// the next waiter of the process without a command.
 func WithDefaultMaxHold(d time.Duration) ClientOption {
 	return func(c *engine.Config) error {
 		if d < MinLease || d > MaxLease {
@@ -139,11 +139,11 @@ func WithDefaultMaxHold(d time.Duration) ClientOption {
 // otherwise.
 const DefaultHoldWarning = 10 * time.Minute
 
-// WithHoldWarning logs once that a lock, or a permit, has been held for longer than d, and the
-// place of its Lock in the program: its Unlock may have been forgotten. The default is
+// WithHoldWarning sets how long a lock or a permit may be held before the client logs a warning, once,
+// with the place of the Lock in the program: its Unlock may have been forgotten. The default is
 // [DefaultHoldWarning]; zero switches the warning off, and for a negative d New returns
-// [ErrInvalid]. Without [WithLogger] there is no warning, nor for a lease that has proclaimed a text
-// ([Lease.Proclaim]): leaders hold long by design.
+// [ErrInvalid]. There is no warning without [WithLogger], and for a lease that has proclaimed a text
+// ([Lease.Proclaim]): leaders hold their locks for long by design.
 //
 // Cost: with a logger, Lock notes its caller's program counter: no command and no allocation.
 func WithHoldWarning(d time.Duration) ClientOption {
@@ -157,8 +157,8 @@ func WithHoldWarning(d time.Duration) ClientOption {
 }
 
 // New makes a client on a backend: redisgo.New(...), rueidis.New(...) or memory.New(). New does no
-// I/O, so an unavailable store is an error of the first call, or of [Client.Ping]. Errors wrap
-// [ErrInvalid].
+// I/O: if the store is unavailable, the first call fails; [Client.Ping] checks the store. Errors of
+// New wrap [ErrInvalid].
 func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 	cfg := engine.Config{Watchdog: DefaultWatchdogTimeout, RejoinDelay: -1, HoldWarning: DefaultHoldWarning}
 	var err error
@@ -180,7 +180,7 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 	return c, nil
 }
 
-// inner is the client's engine; nil for a nil client.
+// inner returns the client's engine; nil for a nil client.
 func (c *Client) inner() *engine.Engine {
 	if c == nil {
 		return nil
@@ -188,10 +188,10 @@ func (c *Client) inner() *engine.Engine {
 	return c.engine
 }
 
-// usable refuses a nil or zero client.
+// usable returns an error for a nil or zero client.
 func (c *Client) usable() error { return c.inner().Usable() }
 
-// public is a lease in its public form.
+// public converts a lease to the exported type.
 func public(h *lease.Handle, err error) (*Lease, error) { return (*Lease)(h), err }
 
 // ID is the client's id, the part before the last colon of an owner.
@@ -227,27 +227,27 @@ func (c *Client) acquire(ctx context.Context, r engine.Request, opts []Option) (
 	return public(c.inner().Acquire(ctx, ctx, r))
 }
 
-// with is a request with the client's prefix, with options, and with the client's defaults.
+// with adds the client's prefix, the options and the client's defaults to a request.
 func (c *Client) with(r engine.Request, opts []Option) (engine.Request, error) {
 	r.Name = engine.FullName(c.inner(), r.Name)
 	r, err := with(r, opts)
 	return engine.WithDefaults(c.inner(), r), err
 }
 
-// Close is [Client.Shutdown] with five seconds to go.
+// Close is [Client.Shutdown] with a timeout of five seconds.
 func (c *Client) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	return c.Shutdown(ctx)
 }
 
-// Shutdown refuses new locks, wakes waiters ([ErrClosed]), and waits for the Unlocks of held
-// leases, still renewed meanwhile, until ctx ends. Remaining leases then end with [ErrClosed] and
-// their locks are left to run out: a lock is never released under running work. The error, which
-// wraps ctx's, has their number.
+// Shutdown refuses new locks, ends waits with [ErrClosed], and waits for the Unlocks of held leases
+// until ctx ends. Held leases are renewed meanwhile. When ctx ends, the leases that are left end with
+// [ErrClosed], and their locks run out in the store: Shutdown never releases a lock under running
+// work. The error, which wraps ctx's, has the number of these leases.
 //
 // Afterwards no goroutine and no connection of the client is left, and every operation returns
-// ErrClosed. Backends on a ready-made Redis client leave the client open. A second call waits for
-// the first and returns the same; if the second call's ctx ends earlier, so does the waiting of the
+// ErrClosed. A Redis client that was passed to the backend stays open. A second call waits for the
+// first and returns the same; if the second call's ctx ends earlier, so does the waiting of the
 // first.
 func (c *Client) Shutdown(ctx context.Context) error { return c.inner().Shutdown(ctx) }

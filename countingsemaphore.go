@@ -13,11 +13,11 @@ import (
 //
 // A permit has no owner: any process may release a permit, and permits of a dead process are gone
 // until AddPermits adds them. [Semaphore] has permits that expire. On the wire a counting semaphore
-// is an integer, as a latch is; a name in use for both is not noticed.
+// is an integer, as a latch is; the use of a name for both is not noticed.
 //
-// Each change counts once, however often its request is sent: a lost reply is asked for again. For
-// this the store keeps a key of some 150 bytes for two minutes for each change: a thousand changes
-// a second take some 18 MB.
+// Each change counts once, even if its request is sent again after a lost reply. For this the store
+// keeps a key of some 150 bytes for two minutes for each change: a thousand changes a second take
+// some 18 MB.
 type CountingSemaphore struct{ count counters.CountingSemaphore }
 
 // CountingSemaphore returns the counting semaphore of a name, without I/O: a bad name, or a backend
@@ -27,7 +27,7 @@ func (c *Client) CountingSemaphore(name string) *CountingSemaphore {
 }
 
 // TrySetPermits gives the semaphore n permits, zero or more, if it is not set, and reports whether
-// it did. A semaphore without a number has no permits.
+// it did. A semaphore that is not set has no permits.
 //
 // Redisson: trySetPermits. Cost: one command.
 func (s *CountingSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
@@ -38,14 +38,15 @@ func (s *CountingSemaphore) TrySetPermits(ctx context.Context, n int) (bool, err
 // long as [WithWait] says, the only option that applies. All or none are taken. A waiter of this
 // client is served as soon as enough permits are free for it. Waiters for the same number are
 // served in order; a waiter for fewer may overtake a waiter for more. So a steady stream of calls
-// for few permits can keep a call for many waiting, as in Redisson. Between clients there is no
-// order. A call that ends without permits leaves none behind: an abandoned grant is released.
+// for few permits can keep a call for many waiting, as in Redisson. A release wakes clients in the
+// order in which they began to wait. A call that ends without permits keeps none: a grant whose
+// caller has left is released.
 //
 // Errors are those of Lock: [ErrNotAcquired] when WithWait ran out, [ErrUnavailable], ...
 //
 // Redisson: acquire(n), and tryAcquire(n, wait) with WithWait. Cost: one command if n are free.
-// Otherwise another when the client listens, another for each message of a release, for all waiters
-// of this client together, and another for each waiter that then overtakes the first.
+// Otherwise another once the client has subscribed, another each time that a release wakes the
+// client, for all its waiters together, and another for each waiter that then overtakes the first.
 func (s *CountingSemaphore) Acquire(ctx context.Context, n int, opts ...Option) error {
 	return s.acquire(ctx, n, engine.Request{}, opts)
 }
@@ -68,25 +69,25 @@ func (s *CountingSemaphore) acquire(ctx context.Context, n int, r engine.Request
 }
 
 // Release releases n permits, one or more, whichever client acquired them, and wakes waiters. The
-// number is not checked against acquisitions. A semaphore without a number gets n.
+// store does not check that n permits are in use. A semaphore that is not set has n permits then.
 //
-// A call counts once, however often its request is sent. A ctx that ends, even beforehand, bounds
-// how long Release waits for the answer; the request is sent all the same. The text of
+// A call counts once, even if its request is sent again. A ctx that ends, even before the call,
+// bounds how long Release waits for the answer; the request is sent all the same. The text of
 // [ErrUnavailable] says whether the request is retried in the background, for a minute: then do not
 // call again.
 //
 // Redisson: release(n). Cost: one command.
 func (s *CountingSemaphore) Release(ctx context.Context, n int) error { return s.count.Release(ctx, n) }
 
-// Available reads how many permits are free; a negative number is possible after AddPermits.
+// Available returns the number of free permits, which may be negative after AddPermits.
 //
 // Redisson: availablePermits. Cost: one command.
 func (s *CountingSemaphore) Available(ctx context.Context) (int, error) {
 	return s.count.Available(ctx)
 }
 
-// AddPermits makes the semaphore larger by delta, or smaller with a negative delta: permits in use
-// are not called back, so the number of free permits may be negative then. delta is not zero.
+// AddPermits adds delta permits; a negative delta removes permits. Permits in use stay in use, so the
+// number of free permits may be negative then. delta is not zero.
 //
 // Redisson: addPermits. Cost: one command.
 func (s *CountingSemaphore) AddPermits(ctx context.Context, delta int) error {
@@ -100,7 +101,7 @@ func (s *CountingSemaphore) AddPermits(ctx context.Context, delta int) error {
 func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) { return s.count.Drain(ctx) }
 
 // Delete removes the semaphore from the store, and reports whether there was one. Waiters go on
-// waiting until permits are made again.
+// waiting until there are permits again.
 //
 // Redisson: delete. Cost: one command.
 func (s *CountingSemaphore) Delete(ctx context.Context) (bool, error) { return s.count.Delete(ctx) }

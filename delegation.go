@@ -8,14 +8,14 @@ import (
 )
 
 // Delegation lets a called service, in another process, enter a lock of its caller: a delegation
-// names the hold of the call. [Delegations] makes delegations from a context,
-// [Client.WithDelegations] puts them into a context. A Delegation is plain data: comparable, and in
-// any encoding. By itself it proves nothing: the called service must know that the delegation
-// comes, unaltered, from a service with the right to give it (see
+// names a hold of the caller. [Delegations] makes delegations from a context;
+// [Client.WithDelegations] puts delegations into a context. A Delegation is plain data: it is
+// comparable, and can be sent in any encoding. By itself it proves nothing: the called service must
+// know that the delegation comes, unaltered, from a service that has the right to give it (see
 // docs/explanation/threat-model.md).
 //
-// A delegation is good for as long as its hold is live and the innermost of its owner, and for
-// nothing afterwards, however often it is sent.
+// A delegation is valid while its hold is live and the innermost hold of its owner. Once the hold has
+// ended, the delegation is never valid again.
 type Delegation struct {
 	// Name is the lock's name.
 	Name string
@@ -33,20 +33,21 @@ type Delegation struct {
 	Expires time.Time
 }
 
-// MaxDelegations is how many delegations a context gives and takes.
+// MaxDelegations is the most delegations that [Delegations] returns and [Client.WithDelegations]
+// takes.
 const MaxDelegations = engine.MaxDelegations
 
 // Delegations returns delegations of the locks that ctx holds: of the live leases whose contexts
 // ctx descends from, of any [Client], innermost first, one for each client and name, at most
-// [MaxDelegations]. They are of the reentrant lock in all its kinds (plain, fenced, fair, polling,
-// non-reentrant) and of LockAll's parts; not of read-write locks, permits and Quorum. Delegations
-// that ctx carries by [Client.WithDelegations], with nothing locked under them, are included
-// unchanged, until they expire: so a service may stand between. The result is empty if ctx holds
-// nothing. It costs no command.
+// [MaxDelegations]. There are delegations of the reentrant lock in all its kinds (plain, fenced,
+// fair, polling, non-reentrant) and of LockAll's parts; not of read-write locks, permits and Quorum.
+// A delegation that ctx carries by [Client.WithDelegations], and under which nothing is locked, is
+// included unchanged until it expires: so a service without locks of its own can pass delegations
+// on. The result is empty if ctx holds nothing. It costs no command.
 //
-// The leases are marked as lent, for the rest of their lives: a re-entry, by this process or
-// another, is then an owner of its own in the store, one at a time; and their releases are not
-// handed over within the process.
+// The leases stay marked as delegated until they end. A re-entry, by this process or another, is
+// then an owner of its own in the store, one at a time; and a release does not hand the lock to the
+// next waiter of the process.
 func Delegations(ctx context.Context) []Delegation {
 	inner := engine.Delegations(ctx)
 	if len(inner) == 0 {
@@ -59,27 +60,28 @@ func Delegations(ctx context.Context) []Delegation {
 	return delegations
 }
 
-// WithDelegations returns a context under which Lock and TryLock of this client, of its kinds, too,
-// enter the locks of the delegations, under their holds, as if the caller's context had come here:
+// WithDelegations returns a context that carries delegations. Lock and TryLock of this client and of
+// its Lockers then enter the locks of the delegations, as if the context were the caller's own:
 //
-//   - One at a time enters under a hold, from any process; the others wait for their turn, and so does
-//     the caller's own re-entry. TryLock then returns [ErrNotAcquired].
-//   - The result is a lease of this client: renewed here, with its own time, released by its own Unlock.
-//     The lock is free for others after the caller and all entered services have left. A caller that
-//     unlocks, dies or loses its lease takes nothing from an entered service; nor the reverse. Loss of
-//     the lock itself (its record is removed, the store is emptied) reaches each of them.
-//   - If the hold has ended, they return [ErrDelegationEnded]. A [NonReentrant] lock returns [ErrInvalid].
+//   - Only one call at a time enters under a hold, whatever its process; other calls wait for their
+//     turn, and so does the caller's own re-entry. TryLock returns [ErrNotAcquired] instead.
+//   - The result is a lease of this client, with a time of its own: renewed here, and released by its
+//     Unlock. The lock is free for other owners when the caller and all entered services have released
+//     it. If the caller unlocks, dies or loses its lease, the entered services keep theirs; nor does the
+//     end of their leases end the caller's. If the lock itself is lost (its record is removed, the
+//     store is emptied), all of them lose it.
+//   - If the hold has ended, Lock and TryLock return [ErrDelegationEnded]. For a [NonReentrant] lock they
+//     return [ErrInvalid].
 //
-// Names without a delegation are locked as with ctx. Of delegations of a name the first counts,
-// also if ctx descends from a lease on the name already, since accepted delegations are innermost.
-// WithDelegations trusts the delegations: see [Delegation].
+// Names without a delegation are locked as with ctx. Of several delegations of a name the first
+// counts. It also counts before a lease on the name that ctx carries already. WithDelegations does not
+// check where the delegations come from: see [Delegation].
 //
-// A delegation's token must be a token of an earlier lease of the name, else the delegation has
-// ended.
+// A delegation whose token is larger than every token of the name counts as ended.
 //
-// Errors wrap [ErrInvalid]: a malformed delegation, more than [MaxDelegations], or a backend
-// without delegations. It costs no command; an entry costs one command, as Lock does, and Unlock
-// one.
+// Errors wrap [ErrInvalid]: for a malformed delegation, more than [MaxDelegations], or a backend
+// without delegations. WithDelegations costs no command; a Lock under a delegation costs one command,
+// and its Unlock one.
 func (c *Client) WithDelegations(ctx context.Context, delegations ...Delegation) (context.Context, error) {
 	inner := make([]engine.Delegation, len(delegations))
 	for i, x := range delegations {

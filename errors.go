@@ -6,13 +6,12 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// What can go wrong, for errors.Is. A web handler answers 423 for
-// ErrNotAcquired and 503 for ErrUnavailable.
+// Errors for errors.Is. A web handler answers 423 for ErrNotAcquired and 503 for ErrUnavailable.
 var (
-	// ErrNotAcquired: another owner holds the lock, and the wait, if any, ran out.
+	// ErrNotAcquired: another owner holds the lock, and the wait, if any, is over.
 	ErrNotAcquired = fail.NotAcquired
-	// ErrNotHeld: Unlock of a lock that its lease does not hold: lost, already unlocked, or taken
-	// away. Nothing was released.
+	// ErrNotHeld: the lease of an Unlock does not hold the lock: the lease was lost or already
+	// unlocked, or its record was removed. Nothing was released.
 	ErrNotHeld = fail.NotHeld
 	// ErrLost: the lease ended without Unlock: it was not renewed in time, ran out, or its record was
 	// removed.
@@ -21,21 +20,21 @@ var (
 	ErrReleased = fail.Released
 	// ErrClosed: the client was shut down.
 	ErrClosed = fail.Closed
-	// ErrUnavailable: the store failed, as against the lock: unreachable, refusing the credentials,
-	// read-only, loading. The text has the reason, and the remedy.
+	// ErrUnavailable: the store failed: for example, it is unreachable, refuses the credentials, is
+	// read-only, or is loading its data. The text has the reason, and the remedy.
 	ErrUnavailable = fail.Unavailable
 	// ErrWrongKind: the name is in use for another kind of lock or for other data.
 	ErrWrongKind = fail.WrongKind
-	// ErrInvalidName: the name cannot be a lock's.
+	// ErrInvalidName: the name is not allowed: see [Locker].
 	ErrInvalidName = fail.InvalidName
-	// ErrInvalid: an argument or option makes no sense here.
+	// ErrInvalid: an argument or an option is wrong, or does not apply.
 	ErrInvalid = fail.Invalid
 	// ErrNotReplicated: fewer replicas than [WithReplicas] asks for had the lock in time, and the lock
 	// was released. The error is [ErrUnavailable], too, never [ErrNotAcquired].
 	ErrNotReplicated = fail.NotReplicated
-	// ErrDelegationEnded: a Lock or TryLock under a delegation ([Client.WithDelegations]) whose hold
-	// was unlocked or lost, or ran out. Nothing was locked. To compete for the lock like any other
-	// call, use a context without the delegation.
+	// ErrDelegationEnded: the hold of the delegation ([Client.WithDelegations]) under which Lock or
+	// TryLock was called was unlocked or lost, or ran out. Nothing was locked. To compete for the
+	// lock as any other call does, use a context without the delegation.
 	ErrDelegationEnded = fail.DelegationEnded
 )
 
@@ -48,22 +47,23 @@ type Error struct {
 	Op string
 	// Name is the lock's name.
 	Name string
-	// Remaining is, with ErrNotAcquired, the rest of the holder's lease as last known; negative
-	// without an end, zero if unknown. A hint for Retry-After: a watchdog may renew the lease.
+	// Remaining is, with ErrNotAcquired, the rest of the holder's lease as last known; negative if
+	// the lease has no end, zero if unknown. It is a hint for Retry-After: a watchdog may renew the
+	// lease.
 	Remaining time.Duration
-	// Err is or wraps the sentinel and the cause.
+	// Err wraps the sentinel and the cause, or is the sentinel.
 	Err error
 }
 
 func init() { fail.Public = func(e *fail.Error) error { return (*Error)(e) } }
 
-// Error names the operation, the lock and the cause.
+// Error returns the operation, the name of the lock and the cause as a text.
 func (e *Error) Error() string { return (*fail.Error)(e).Error() }
 
-// Unwrap gives Err.
+// Unwrap returns Err.
 func (e *Error) Unwrap() error { return e.Err }
 
-// As finds the form of the packages below mortise.
+// As lets errors.As find the error as a *fail.Error of the internal packages.
 func (e *Error) As(target any) bool {
 	t, is := target.(**fail.Error)
 	if is {

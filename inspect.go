@@ -9,23 +9,23 @@ import (
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// LockInfo is what the store says of a lock.
+// LockInfo is the record of a lock in the store.
 type LockInfo struct {
 	Name string
-	// Held is false without a holder; all further fields but Reserved are zero then.
+	// Held reports whether the lock has a holder; if not, all further fields except Reserved are zero.
 	Held bool
-	// Reserved reports whether the lock was just released, and only the client that has waited longest
-	// gets it in the next second.
+	// Reserved reports whether the lock is free and reserved, for a second at most after a release,
+	// for the client at the head of its queue.
 	Reserved bool
 	// Owner is the holder in the store, "client:number"; from Redisson, "uuid:thread". If services
 	// have entered the lock ([Client.WithDelegations]), Owner is the first of the owners still there.
 	Owner string
-	// Client is the holder's client, Owner without its number. The default has host and process:
-	// "host/pid/random".
+	// Client is the holder's client: Owner without its number. A default id has the host and the
+	// process: "host/pid/random".
 	Client string
 	// Holds is the owner's hold count.
 	Holds int
-	// Remaining is the rest of the lease; negative without an end.
+	// Remaining is the rest of the lease; negative if the lease has no end.
 	Remaining time.Duration
 	// Mine reports whether Client is this client.
 	Mine bool
@@ -36,9 +36,9 @@ type LockInfo struct {
 	Writing bool
 }
 
-// Inspect reads the holder of a lock of any kind, for people and tools: the answer may be outdated
-// on arrival. Errors are those of Lock; [ErrWrongKind] for the name of a semaphore, a latch or
-// other data. Cost: one command, for a read-write lock two; see [RWLocker.Inspect].
+// Inspect reads the record of a lock of any kind. It is for operators and tools: the answer may be
+// outdated on arrival. Errors are those of Lock; [ErrWrongKind] for the name of a semaphore, a latch
+// or other data. Cost: one command, for a read-write lock two; see [RWLocker.Inspect].
 func (c *Client) Inspect(ctx context.Context, name string) (LockInfo, error) {
 	full := engine.FullName(c.inner(), name)
 	info, err := c.inspect(ctx, backend.KindLock, full)
@@ -64,9 +64,9 @@ func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) 
 }
 
 // ForceUnlock removes a lock, whatever its owner, and wakes its waiters; it reports whether there
-// was a lock. ForceUnlock breaks exclusion: the holder is told at its next renewal only, or at once
-// with client-side caching. For operators, when the holder is known to be gone. Errors are those of
-// Lock. Cost: one command.
+// was a lock. ForceUnlock breaks exclusion: the holder learns of the removal at its next renewal only,
+// or at once with client-side caching. It is for operators that know that the holder is gone. Errors
+// are those of Lock. Cost: one command.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	return c.inner().ForceUnlock(ctx, backend.KindLock, engine.FullName(c.inner(), name))
 }

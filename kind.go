@@ -9,55 +9,56 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// LockerOption is a property of locks of a [Client.Locker]. All kinds of lock share a record in the
-// store, so they exclude each other on a name, and enter each other's leases again. Options are
-// comparable values.
+// LockerOption is a property of the locks of a [Client.Locker]. Locks of all these properties share a
+// record in the store: they exclude each other on a name, and a Lock of one re-enters a lease of
+// another. Options are comparable values.
 type LockerOption struct {
 	fair, fenced, nonReentrant, polling bool
 	pause                               time.Duration
 }
 
-// Fair serves waiters in FIFO order, in all processes and with Java's: waiters stand in a queue in
-// the store, and a release wakes the first of them only. Redisson: RFairLock, with the same lock
-// and queue.
+// Fair serves waiters in FIFO order, among all processes, Java's included: the store has a queue of
+// the waiters, and a release wakes only the first. Redisson: RFairLock, with the same lock and queue.
 //
-// Cost: while other calls wait, Lock and Unlock together are three commands, however many wait, and
-// a fraction of a command for listening; one to three more if no call of this client has waited for
-// the name lately. Beside Redisson's waiters an acquisition takes the store time that grows with
-// the queue, as Redisson's does.
+// Cost: while other calls wait, a Lock and its Unlock are three commands together, whatever the
+// number of waiters, and a fraction of a command for subscriptions; one to three more if no call of
+// this client has waited for the name lately. Beside waiters of Redisson the store needs time for an
+// acquisition that grows with the queue, as for Redisson's own.
 //
-// A waiter that leaves gives up its place. Places of a dead process delay the others by a second at
-// most, however many they are: no client listens at the first place's turn. A client that listens
-// and does not come, because its process was stopped, has five seconds from another waiter's
-// request after the end of the last holder's lease. A waiter whose connection is broken for longer
-// at its turn goes to the end of the queue. A waiter of Redisson's loses its place when Redisson's
-// own fairLockWaitTimeout runs out.
+// A waiter that leaves gives up its place. The places of a dead process delay the other waiters by a
+// second at most, whatever their number, because no client is subscribed for them. A stopped process
+// is still subscribed: when its place is first, it keeps the place for five seconds, counted from the
+// next request of another waiter after the end of the last holder's lease. A waiter whose connection
+// is broken for longer when its place is first goes to the end of the queue. A waiter of Redisson's
+// loses its place when Redisson's own fairLockWaitTimeout runs out.
 //
 // TryLock does not jump the queue: it is refused while another call waits. The plain lock ignores
-// the queue, here as in Redisson: a Lock or TryLock of another kind on the same name may come in
-// between. Not together with [Polling].
+// the queue, here as in Redisson: a Lock or TryLock of another kind on the same name may get the lock
+// in between. Fair and [Polling] exclude each other.
 func Fair() LockerOption { return LockerOption{fair: true} }
 
-// Fenced draws a fencing token with each acquisition, [Lease.Token], without a further command.
+// Fenced draws a fencing token ([Lease.Token]) with each acquisition, in the same command.
 // Redisson: RFencedLock.
 func Fenced() LockerOption { return LockerOption{fenced: true} }
 
-// NonReentrant refuses a Lock with a context whose lease holds the name
-// already, at once and with [ErrInvalid], where the reentrant lock would enter again.
+// NonReentrant makes Lock return [ErrInvalid] at once if ctx carries a lease on the name, where the
+// reentrant lock would enter again.
 func NonReentrant() LockerOption { return LockerOption{nonReentrant: true} }
 
-// Polling makes waiters ask again after pauses of about this time, instead of subscribing to
-// releases. Polling saves subscriptions if very many names are waited for briefly, and costs
-// commands. The pause is between a millisecond and a minute. With a pause of 20 ms or less a waiter
-// has its turn among waiters that do not poll: the lock is reserved for the waiter for two pauses.
-// With a longer pause a waiter takes a lock when it finds the lock free, and so may wait for long
-// beside other waiters; its pauses double up to 64 times the first. In a process only the first
-// waiter of a name asks. Unlock announces the release all the same; Redisson's RedissonSpinLock
-// does not.
+// Polling makes waiters ask the store again after pauses of about this time, instead of subscribing
+// to releases. It saves subscriptions if there are short waits for very many names, and costs
+// commands. The pause is between a millisecond and a minute. In a process only the first waiter for
+// a name asks.
+//
+// With a pause of 20 ms or less the client has a place in the lock's queue, among clients that do not
+// poll: the lock is reserved for it for two pauses. With a longer pause a waiter gets the lock only
+// if the lock is free when the waiter asks, and so may wait for long beside other waiters; its pauses
+// double up to 64 times the first. Unlock announces the release all the same; Redisson's
+// RedissonSpinLock does not.
 func Polling(pause time.Duration) LockerOption { return LockerOption{polling: true, pause: pause} }
 
-// Locker returns a [Locker] for locks with these properties, which combine; without options the
-// client itself, the plain reentrant lock. The Locker shares everything else with the client. An
+// Locker returns a [Locker] for locks with all the given properties; without options it returns the
+// client itself, for plain reentrant locks. The Locker shares everything else with the client. An
 // error wraps [ErrInvalid].
 func (c *Client) Locker(opts ...LockerOption) (Locker, error) {
 	var k LockerOption
@@ -82,7 +83,7 @@ func (c *Client) Locker(opts ...LockerOption) (Locker, error) {
 	return &kinded{client: c, kind: k}, nil
 }
 
-// and has what both have; of two pauses the later.
+// and combines two options; of two pauses the later one counts.
 func (k LockerOption) and(o LockerOption) LockerOption {
 	if o.polling {
 		k.pause = o.pause
@@ -97,7 +98,7 @@ type kinded struct {
 	kind   LockerOption
 }
 
-// request is what a lock of the kind asks for.
+// request returns the request for a lock with the properties k.
 func (k LockerOption) request(name string, try bool) engine.Request {
 	r := engine.Request{Name: name, Try: try, Fenced: k.fenced, NonReentrant: k.nonReentrant, Polling: k.pause}
 	if k.fair {

@@ -9,14 +9,14 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// Lease is a lock that is held. Its methods may be called concurrently, and on a nil *Lease, which
-// holds nothing.
+// Lease is the right to a lock until a deadline: the result of Lock. Its methods may be called
+// concurrently, and on a nil *Lease, which holds nothing.
 type Lease lease.Handle
 
-// held is what stands behind l; nil if nothing does.
+// held returns the implementation of l; nil for a nil or zero Lease.
 func (l *Lease) held() lease.Holding { return (*lease.Handle)(l).Holding() }
 
-// Name is the lock's name.
+// Name returns the lock's name.
 func (l *Lease) Name() string {
 	h := l.held()
 	if h == nil {
@@ -25,12 +25,12 @@ func (l *Lease) Name() string {
 	return h.Name()
 }
 
-// Context is a child of Lock's context. It ends with the lease; context.Cause then wraps
-// [ErrReleased] after Unlock, [ErrLost] when the lock was lost, [ErrClosed] when the client was
-// shut down. Work that must not go on without the lock runs under Context. Passed to Lock, Context
-// enters the lock again (see [Locker]).
+// Context returns the lease's context, a child of the context given to Lock. It ends with the lease;
+// context.Cause then wraps [ErrReleased] after Unlock, [ErrLost] when the lock was lost, [ErrClosed]
+// when the client was shut down. Run work that must not go on without the lock under this context.
+// A Lock with this context enters the lock again (see [Locker]).
 //
-// Context also ends with its parent; the lease goes on then: see [Lease.Err].
+// The context also ends with its parent, but the lease goes on then: see [Lease.Err].
 func (l *Lease) Context() context.Context {
 	h := l.held()
 	if h == nil {
@@ -39,9 +39,9 @@ func (l *Lease) Context() context.Context {
 	return h.Context()
 }
 
-// Err is nil while the lock is held, and afterwards the reason of the end: [ErrReleased], [ErrLost]
-// or [ErrClosed]. Err compares the clocks itself, so its answer is right even when a pause of the
-// process kept Context from ending in time. It costs no command.
+// Err returns nil while the lock is held, and afterwards the reason of the end: [ErrReleased],
+// [ErrLost] or [ErrClosed]. Err reads the clock itself, so its answer is right even if a pause of the
+// process kept the context from ending in time. It costs no command.
 func (l *Lease) Err() error {
 	h := l.held()
 	if h == nil {
@@ -50,9 +50,10 @@ func (l *Lease) Err() error {
 	return h.Err()
 }
 
-// Token is the fencing token, and reports whether there is a token: for leases of a [Fenced]
-// locker, and their re-entries. Of two leases of a name the later has the larger token. Send the
-// token along with each write, and let the data's store refuse a smaller token than it has seen.
+// Token returns the fencing token; fenced reports whether there is one. Leases of a [Fenced] Locker
+// have tokens, and so have their re-entries. Of two leases of a name the later has the larger token.
+// Send the token along with each write, and let the data's store refuse a token smaller than the
+// largest so far.
 func (l *Lease) Token() (token int64, fenced bool) {
 	h := l.held()
 	if h == nil {
@@ -61,16 +62,16 @@ func (l *Lease) Token() (token int64, fenced bool) {
 	return h.Token()
 }
 
-// Proclaim stores a text of the lock's owner, for example an address, for processes that do not
+// Proclaim stores a text of the lock's owner, for example its address, for processes that do not
 // hold the lock: [Client.Proclamations] returns the text, and its changes. The text has 1 to 256
 // bytes of UTF-8 without control characters. The next Proclaim replaces the text, an empty text
 // removes it, and the text is gone when the lease ends. The store keeps a text for an hour:
-// proclaim again within this time if the lease may last longer. [WithHoldWarning] says nothing of a
-// lease that has proclaimed a text.
+// proclaim again within this time if the lease may last longer. [WithHoldWarning] does not apply to
+// a lease that has proclaimed a text.
 //
 // Errors: [ErrNotHeld] if the lease has ended, [ErrUnavailable], [ErrClosed], ctx's own;
-// [ErrInvalid] for another text, for a lease of [LockAll], [Quorum], [Client.RW] or a delegation,
-// and with a backend without texts. A lease made by [NewLease] ignores Proclaim.
+// [ErrInvalid] for a text that is not allowed, for a lease of [LockAll], [Quorum], [Client.RW] or a
+// delegation, and with a backend without proclamations. A lease made by [NewLease] ignores Proclaim.
 //
 // Cost: one command.
 func (l *Lease) Proclaim(ctx context.Context, text string) error {
@@ -90,21 +91,21 @@ func (l *Lease) Proclaim(ctx context.Context, text string) error {
 	return fail.New("proclaim", h.Name(), fail.Invalidf("a lease of several locks has no single owner"))
 }
 
-// Unlock ends the lease and releases the lock, or one hold of it. The lease's context ends before
-// the release is sent.
+// Unlock ends the lease, and releases the lock, or one hold of it if the lock was entered again. The
+// lease's context ends before the release is sent.
 //
-// A ctx that is cancelled, even beforehand, bounds how long Unlock waits for the store's answer;
-// the release is sent all the same, and retried in the background until it is confirmed or the
-// lease has run out.
+// A ctx that ends, even before the call, bounds how long Unlock waits for the store's answer. The
+// release is sent all the same, and retried in the background until it is confirmed or the lease has
+// run out.
 //
 // Errors: [ErrNotHeld] if this lease does not hold the lock: together with [ErrReleased] on a
-// second Unlock, with [ErrLost] if the lock was lost before. No lock was touched then.
+// second Unlock, with [ErrLost] if the lock was lost before. Nothing was released then.
 // [ErrUnavailable], [ErrClosed] or ctx's own error if the release is not confirmed; the lock frees
 // itself, at the latest when its lease runs out.
 //
-// Cost: one command; none if the lock is passed on to a waiter of this client, both leases are
-// renewed (neither [WithLease] nor [WithMaxHold]), without a token or a text of Proclaim, and the
-// store has confirmed the lease within a quarter of a second.
+// Cost: one command. None if the lock is handed to the next waiter of this client: both leases are
+// renewed ones (neither [WithLease] nor [WithMaxHold]) and have no token, this lease has no text of
+// Proclaim, and the store has confirmed this lease within the last quarter of a second.
 func (l *Lease) Unlock(ctx context.Context) error {
 	h := l.held()
 	if h == nil {
@@ -124,7 +125,7 @@ var endedContext = func() context.Context {
 	return ctx
 }()
 
-// LeaseOption adds to a lease made by [NewLease].
+// LeaseOption changes a lease made by [NewLease].
 type LeaseOption func(*lease.StandIn)
 
 // LeaseToken gives the lease a fencing token.

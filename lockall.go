@@ -12,15 +12,16 @@ import (
 	"github.com/mortise-go/mortise/internal/lockset"
 )
 
-// Part is a lock of [LockAll].
+// Part is one of the locks of [LockAll].
 type Part struct {
-	// Locker takes the lock: a client, a kind, a wrapper. Parts may differ.
+	// Locker takes the lock: a [*Client], a [Client.Locker], or another implementation. The parts of
+	// a call may have different Lockers.
 	Locker Locker
 	// Name is the lock's name.
 	Name string
 }
 
-// Parts are locks of a Locker, for [LockAll].
+// Parts returns parts with the same Locker, one for each name.
 func Parts(l Locker, names ...string) []Part {
 	parts := make([]Part, len(names))
 	for i, n := range names {
@@ -37,24 +38,26 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 }
 
 // LockAll takes several locks, all or none, as one lease. It does not deadlock, whatever the order
-// of the parts in this and other calls. If a part is held, LockAll waits for the parts in turn, in
-// the order of their names, with a place in the queue of each. It keeps its parts for 250 ms while
-// it waits for the next, longer after several failed rounds, up to 4 s; then it releases all and
-// begins with the held part. LockAll and Redisson's MultiLock exclude each other.
+// of the parts in this and other calls. If another owner holds a part, LockAll takes the parts one
+// after the other, in the order of their names, and waits for each as Lock does. While it waits for
+// the next part, it keeps the parts that it has, for 250 ms, and after several failed rounds longer,
+// up to 4 s. Then it releases all of them, and begins with the part that it waited for. LockAll and
+// Redisson's MultiLock exclude each other.
 //
-// The lease ends as soon as a part is lost; its Unlock then still releases the others. Its context
-// carries all parts, so any of them can be entered again with it, and a part that ctx holds
-// already, or that is named twice, is entered again. The lease has no fencing token; take fenced
-// parts singly. Two clients of a store exclude each other: a name in parts of both is never
+// The lease ends as soon as a part is lost; its Unlock still releases the other parts. Its context
+// carries all parts: a Lock with it re-enters any of them. A part that ctx holds already, or that is
+// named twice, is entered again. The lease has no fencing token; take fenced locks one by one. Two
+// clients of a store exclude each other: if parts of two clients have the same name, LockAll never
+// succeeds.
+//
+// Options are those of Lock; WithWait bounds the waiting for all parts together. Errors are those of
+// Lock, and name the part. They wrap [ErrUnavailable] also if a part was lost before the others were
 // acquired.
-//
-// Options are those of Lock; WithWait bounds the whole. Errors are those of Lock, and name the
-// part. They wrap [ErrUnavailable] also if a part was lost before the others were acquired.
 //
 // Cost: one command for the locks of a [*Client], [Fenced] and [NonReentrant] locks included, on a
 // cluster one for each slot, and as many to release them. Other parts (fair, polling, read-write,
-// other Lockers) and re-entries cost a command each. If a part is held, each part costs what Lock
-// does, as often as it is taken.
+// other implementations of Locker) and re-entries cost a command each. If another owner holds a
+// part, each part costs what Lock does, each time that it is taken.
 func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
 	set, wait, err := partsOf(ctx, parts, false, opts)
 	if err != nil {
@@ -63,9 +66,9 @@ func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) 
 	return public(lockset.LockAll(ctx, set, wait))
 }
 
-// TryLockAll takes several locks, all or none, as one lease, or returns [ErrNotAcquired] for the
-// first held part, without waiting for its holder. Parts acquired before are released. All else is
-// as in the function [LockAll]; [WithWait] does not apply.
+// TryLockAll takes several locks, all or none, as one lease. If another owner holds a part, it
+// releases the parts that it has, and returns [ErrNotAcquired] for that part without waiting. All
+// else is as in the function [LockAll]; [WithWait] does not apply.
 //
 // Redisson: tryLock of RedissonMultiLock. Cost: as LockAll of free parts.
 func TryLockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
@@ -76,7 +79,7 @@ func TryLockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, erro
 	return public(lockset.TryLockAll(ctx, set))
 }
 
-// partsOf reads the options, and refuses what can be seen to be wrong before anything is locked.
+// partsOf applies the options to the parts. It returns an error for wrong arguments, before anything is locked.
 func partsOf(
 	ctx context.Context, parts []Part, try bool, opts []Option,
 ) (set []lockset.Part, wait time.Duration, err error) {
@@ -93,7 +96,7 @@ func partsOf(
 	if len(parts) == 0 {
 		return set, 0, fail.Invalidf("LockAll without parts")
 	}
-	var rest []Option // but WithWait
+	var rest []Option // without WithWait
 	for _, o := range opts {
 		if _, waits := o.(waitOption); !waits {
 			rest = append(rest, o)
@@ -108,7 +111,7 @@ func partsOf(
 	return set, cmp.Or(probe.Wait, wait), nil
 }
 
-// partOf completes x by p.
+// partOf fills in x for the part p.
 func partOf(p Part, opts []Option, x *lockset.Part) error {
 	c, kind, own := lockerOf(p.Locker)
 	switch {
@@ -121,7 +124,7 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), err)
 		}
 		var err error
-		if x.Request, err = c.with(x.Request, opts); err != nil { // an option that not every kind of lock has
+		if x.Request, err = c.with(x.Request, opts); err != nil { // an option that does not apply to this kind of lock
 			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), fail.Of(err).Err)
 		}
 		return nil
@@ -141,7 +144,8 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 	return nil
 }
 
-// lockerOf is the client behind a Locker of this package, and the kind of its locks.
+// lockerOf returns the client of a Locker of this package, and the properties of its locks; own is false for another
+// implementation.
 func lockerOf(l Locker) (c *Client, kind LockerOption, own bool) {
 	switch l := l.(type) {
 	case *Client:

@@ -12,12 +12,13 @@
 //
 // # Leases
 //
-// A lock is held for a lease. By default the lease is short and renewed in the background while the
-// holder lives (the watchdog), so the lock of a dead process frees itself; [WithLease] asks for a
-// lease without renewal. If a holder cannot renew in time, [Lease.Context] ends and [Lease.Err]
-// returns [ErrLost] before another owner can get the lock. If the record was removed (DEL, a
-// failover, [Client.ForceUnlock]), the holder learns of it at its next renewal only, and with
-// WithLease when the lease ends. Work that must not outlive the lock runs under this context.
+// A lock is held for a lease. By default the lease is short, and the watchdog renews it in the
+// background while the process lives, so the lock of a dead process frees itself; [WithLease] asks
+// for a lease without renewal. If a lease cannot be renewed in time, [Lease.Context] ends and
+// [Lease.Err] returns [ErrLost] before another owner can get the lock. If the lock's record was
+// removed (DEL, a failover, [Client.ForceUnlock]), the holder learns of the loss at its next renewal
+// only, and with WithLease when the lease ends. Run work that must not outlive the lock under this
+// context.
 //
 // # Re-entry
 //
@@ -27,10 +28,9 @@
 //
 // # Limits
 //
-// No lock service guarantees exclusion by itself if clocks and networks may do anything: a process
-// can be paused between looking at its lease and writing. If data is at stake, take a fencing
-// token, [Lease.Token], and let the data's store refuse older tokens. See
-// docs/explanation/guarantees.md.
+// No lock service can guarantee exclusion whatever clocks and networks do: a process can be paused
+// between the check of its lease and a write. If data is at stake, take a fencing token,
+// [Lease.Token], and let the data's store refuse smaller tokens. See docs/explanation/guarantees.md.
 package mortise
 
 import (
@@ -51,22 +51,21 @@ import (
 //
 // Re-entry: a context made by [Lease.Context], or derived from it, carries the lease. Lock and
 // TryLock with such a context enter the lock again if the lease is the innermost live lease of its
-// owner on this name; the lock is then free after as many Unlocks as there were Locks. Two
-// goroutines that share a lease's context and both lock its name therefore take turns. A context
-// whose lease has ended confers nothing.
+// owner on this name; the lock is then free after as many Unlocks as there were Locks. So two
+// goroutines that share a lease's context and both lock its name take turns. With a context whose
+// lease has ended, Lock competes as any other call does.
 //
 // [context.WithoutCancel] keeps a context's values, leases among them. So background work with the
 // values of a request enters the handler's lock while the handler holds it, and may go on after the
-// handler has unlocked. Work that has to wait its turn gets
+// handler has unlocked. For work that must compete for the lock, use
 // mortise.WithoutLeases(context.WithoutCancel(ctx)): see [WithoutLeases].
 type Locker interface {
-	// Lock takes the lock, waiting while another owner holds the lock: until ctx ends, or for as long
-	// as [WithWait] says. Waiting sends nothing: the release, or the end of the holder's lease, wakes
-	// the call.
+	// Lock takes the lock. While another owner holds the lock, Lock waits, until ctx ends, or for as
+	// long as [WithWait] says. A waiting call does not poll: the release, or the end of the holder's
+	// lease, wakes it.
 	//
 	// The lease's context is a child of ctx, so bound the wait with WithWait and not with a deadline,
-	// which would also end the work. A ctx that ends later ends neither the lease nor its renewal;
-	// Unlock does.
+	// which would also end the work. If ctx ends later, the lease and its renewal go on until Unlock.
 	//
 	// Errors: [ErrNotAcquired] when WithWait ran out, [ErrUnavailable] when the store failed,
 	// [ErrClosed], [ErrWrongKind], [ErrInvalidName], [ErrInvalid], or ctx's own. All are wrapped in
@@ -83,19 +82,19 @@ type Locker interface {
 	TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error)
 }
 
-// WithoutLeases returns a context with the end and the values of ctx, but without leases: Lock and
-// TryLock compete for every name, also for names that ctx holds, and its [Delegations] are none.
-// Use it for work beside the holder, such as a goroutine that outlives a request. A holder that
-// waits for its own call with such a context waits for ever.
+// WithoutLeases returns a context that ends with ctx and has its values, but no leases and no
+// delegations: Lock and TryLock compete for every name, even for names that ctx holds. Use it for
+// work beside the holder, such as a goroutine that outlives a request. A holder that waits for such
+// a Lock of its own lock waits for ever.
 //
 // ctx must not be nil. It costs no command.
 func WithoutLeases(ctx context.Context) context.Context { return lease.Without{Context: ctx} }
 
 // Do takes the lock, runs fn under the lease's context, and releases the lock, also when fn panics.
 //
-// Do returns fn's error. If the lock was lost while fn ran, or the client closed, the error wraps
-// [ErrLost] or [ErrClosed], beside fn's error if there is one: fn's work may have overlapped with
-// another holder's. If fn succeeded and the release failed, Do returns the error of [Lease.Unlock].
+// Do returns fn's error. If the lock was lost while fn ran, or the client was closed, the error also
+// wraps [ErrLost] or [ErrClosed]: fn's work may have overlapped with another holder's. If fn
+// succeeded and the release failed, Do returns the error of [Lease.Unlock].
 func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context) error, opts ...Option) (err error) {
 	if l == nil || fn == nil {
 		return fail.New("do", name, fail.Invalidf("the Locker and the function must not be nil"))

@@ -8,15 +8,14 @@ import (
 )
 
 // Observer has functions for the events of a client, for metrics and traces. The functions may be
-// nil. They are called outside of all locks, perhaps concurrently, and must not wait for the
-// client.
+// nil. They are called without a lock of the client held, perhaps concurrently, and must not wait for
+// the client.
 //
-// Waiting, Acquired, NotAcquired and Released are called by the goroutine of the call in question,
-// before the call returns: a slow function delays the call, and a slow Waiting also the calls of
-// the client behind it for the same name. A panic passes on to the caller; a lock that the call
-// acquired is then released.
+// Waiting, Acquired, NotAcquired and Released are called by the goroutine of the user's call, before
+// the call returns: a slow function delays the call, and a slow Waiting also the client's later calls
+// for the same name. A panic reaches the caller; a lock that the call acquired is then released.
 //
-// Renewed, RenewalFailed and Lost are called in turn by a goroutine of the client's, after the
+// Renewed, RenewalFailed and Lost are called one at a time by a goroutine of the client, after the
 // contexts of ended leases have ended; so Released may come before Lost. Up to 1,024 of these
 // events and of log lines are queued. Further events are dropped, and the log has their number.
 // [Client.Shutdown] delivers all events before it returns, if its ctx leaves the time, and reports
@@ -25,31 +24,31 @@ type Observer struct {
 	// Waiting: a call began to wait: for another holder, for permits, for a latch. Acquired
 	// or NotAcquired follows.
 	Waiting func(WaitingEvent)
-	// Acquired: a lock was acquired or entered again, permits were, or a latch is open. For each
-	// lease, Lost or Released follows; both if a lost lease is unlocked.
+	// Acquired: a lock was acquired or entered again, permits were acquired, or a latch is open. For
+	// each lease, Lost or Released follows; both if a lost lease is unlocked.
 	Acquired func(AcquiredEvent)
-	// NotAcquired: such a call returned an error, other than a wrong argument's.
+	// NotAcquired: such a call returned an error, except for a wrong argument.
 	NotAcquired func(NotAcquiredEvent)
 	// Renewed: the watchdog renewed a lease.
 	Renewed func(RenewedEvent)
-	// RenewalFailed: the store did not answer a renewal; the renewal is retried within the lease.
+	// RenewalFailed: a renewal failed, and is retried within the lease.
 	RenewalFailed func(RenewalFailedEvent)
 	// Lost: a lease ended without Unlock.
 	Lost func(LostEvent)
-	// Released: an Unlock is over.
+	// Released: an Unlock has ended.
 	Released func(ReleasedEvent)
 }
 
-// Subject is what an event is about.
+// Subject is the part that all events have: the lock and the call.
 type Subject struct {
-	// Name is what was locked, or acquired of.
+	// Name is the name of the lock, the semaphore or the latch.
 	Name string
-	// Kind is the family: "lock" (plain, fenced, polling and non-reentrant ones), "fair",
+	// Kind is the kind: "lock" (plain, fenced, polling and non-reentrant ones), "fair",
 	// "read", "write", "counting_semaphore", "semaphore" or "latch".
 	Kind string
-	// Owner is the holder in the store; empty where there is none (yet).
+	// Owner is the holder in the store; empty if there is none, or none yet.
 	Owner string
-	// Lease numbers the client's leases: Acquired, Lost and Released of a lease have the same number.
+	// Lease is the number of a lease: Acquired, Lost and Released of a lease have the same number.
 	// Zero without a lease: for waits, refusals, counting semaphores and latches, and for renewals,
 	// which are about all holds of an owner.
 	Lease uint64
@@ -60,7 +59,7 @@ type Subject struct {
 	Client string
 }
 
-// inner is o for the engine.
+// inner returns o as the engine's type.
 func (o Observer) inner() engine.Observer {
 	subject := func(e engine.Event) Subject { return Subject{e.Name, e.Kind, e.Owner, e.Lease, e.Context, e.Client} }
 	return engine.Observer{
@@ -84,7 +83,7 @@ func (o Observer) inner() engine.Observer {
 	}
 }
 
-// told calls f with what an event is to users; nil if f is.
+// told returns a function that calls f with the user's form of an event; nil if f is nil.
 func told[E any](f func(E), as func(engine.Event) E) func(engine.Event) {
 	if f == nil {
 		return nil
@@ -92,7 +91,7 @@ func told[E any](f func(E), as func(engine.Event) E) func(engine.Event) {
 	return func(e engine.Event) { f(as(e)) }
 }
 
-// Observers calls several observers, in this order.
+// Observers returns an Observer that calls several observers, in this order.
 func Observers(all ...Observer) Observer {
 	return Observer{
 		Waiting:       each(all, func(o Observer) func(WaitingEvent) { return o.Waiting }),
@@ -105,7 +104,7 @@ func Observers(all ...Observer) Observer {
 	}
 }
 
-// each calls the observers' functions in turn; nil without any.
+// each returns a function that calls the observers' functions in turn; nil if all are nil.
 func each[E any](all []Observer, of func(Observer) func(E)) func(E) {
 	var some []func(E)
 	for _, o := range all {
@@ -129,7 +128,7 @@ func each[E any](all []Observer, of func(Observer) func(E)) func(E) {
 // WaitingEvent: see [Observer].
 type WaitingEvent struct {
 	Subject
-	// Remaining is what is left of the holder's lease; negative if unknown.
+	// Remaining is the rest of the holder's lease; negative if unknown.
 	Remaining time.Duration
 }
 
@@ -160,16 +159,16 @@ type NotAcquiredEvent struct {
 // RenewedEvent: see [Observer].
 type RenewedEvent struct {
 	Subject
-	// Took is the time of the store's answer.
+	// Took is the duration of the request to the store.
 	Took time.Duration
-	// Remaining is what is now left of the lease.
+	// Remaining is the rest of the lease after the renewal.
 	Remaining time.Duration
 }
 
 // RenewalFailedEvent: see [Observer].
 type RenewalFailedEvent struct {
 	Subject
-	// Remaining is what is left of the lease: the time in which a retry must succeed.
+	// Remaining is the rest of the lease: a retry must succeed within this time.
 	Remaining time.Duration
 	Err       error
 }
@@ -179,7 +178,7 @@ type LostEvent struct {
 	Subject
 	// Held is how long the lease was held.
 	Held time.Duration
-	// Asked reports whether [WithLease] or [WithMaxHold] ended the lease: nothing failed.
+	// Asked reports whether the lease ended as [WithLease] or [WithMaxHold] asked: nothing failed.
 	Asked bool
 	// Err wraps ErrLost, or ErrClosed when the client was shut down.
 	Err error
@@ -188,7 +187,7 @@ type LostEvent struct {
 // ReleasedEvent: see [Observer].
 type ReleasedEvent struct {
 	Subject
-	// Held is the time from acquisition to Unlock; Took, that of the release.
+	// Held is the time from the acquisition to Unlock, and Took the duration of Unlock.
 	Held time.Duration
 	Took time.Duration
 	// Holds is the remaining hold count.

@@ -16,56 +16,55 @@ type Option interface {
 	apply(engine.Request) (engine.Request, error)
 }
 
-// MinLease is the shortest lease: a shorter lease would end, by the safety margin of each lease,
-// about when it began.
+// MinLease is the shortest lease: the holder ends each lease early, by a safety margin of 10 ms or
+// more, which would take most of a very short lease.
 const MinLease = engine.MinLease
 
 // MaxLease is the longest lease.
 const MaxLease = engine.MaxLease
 
-// WithLease holds the lock for d without renewal; without the option the watchdog renews the lease
-// while the holder lives. d is rounded up to whole milliseconds and must be between [MinLease] and
+// WithLease takes the lock for d, without renewal. Without the option the watchdog renews the lease
+// while the process lives. d is rounded up to whole milliseconds, and must be between [MinLease] and
 // [MaxLease].
 //
 // On re-entry the lock is held for the rest of the outer lease or for d, whichever is longer.
 func WithLease(d time.Duration) Option { return leaseOption(d) }
 
-// WithWait bounds how long Lock waits for the holder, and then returns [ErrNotAcquired]. d must be
-// positive. Not for TryLock, which does not wait.
+// WithWait bounds how long Lock waits for the holder: Lock returns [ErrNotAcquired] after d. d must be
+// positive. The option does not apply to TryLock, which does not wait.
 //
-// The store is asked once however short d is: a free lock is acquired though the answer takes
-// longer than d. Without an answer within d, or within a second if d is shorter, Lock returns
+// However short d is, Lock asks the store once, and acquires a free lock even if the answer takes
+// longer than d. If there is no answer within d, or within a second if d is shorter, Lock returns
 // [ErrUnavailable]. A deadline of ctx bounds the first request, too. A call that waits behind
 // another call of the same client sends nothing meanwhile, and returns [ErrNotAcquired] after d.
 func WithWait(d time.Duration) Option { return waitOption(d) }
 
-// WithMaxHold stops the renewal of the lease so that the lease ends d after the grant, with
-// [ErrLost]: a bound on a holder that hangs while its process lives. d is between [MinLease] and
-// [MaxLease]. Not together with [WithLease], itself such a bound.
+// WithMaxHold bounds the time for which the watchdog renews the lease: the lease ends d after the
+// grant, with [ErrLost]. So a holder that hangs while its process lives loses the lock. d is between
+// [MinLease] and [MaxLease]. The option excludes [WithLease], which is a bound by itself.
 func WithMaxHold(d time.Duration) Option { return maxHoldOption(d) }
 
 // WithReplicas makes Lock and TryLock return once n replicas of the store have the lock, so a
-// failover to one of them keeps the lock. If fewer have the lock after timeout, the lock is
-// released, and the error is [ErrNotReplicated]. n is at least one; timeout, rounded up to whole
-// milliseconds, is positive and less than the lease, and counts as a part of the lease: the lease
-// counts from before the request was sent, as always. Redisson: checkLockSyncedSlaves.
+// failover to one of them keeps the lock. If fewer replicas have the lock after timeout, the lock is
+// released, and the error is [ErrNotReplicated]. n is at least one. timeout is rounded up to whole
+// milliseconds, positive and less than the lease; the time spent on replication is a part of the
+// lease, which counts from before the request was sent. Redisson: checkLockSyncedSlaves.
 //
-// The option is about the acquisition, and about re-entry. Renewals are not waited for: the
-// replicas have the lock for the lease at its acquisition or last re-entry, and for longer if
-// renewals reach them, as they do unless they are cut off. Releases are not waited for, either: a
-// release without a trace on the new master leaves the lock held there until its lease ends.
-// docs/explanation/guarantees.md lists the remaining losses in a failover. A fencing token of a
-// released grant stays drawn.
+// The option applies to acquisitions and re-entries. Renewals do not wait for replicas: a replica has
+// the lock for the lease of the acquisition or of the last re-entry, and for longer if renewals reach
+// the replica. Releases do not wait, either: if a release has not reached the new master, the lock is
+// held there until its lease ends. docs/explanation/guarantees.md lists the losses that remain
+// possible in a failover. The fencing token of a grant that was released is not drawn again.
 //
-// For all kinds of locks, in [LockAll] for each part, with a request for each. Not for [Quorum],
-// whose majority does without, nor for semaphores and latches: [ErrInvalid], as with a backend
-// without replicas.
+// The option is for all kinds of locks. In [LockAll] it applies to each part, with a request for each.
+// It is not for [Quorum], which needs a majority of stores instead, nor for semaphores and latches:
+// they return [ErrInvalid], as does any call with the option on a backend without replicas.
 //
 // Cost: a second command, WAIT, in the same round trip, and the time of replication. A refusal
-// costs as much, except a refusal of TryLock without a command. A request occupies a connection
-// while it is under way: on go-redis of its pool, at most half of the pool; on rueidis and
-// valkey-go of the connections for commands that block. A waiter with this option is not handed the
-// lock inside its client, but asks for the lock at its release.
+// costs as much, except for a TryLock that is refused without a command. A request occupies a
+// connection while it is under way: with go-redis a connection of the pool, for at most half of the
+// pool; with rueidis and valkey-go a connection for blocking commands. A waiter with this option is
+// not handed the lock within the process, but asks the store when the lock is released.
 func WithReplicas(n int, timeout time.Duration) Option {
 	return replicasOption{n, timeout}
 }
@@ -126,7 +125,7 @@ func (o replicasOption) apply(r engine.Request) (engine.Request, error) {
 	return r, nil
 }
 
-// with applies options to a request and checks the whole.
+// with applies options to a request, and checks the name and the combination of options.
 func with(r engine.Request, opts []Option) (engine.Request, error) {
 	err := engine.CheckName(r.Name)
 	for _, o := range opts {

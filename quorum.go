@@ -12,30 +12,31 @@ import (
 	"github.com/mortise-go/mortise/internal/quorum"
 )
 
-// Quorum returns a [Locker] that holds a lock while more than half of several independent stores
-// grant it, by the Redlock algorithm. The stores are an odd number, three or more; the lock
-// survives the failure of a minority. All stores are asked at the same time and for a short time
-// only, a grant counts from before the request and less a margin for the clocks' drift, and a
-// minority of grants is released at once. Redisson: RedLock.
+// Quorum returns a [Locker] whose locks are held in more than half of several independent stores, by
+// the Redlock algorithm. The number of stores is odd, three or more; a lock survives the failure of a
+// minority. All stores are asked at the same time and for a short time only, a grant counts from
+// before the request and less a margin for the clocks' drift, and grants of a minority are released
+// at once. Redisson: RedLock.
 //
-// Each part is renewed by its own client's watchdog. A store that came back empty, or was
-// unavailable, is locked again while the lease lives, within a third of the watchdog timeout. The
-// lease ends when fewer than a majority of its parts live.
+// The lock in each store, a part of the lease, is renewed by the watchdog of the store's client. A
+// store that came back empty, or was unavailable, is locked again while the lease lives, within a
+// third of the watchdog timeout. The lease ends when fewer than a majority of its parts live.
 //
-// A store that lost its data, or may have, has no vote for the longest lease: A holds 1, 2, 3; 3
-// comes back empty; B could get 3, 4, 5. On Redis a key holds the age of the server's data and the
-// run of the server, so restarts, failovers to a replica and FLUSHALL are noticed; see
-// [WithRejoinDelay]. A new server looks like an emptied server: the very first Lock on new stores
-// waits for a watchdog timeout, and TryLock returns [ErrUnavailable] until then, as does Lock with
-// a shorter [WithWait]. The rule is not kept for stores that are clusters, nor by Redisson's
-// clients: there, keep a server that lost its data down for as long. Single records that vanish, by
-// DEL or eviction, are noticed by their holder only.
+// A store that has lost its data, or may have, has no vote for as long as the longest lease. Otherwise
+// two owners could hold a lock: A holds it in the stores 1, 2 and 3; store 3 comes back empty; B gets
+// it in the stores 3, 4 and 5. On Redis a key records since when, and in which run, the server has its
+// data, so restarts, failovers to a replica and FLUSHALL are noticed; see [WithRejoinDelay]. A new
+// server looks like an emptied server: the very first Lock on new stores waits for a watchdog timeout,
+// and TryLock returns [ErrUnavailable] until then, as does Lock with a shorter [WithWait]. Stores that
+// are clusters do not have this rule, nor do Redisson's clients: there, keep a server that lost its
+// data down for as long. A single record that vanishes, by DEL or eviction, is noticed by its holder
+// only.
 //
-// The clients should have the same watchdog timeout, and connect to stores that share nothing. They
-// have the same prefix ([WithPrefix]), else Quorum returns [ErrInvalid]; defaults of a call are
-// those of the first client. Options and errors are those of [Locker]; [ErrUnavailable], after a
-// few seconds at most, if too few stores answered, with the name of each failed store. [WithLease]
-// may not be longer than WithRejoinDelay. The kind is the reentrant lock, without fencing tokens.
+// The clients should have the same watchdog timeout, and connect to stores that share nothing. If
+// their prefixes ([WithPrefix]) differ, Quorum returns [ErrInvalid]; the defaults of a call are
+// those of the first client. Options and errors are those of [Locker]; [ErrUnavailable], after a few
+// seconds at most, if too few stores answered, with the number of each failed store. [WithLease] may
+// not be longer than WithRejoinDelay. The locks are reentrant, and have no fencing tokens.
 //
 // Cost: one command to each store for Lock and for Unlock. A waiter asks all stores again at each
 // release, and about every second.
@@ -72,7 +73,7 @@ func Quorum(clients ...*Client) (Locker, error) {
 	return &stores{quorum.New(nodes, sites), clients[0]}, nil
 }
 
-// stores are those of several clients, of which the first has the prefix and the defaults of all.
+// stores is the Locker of Quorum. The first client has the prefix and the defaults.
 type stores struct {
 	quorum *quorum.Quorum
 	first  *Client
@@ -97,13 +98,13 @@ func (s *stores) acquire(ctx context.Context, q engine.Request, opts []Option) (
 	return public(s.quorum.Acquire(ctx, q))
 }
 
-// WithRejoinDelay sets how long a store that lost its data, or may have, has no vote in [Quorum]:
+// WithRejoinDelay sets how long a store that has lost its data, or may have, has no vote in [Quorum]:
 // after it was emptied or restarted, or when it is new. d must be no shorter than the longest lease
-// of any client on the store, Redisson's RedLock included; all clients of a store should agree. The
-// default is the watchdog timeout, enough as long as [WithLease] is not longer.
+// of any client on the store, Redisson's RedLock included; all clients of a store should use the same
+// d. The default is the watchdog timeout, which is long enough if no [WithLease] is longer.
 //
-// With zero the store votes at once: only for stores that stay down for the longest lease after a
-// restart, and are never emptied.
+// With zero the store has its vote at once. Use zero only for stores that stay down for the longest
+// lease after a restart, and are never emptied.
 func WithRejoinDelay(d time.Duration) ClientOption {
 	return func(c *engine.Config) error {
 		if d < 0 || d > MaxLease {
@@ -114,19 +115,18 @@ func WithRejoinDelay(d time.Duration) ClientOption {
 	}
 }
 
-// WithRejoinScope gives this client its own record of the age of its store's data, the record for
-// the rule of [WithRejoinDelay]. All clients of a store that lock the same names with [Quorum]
-// should name the same scope.
+// WithRejoinScope names the record of the age of the store's data that [WithRejoinDelay] uses. All
+// clients of a store that lock the same names with [Quorum] should use the same scope.
 //
 // On Redis the record is a key, "mortise:1:since" for clients without the option, and
 // "mortise:1:since:" and the scope with it. A Redis user with write access to the key can keep the
 // store out of every Quorum of the scope, or make an emptied store look old. So if services with
-// different users share a server, each service names a scope of its own, for example its prefix,
-// and its user may write only this key.
+// different users share a server, give each service a scope of its own, for example its prefix,
+// and let its user write only this key.
 //
-// A store is new in a scope without an earlier request: the first Lock there waits for as long as
-// WithRejoinDelay says. The scope has 1 to 256 bytes of UTF-8 without control characters; otherwise
-// New returns [ErrInvalid].
+// In a new scope the store counts as new: the first Lock waits for as long as WithRejoinDelay says.
+// The scope has 1 to 256 bytes of UTF-8 without control characters; otherwise New returns
+// [ErrInvalid].
 func WithRejoinScope(scope string) ClientOption {
 	return func(c *engine.Config) error {
 		if err := engine.CheckID("WithRejoinScope", scope); err != nil {

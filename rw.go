@@ -8,60 +8,63 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// RWLocker has the two sides of read-write locks: under a name, any number of leases of Read, or a
-// lease of Write. [Client.RW] makes an RWLocker; in a test, two fakes do: RWLocker{Read: r, Write:
-// w}. It shares its record with Redisson's RReadWriteLock.
+// RWLocker has the two sides of read-write locks: under a name, any number of leases of Read, or one
+// lease of Write. [Client.RW] makes an RWLocker; a test can make one of two fakes: RWLocker{Read: r,
+// Write: w}. It shares its record with Redisson's RReadWriteLock.
 //
 // # Re-entry
 //
-// With the context of a lease of write, write enters again and read does, too; with the context of
-// a lease of read, read does. A lease of read is independent of its outer lease: its time is its
-// own, and so is its Unlock. So a writer becomes a reader by locking read and then unlocking write,
-// while no other writer gets in (a downgrade); the context of its lease of read goes on then, with
-// the context of Lock of write. The reverse, write with the context of a lease of read, would wait
-// for itself: [ErrInvalid] at once, unless a lease of write is above both. Two leases of read under
-// one of write whose contexts both lock write wait for each other: bound the wait. Goroutines that
-// share a context and both lock write take turns, also with goroutines that lock read; goroutines
-// that only lock read do not.
+// With the context of a write lease, both Write and Read enter again; with the context of a read
+// lease, only Read does. A read lease is independent of its outer lease: it has its own time and its
+// own Unlock. So a writer becomes a reader by locking Read and then unlocking its write lease, and no
+// other writer gets in between (a downgrade). The context of the read lease goes on then: it follows
+// the context that was given to Lock of Write.
+//
+// Write with the context of a read lease would wait for itself, and returns [ErrInvalid] at once,
+// unless the read lease was entered under a write lease. Two read leases under one write lease whose
+// contexts both lock Write wait for each other: bound the wait. Goroutines that share a context and
+// lock Write take turns, also with goroutines that lock Read; goroutines that only lock Read do not.
 //
 // # What waits for what
 //
-// Readers do not starve a waiting writer: while a writer waits, a Lock or TryLock of read by any
-// client of this package waits behind the writer. So lock read with the context of your lease, as
-// with any Go RWMutex: with a fresh context you would wait for a writer that waits for you. Readers
-// and writers that waited compete for a writer's release. In a client, calls are served in their
-// order. A writer whose process died while waiting keeps fresh readers out for at most the watchdog
-// timeout. Redisson's readers do not see waiting writers: a stream of them starves writers, here as
-// there; its writers leave no sign while they wait, so a stream of readers starves them.
+// Readers do not starve a waiting writer: while a writer waits, a Lock or TryLock of Read by any
+// client of this package waits behind the writer. So lock Read with the context of your lease, as
+// with any Go RWMutex: with a fresh context you would wait for a writer that waits for you. When a
+// writer unlocks, the client at the head of the queue is served: its writer, or the readers of all
+// clients. In a client, calls are served in their order. A writer whose process died while waiting
+// keeps fresh readers out for at most the watchdog timeout. Redisson's readers do not see waiting
+// writers, so a stream of them starves writers, as it does in Redisson. Redisson's writers leave no
+// sign in the store while they wait, so a stream of readers starves them.
 //
 // # Leases
 //
-// Each lease of read is renewed, and ends, by itself. The record lives as long as the longest
-// lease. A renewal of a Redisson reader cuts the record to its own timeout, and up to Redisson 3.52
-// the time of every reader: so a [WithLease] of read longer than the watchdog timeout is asserted
-// again every third of the timeout, and the two sides' watchdog timeouts should be equal.
+// Each read lease is renewed, and ends, by itself. The record lives as long as the longest lease. A
+// renewal by a reader of Redisson's cuts the record's time to the reader's own timeout; up to Redisson
+// 3.52 it cuts the time of every reader. So a read lease with a [WithLease] longer than the watchdog
+// timeout is asserted again every third of the timeout; and the watchdog timeouts of mortise and
+// Redisson should be equal.
 //
 // Options and errors are those of [Locker]; ErrInvalid with a backend without read-write locks. A
 // name of another kind of lock is [ErrWrongKind].
 //
-// Cost: one command for each Lock and Unlock without a wait; no command for a refused TryLock of
-// write beside a known reader of this client, and of either side beside a known writer. A writer
-// that waits for readers sends a command each third of the watchdog timeout, to keep its place, and
-// another when it leaves without the lock.
+// Cost: one command for each Lock and Unlock without a wait; none for a TryLock that is refused because
+// of a lease of this client. A writer that waits for readers sends a command each third of the
+// watchdog timeout, to keep new readers out, and another when it leaves without the lock.
 type RWLocker struct {
-	// Read takes leases that share a name, Write a lease that excludes all others.
+	// Read takes read leases, any number for a name. Write takes a write lease, which excludes all
+	// other leases.
 	Read, Write Locker
 
 	client *Client
 }
 
-// RW returns the client's read-write locks, without I/O: a backend without read-write locks is an
-// error of the methods of the two sides ([ErrInvalid]).
+// RW returns the client's read-write locks, without I/O. With a backend without read-write locks, the
+// methods of the two sides return [ErrInvalid].
 func (c *Client) RW() RWLocker {
 	return RWLocker{&side{c, backend.KindRead}, &side{c, backend.KindWrite}, c}
 }
 
-// side is a side of read-write locks.
+// side is the Locker of a side of read-write locks.
 type side struct {
 	client *Client
 	family backend.Kind
@@ -100,8 +103,8 @@ func (l RWLocker) Inspect(ctx context.Context, name string) (LockInfo, error) {
 	return l.client.inspect(ctx, backend.KindWrite, name)
 }
 
-// ForceUnlock is [Client.ForceUnlock] for a read-write lock: its writer's hold, or the holds of all
-// its readers.
+// ForceUnlock is [Client.ForceUnlock] for a read-write lock. It removes the holds of the writer and of
+// all readers.
 func (l RWLocker) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	name = engine.FullName(l.client.inner(), name)
 	if err := l.client.hasRW(); err != nil {

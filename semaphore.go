@@ -12,42 +12,42 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// Semaphore is a limit that all clients of a store share: a number of permits, each held for a
+// Semaphore is a number of permits that all clients of a store share. Each permit is held for a
 // lease, so permits of a dead process expire. It shares its record with Redisson's
 // RPermitExpirableSemaphore. Its methods may be called concurrently. [CountingSemaphore] has
 // permits without owners.
 //
-// The lease is as a lock's: by default short and renewed while the process lives, unlike
-// Redisson's. The store's clock decides the ends of leases; Redisson uses the clock of each JVM, so
-// keep these clocks together.
+// The lease of a permit is like that of a lock: by default short and renewed while the process lives,
+// unlike Redisson's. Leases end by the store's clock. Redisson uses the clock of each JVM, so keep
+// the JVMs' clocks synchronized with the store's.
 type Semaphore struct {
 	count counters.Semaphore
 	limit engine.Limit
 }
 
 // Semaphore returns the semaphore of a name, and declares its limit: the number of permits, free or
-// in use. Make it once and keep it. Semaphore does no I/O: a bad name, a negative limit, or a
-// backend without semaphores, is an error of the methods ([ErrInvalidName], [ErrInvalid]).
+// in use. Make a Semaphore once and keep it. Semaphore does no I/O: for a bad name, a negative limit,
+// or a backend without semaphores, the methods return an error ([ErrInvalidName], [ErrInvalid]).
 //
-// The first Acquire or TryAcquire sets the limit in the store, in the same command; later calls set
-// it only in a store without a semaphore of the name, new or after a loss of data. So a process
-// that starts with another limit raises or lowers it for all: while two versions of a program
-// declare different limits, the last declaration counts. A lowered limit takes no permit back:
-// nothing is free until fewer permits than the limit are in use.
+// The first Acquire or TryAcquire sets the limit in the store, in the same command. Later calls set
+// it only if the store has no semaphore of the name, because it is new or lost its data. So a process
+// that starts with another limit changes the limit for all processes: while two versions of a program
+// declare different limits, the last declaration counts. A lowered limit does not take permits back:
+// no permit is free until fewer permits than the limit are in use.
 //
-// A limit of zero declares none: the limit is in the store, set by [Semaphore.SetPermits], by
-// another process or by Redisson. Without a limit there, Acquire waits. Take zero if the limit is
-// managed elsewhere, or is changed while declaring processes come and go.
+// A limit of zero declares none: the store's limit applies, set by [Semaphore.SetPermits], by another
+// process or by Redisson. If the store has none, Acquire waits. Use zero if the limit is managed
+// elsewhere, or is changed while processes that declare a limit come and go.
 func (c *Client) Semaphore(name string, limit int) *Semaphore {
 	return &Semaphore{
 		count: counters.NewSemaphore(c.inner(), engine.FullName(c.inner(), name)), limit: engine.Limit{N: int64(limit)},
 	}
 }
 
-// SetPermits sets the number of permits, free or in use, zero or more, and wakes waiters for
-// additional permits. Permits in use are not called back, so the number of free permits may be
-// negative then. The limit that clients declared is replaced, also this Semaphore's that it has not
-// declared yet: see [Client.Semaphore].
+// SetPermits sets the number of permits, free or in use, zero or more, and wakes waiters if there are
+// more permits. Permits in use stay in use, so the number of free permits may be negative then. The
+// number replaces the limits that clients have declared, and the limit of this Semaphore even if it
+// was not declared yet: see [Client.Semaphore].
 //
 // Redisson: setPermits. Cost: one command.
 func (p *Semaphore) SetPermits(ctx context.Context, n int) error {
@@ -58,40 +58,41 @@ func (p *Semaphore) SetPermits(ctx context.Context, n int) error {
 	return err
 }
 
-// TrySetPermits makes n permits, zero or more, if none were ever made, and reports whether it did.
+// TrySetPermits sets the number of permits to n, zero or more, if the store has no semaphore of the
+// name, and reports whether it did.
 //
 // Redisson: trySetPermits. Cost: one command.
 func (p *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	return p.count.TrySet(ctx, n)
 }
 
-// AddPermits makes delta more permits, or fewer with a negative delta: permits in use are not
-// called back, so the number of free permits may be negative then. delta is not zero.
+// AddPermits adds delta permits; a negative delta removes permits. Permits in use stay in use, so the
+// number of free permits may be negative then. delta is not zero.
 //
 // Redisson: addPermits. Cost: one command.
 func (p *Semaphore) AddPermits(ctx context.Context, delta int) error { return p.count.Add(ctx, delta) }
 
-// Available reads how many permits are free, expired permits included.
+// Available returns the number of free permits, expired permits included.
 //
 // Redisson: availablePermits. Cost: one command.
 func (p *Semaphore) Available(ctx context.Context) (int, error) { return p.count.Available(ctx) }
 
 // Delete removes the semaphore from the store, and reports whether there was one. Permits in use
-// are lost: their holders are told at the next renewal. Waiters go on waiting; if they declare a
-// limit, the next request makes the semaphore anew.
+// are lost: their holders learn of the loss at the next renewal. Waiters go on waiting; if they
+// declare a limit, their next request makes the semaphore again.
 //
 // Redisson: delete. Cost: one command.
 func (p *Semaphore) Delete(ctx context.Context) (bool, error) { return p.count.Delete(ctx) }
 
-// Acquire takes n permits, between 1 and 128, all or none, waiting while fewer are free: until ctx
-// ends, or for as long as [WithWait] says. A release, or the first end of a lease in use, wakes the
-// call. Waiters of this client for the same number are served in order; a waiter for fewer may
-// overtake a waiter for more, as in Redisson, so a steady stream of calls for few permits can keep
-// a call for many waiting.
+// Acquire takes n permits, between 1 and 128, all or none. While fewer are free, it waits, until ctx
+// ends, or for as long as [WithWait] says. A release, or the end of a lease, wakes the call. Waiters
+// of this client for the same number are served in order; a waiter for fewer may overtake a waiter
+// for more, as in Redisson, so a steady stream of calls for few permits can keep a call for many
+// waiting.
 //
 // The permits are held as one [Permit], renewed until its release; [WithLease] takes a Permit
-// without renewal, [WithMaxHold] bounds the renewal. A call that ends without a Permit leaves no
-// permit behind.
+// without renewal, [WithMaxHold] bounds the renewal. A call that ends without a Permit keeps no
+// permit.
 //
 // Errors are those of Lock; [ErrInvalid] also if n is above the declared limit. Like a lease, a
 // Permit ends with [ErrLost] before another Go process can get its permits.
@@ -103,7 +104,7 @@ func (p *Semaphore) Acquire(ctx context.Context, n int, opts ...Option) (*Permit
 }
 
 // TryAcquire takes n permits, between 1 and 128, or returns [ErrNotAcquired] if fewer are free;
-// [Error.Remaining] is then the time until the first lease in use ends without a renewal. It does
+// [Error.Remaining] is then the time until the first lease ends if it is not renewed. TryAcquire does
 // not queue behind waiters. The other errors are those of Acquire.
 //
 // Redisson: tryAcquire(n). Cost: one command.
@@ -128,29 +129,29 @@ func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts [
 	return &Permit{lease: (*Lease)(l), ids: l.Holding().(*lease.Hold).Tenure.Owner}, nil
 }
 
-// Release releases permits by their ids, whichever client acquired them: a [Permit] of this client
-// then ends as by [Permit.Release]. Permits that this client acquired together are released
-// together: ids has all of them or none. A Permit of another client is lost with some of its ids;
-// its client releases the other ids at the next renewal.
+// Release releases permits by their ids, whichever client acquired them. A [Permit] of this client
+// ends as by [Permit.Release]; ids must have all ids of the Permit, or none. If ids has only some ids
+// of another client's Permit, that Permit is lost: its client notices at the next renewal, and
+// releases the other permits.
 //
-// [ErrNotHeld] if a permit is not in use, or has expired; the others are released all the same.
-// [ErrInvalid] without an id, with a malformed id, or with a part of a Permit: then nothing is
-// released.
+// Release returns [ErrNotHeld] if a permit is not in use, or has expired; the others are released all
+// the same. It returns [ErrInvalid] without an id, for a malformed id, or for some ids of a Permit of
+// this client: then nothing is released.
 //
 // Redisson: release(id), release(ids). Cost: one command for up to 128 ids of one length.
 func (p *Semaphore) Release(ctx context.Context, ids ...string) error {
 	return p.count.Release(ctx, ids)
 }
 
-// SemaphoreInfo is what the store says of a semaphore.
+// SemaphoreInfo is the record of a semaphore in the store.
 type SemaphoreInfo struct {
 	Name string
-	// Limit is how many permits there are, free ones and others.
+	// Limit is the number of permits, free and in use.
 	Limit int
 	// Free is the number of free permits, expired permits included; negative after the limit was
 	// lowered below the number in use.
 	Free int
-	// Out is the number in use, and Permits lists them, the earliest end first: 100 at the most.
+	// Out is the number of permits in use. Permits lists them, the earliest end first, 100 at most.
 	Out     int
 	Permits []PermitInfo
 }
@@ -161,17 +162,17 @@ type PermitInfo struct {
 	ID string
 	// Client is the holding client; empty for Redisson's.
 	Client string
-	// Remaining is the rest of its lease; negative without an end.
+	// Remaining is the rest of its lease; negative if the lease has no end.
 	Remaining time.Duration
 	// Mine reports whether Client is this client.
 	Mine bool
 }
 
-// listed is how many permits Inspect lists.
+// listed is the most permits that Inspect lists.
 const listed = 100
 
-// Inspect reads the limit and the permits in use, for people and tools: the answer may be outdated
-// on arrival. Errors are those of [Client.Inspect].
+// Inspect reads the limit and the permits in use. It is for operators and tools: the answer may be
+// outdated on arrival. Errors are those of [Client.Inspect].
 //
 // Redisson: getPermits, acquiredPermits. Cost: one command.
 func (p *Semaphore) Inspect(ctx context.Context) (SemaphoreInfo, error) {
@@ -196,14 +197,14 @@ type Permit struct {
 	ids   string // joined by commas
 }
 
-// NewPermit makes a permit without a [*Client], for fakes and mocks: [NewLease] says how it ends.
-// Release calls release, which may be nil.
+// NewPermit makes a Permit without a [*Client], for fakes and mocks. It ends as a lease of [NewLease]
+// does; Release calls release, which may be nil.
 func NewPermit(ctx context.Context, name string, release func(context.Context) error, ids ...string) *Permit {
 	return &Permit{lease: NewLease(ctx, name, release), ids: strings.Join(ids, ",")}
 }
 
-// IDs are the ids of the permits, for a release by any process, Redisson's too. An id is lower-case
-// hexadecimal digits: 16 random bytes, and the id of the client.
+// IDs returns the ids of the permits, with which any process can release them, Redisson included. An
+// id is lower-case hexadecimal digits: 16 random bytes, and the id of the client.
 func (p *Permit) IDs() []string {
 	if p == nil || p.ids == "" {
 		return nil
@@ -211,16 +212,16 @@ func (p *Permit) IDs() []string {
 	return strings.Split(p.ids, ",")
 }
 
-// Name is the semaphore's name.
+// Name returns the semaphore's name.
 func (p *Permit) Name() string { return p.inner().Name() }
 
-// Context is a child of Acquire's context, and ends with the permit: as [Lease.Context].
+// Context returns a child of Acquire's context that ends with the permit: see [Lease.Context].
 func (p *Permit) Context() context.Context { return p.inner().Context() }
 
-// Err is nil while the permit is held, and afterwards the reason of its end: as [Lease.Err].
+// Err returns nil while the permit is held, and afterwards the reason of its end: see [Lease.Err].
 func (p *Permit) Err() error { return p.inner().Err() }
 
-// Release ends the permits and releases them. It behaves, and fails, as [Lease.Unlock].
+// Release ends the permits and releases them, as [Lease.Unlock] does a lock, and with the same errors.
 //
 // Redisson: release(ids). Cost: one command.
 func (p *Permit) Release(ctx context.Context) error {

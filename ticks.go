@@ -11,13 +11,13 @@ import (
 
 // TickRequest claims a tick of a schedule; see [Client.ClaimTick]. Its durations are whole milliseconds.
 type TickRequest struct {
-	// ID is the claim's own, 1 to 256 bytes of UTF-8 without control characters. A claim with an
-	// unknown outcome, its reply lost, is repeated with the same ID; the claim after an answered claim
-	// has another ID. crypto/rand.Text makes IDs.
+	// ID identifies the claim: 1 to 256 bytes of UTF-8 without control characters. Repeat a claim of
+	// unknown outcome, whose reply was lost, with the same ID; after a claim that was answered use
+	// another ID. crypto/rand.Text makes IDs.
 	ID string
 	// Interval is between 10 ms and 366 days.
 	Interval time.Duration
-	// Offset moves the ticks. At least zero, and less than Interval.
+	// Offset is added to the times of the ticks: zero or more, and less than Interval.
 	Offset time.Duration
 	// CatchUp is how many ticks before the newest tick may be claimed: zero to 1,000, and at most 366
 	// days back.
@@ -30,29 +30,28 @@ type TickRequest struct {
 type Tick struct {
 	// Claimed reports whether the claim was granted a tick.
 	Claimed bool
-	// At is the tick's time by the store's clock; zero without a tick. Of two ticks of a name the
-	// later has the larger At, so At can serve as a fencing token: At.UnixMilli().
+	// At is the tick's time by the store's clock; zero if no tick was granted. Of two ticks of a name
+	// the later has the larger At, so At can serve as a fencing token: At.UnixMilli().
 	At time.Time
-	// Next is the time until the next tick can be claimed; zero for now.
+	// Next is the time until the next tick can be claimed; zero if one can be claimed now.
 	Next time.Duration
 }
 
-// ClaimTick claims a tick of a schedule: the oldest due tick that may still be claimed, after all
-// claimed ticks. Each tick is granted to one claim in all processes. The ticks are the multiples of
-// the interval since the Unix epoch, plus the offset, by the store's clock; the clocks of the
-// processes do not matter. Package once, which runs a function at each tick, uses ClaimTick.
+// ClaimTick claims a tick of a schedule: the oldest due tick that may still be claimed and is later
+// than all claimed ticks. Each tick is granted to one claim among all processes. The ticks are the
+// multiples of the interval since the Unix epoch, plus the offset, by the store's clock; the clocks of
+// the processes do not matter. Package once, which runs a function at each tick, uses ClaimTick.
 //
-// The store keeps the last claimed tick. Without it, because the name is new or the store was
-// emptied, the newest tick may have been claimed before: the first grant is the tick after. Claims
-// with another interval or offset are granted ticks after the last tick, too.
+// The store keeps the last claimed tick. If the store has none, because the name is new or the store
+// was emptied, the newest tick may have been claimed before, and is not granted: the tick after it is
+// the first. A claim with another interval or offset is also granted only ticks later than the last.
 //
 // Errors: [ErrUnavailable], [ErrClosed], [ErrInvalidName], [ErrWrongKind], ctx's own; [ErrInvalid]
 // for a bad r, and with a backend without schedules. The outcome of a claim with ErrUnavailable or
 // ctx's error is unknown. All are wrapped in [*Error].
 //
-// Cost: one command. The schedule of a name is a key of some 100 bytes; the key expires an hour and
-// two intervals, and those of CatchUp, after the last granted claim. It shares nothing with the
-// lock of the same name.
+// Cost: one command. The schedule of a name is a key of some 100 bytes; the key expires after the last
+// granted claim, in an hour and CatchUp+2 intervals. It shares nothing with the lock of the same name.
 func (c *Client) ClaimTick(ctx context.Context, name string, r TickRequest) (Tick, error) {
 	reply, err := counters.ClaimTick(ctx, c.inner(), backend.TickRequest{
 		Name: engine.FullName(c.inner(), name), ID: r.ID, Interval: r.Interval, Offset: r.Offset,

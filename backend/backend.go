@@ -1,19 +1,19 @@
-// Package backend is the port between mortise and a store: the operations required of a store, in
-// the terms of locks. Package mortise holds all the logic of waiting, owners, leases and renewal; a
-// backend holds the record of owners, and answers each request about the record in one atomic step.
+// Package backend is the port between mortise and a store: the operations that a store must have, in
+// the terms of locks. The engine of mortise decides when to wait, to retry and to renew. A backend
+// keeps the record of each lock, and carries out each request on the record in one atomic step.
 //
-// Users never call this package; users pass a [Backend] to mortise.New. An implementation has these
-// obligations, and proves them by the suite in backend/backendtest:
+// Users do not call this package: they pass a [Backend] to mortise.New. An implementation has these
+// obligations, which the suite in backend/backendtest tests:
 //
 //   - Each operation of a [Store] is one atomic step, by the store's clock.
 //   - An expired lease is over, even if its record has not been deleted yet.
-//   - Owners and hold counts are absolute: the same request twice counts once.
-//   - A [Fault] says whether the operation may have taken effect; nothing is retried below
-//     mortise.
-//   - After [Handler].Watching no release is missed. Handlers are called in order and outside
-//     of locks.
-//   - Fencing tokens of a name rise, and never start again.
-//   - [Capabilities] says what else the store can do; a nil field is no fault.
+//   - Requests are absolute (an owner, a hold count to set): the same request twice counts once.
+//   - An error has a [Fault], which says whether the operation may have taken effect. Neither the
+//     backend nor its client library retries an operation that may have run: the engine does.
+//   - After [Handler].Watching no release is missed. The methods of a Handler are called in order,
+//     without a lock of the backend held.
+//   - Each fencing token of a name is larger than all earlier tokens of the name.
+//   - [Capabilities] says what else the store can do. All of it is optional.
 package backend
 
 import (
@@ -24,23 +24,24 @@ import (
 // Backend is a store for locks. Adapters return a Backend (redisgo.New, rueidis.New, memory.New),
 // and mortise.New takes a Backend.
 type Backend interface {
-	// Open starts a session for one client. Open does no I/O: an unreachable store shows in the
-	// first operation. Bad configuration, such as a nil client, is an error here. Open may be
-	// called more than once; the sessions then share the store.
+	// Open starts a session for one client; h receives the session's notifications. Open does no
+	// I/O: if the store is unreachable, the first operation fails. Open returns an error for a bad
+	// configuration, such as a nil client. Open may be called more than once; the sessions then
+	// share the store.
 	Open(h Handler) (Store, error)
 }
 
-// Topic names something to watch: a lock, or another record named by Kind. Releases of each kind
-// are announced separately, so the kinds are different topics.
+// Topic identifies what a session watches: the releases of a lock, or of another record of a kind.
+// Each kind has its own topics; only the sides of a read-write lock share one, of KindWrite.
 type Topic struct {
 	Kind Kind
 	Name string
-	// Owner is the waiter for KindFair, where each waiter hears only of its own arrival at the front;
-	// for KindDelegated, the owner to enter under.
+	// Owner is empty except for two kinds. For KindFair it is the waiting owner: each waiter is
+	// notified under a topic of its own. For KindDelegated it is the owner to enter under.
 	Owner string
 }
 
-// Kind is the family of a record.
+// Kind is the kind of a lock or another record.
 type Kind uint8
 
 const (
@@ -54,7 +55,7 @@ const (
 	KindSemaphore
 	// KindRead is the reading side of a read-write lock: [ReadWriteStore].
 	KindRead
-	// KindWrite is its writing side.
+	// KindWrite is the writing side of a read-write lock.
 	KindWrite
 	// KindFair is the reentrant lock with a queue: [FairStore].
 	KindFair
@@ -66,43 +67,47 @@ const (
 	KindProclamation
 )
 
-// Handler receives what a session learns without a request. Its methods return at once, may be
-// called from any goroutine, and never call back into the session.
+// Handler receives the notifications of a session. The engine implements it. Its methods return at
+// once, may be called from any goroutine, and never call back into the session. A Handler may also
+// implement [WatchFailer] and [QueueHandler].
 type Handler interface {
-	// Watching reports that t is watched: each later release is followed by a call of Released.
-	// Watching is called after each [Store.Subscribe], and after each interruption of the watch.
-	// Earlier events may have been missed, so waiters try again.
+	// Watching reports that the session watches t: each later release is followed by a call of
+	// Released, or of a method of [QueueHandler]. Watching is called after each [Store.Subscribe],
+	// and after each interruption of the watch. Earlier releases may have been missed, so the
+	// engine then sends its waiters' requests again.
 	Watching(t Topic)
 	// Released reports a release of t, perhaps by this session.
 	Released(t Topic)
 	// Changed reports that the record of t was changed or removed by other means: expiry, deletion,
-	// a renewal by another session. Changed is a hint from backends with client-side caching;
-	// nothing relies on the hint.
+	// a renewal by another session. Changed is a hint from backends with client-side caching: a
+	// backend may never call it.
 	Changed(t Topic)
 	// ChangedAll reports that any record may have changed: the store was flushed, or the session
 	// lost contact with the store for a while.
 	ChangedAll()
 }
 
-// WatchFailer may be implemented by a [Handler] to hear of a topic with a persistent failure: a
-// user without permission for the channel, say. The topic's waiters would wait for Handler.Watching
-// forever. The session keeps trying all the same.
+// WatchFailer may be implemented by a [Handler].
 type WatchFailer interface {
+	// WatchFailed reports that t cannot be watched, for a reason that does not pass by itself: for
+	// example, the store's user has no permission for the channel. Waiters then end with err
+	// instead of waiting for a release. The session keeps trying to watch t.
 	WatchFailed(t Topic, err error)
 }
 
-// Store is a client's session with a store, and its plain locks: [Capabilities] has the rest. All
-// methods may be called concurrently. Durations are whole milliseconds, at least one, unless said
-// otherwise. Names and owners are not empty. An owner asks for a name by one kind only (KindLock
-// and KindFair count as one kind); a session need not distinguish holds of an owner by kind.
+// Store is a client's session with a store. Its own methods are those of plain locks; the other
+// kinds are in [Capabilities]. All methods may be called concurrently. Durations are whole
+// milliseconds, at least one, unless said otherwise. Names and owners are not empty. An owner uses a
+// name with one kind only (KindLock and KindFair count as one), so a session need not distinguish
+// the holds of an owner by kind.
 //
 // An operation takes effect as a whole or not at all. A failed operation returns an error with a
 // [*Fault] in its chain, and the fault says whether the operation may have taken effect. Neither
 // the session nor the client library sends an operation twice, unless the first attempt is known
 // not to have run (a script not loaded).
 type Store interface {
-	// Capabilities returns the further abilities of the store. Capabilities does no I/O, and the
-	// answer never changes.
+	// Capabilities returns the store's optional interfaces. Capabilities does no I/O, and always
+	// returns the same.
 	Capabilities() Capabilities
 	// Acquire takes the lock for an owner without a hold, or refuses. A repeated request by the
 	// current owner changes nothing and is granted again: both count once.
@@ -112,8 +117,9 @@ type Store interface {
 	// Held: false.
 	SetHolds(ctx context.Context, r HoldsRequest) (HoldsReply, error)
 	// Release sets the hold count of an owner to r.Keep. At zero, Release removes the record and
-	// announces the release to all watchers. The remaining lease does not change. If the owner
-	// holds nothing, Release changes nothing, announces nothing, and answers Held: false.
+	// announces the release to all watchers, this session's watch included. The remaining lease does
+	// not change. If the owner holds nothing, Release changes nothing, announces nothing, and
+	// answers Held: false.
 	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
 	// Renew sets the remaining time of each lease to max(remaining, Lease), if the owner still
 	// holds the lock. A request with Lease 0 only asks whether the lock is held. The result of
@@ -126,14 +132,15 @@ type Store interface {
 	// release. ForceRelease reports whether there was a record.
 	ForceRelease(ctx context.Context, name string) (bool, error)
 
-	// Subscribe asks for t's releases until Unsubscribe. Subscribe returns at once;
-	// Handler.Watching reports when the watch begins. While the store is unavailable the session
-	// keeps trying. A session watches a topic once, however often Subscribe is called.
+	// Subscribe starts to watch t, until Unsubscribe. Subscribe returns at once; Handler.Watching
+	// reports when the watch begins. While the store is unavailable the session keeps trying. One
+	// Unsubscribe ends the watch, however often Subscribe was called.
 	Subscribe(t Topic)
 	// Unsubscribe ends the watch of t. Unsubscribe returns at once.
 	Unsubscribe(t Topic)
 
-	// Ping checks that the store answers, and prepares the store (loads scripts).
+	// Ping checks that the store answers, and prepares the store: the Redis backends load their
+	// scripts. Operations must also work without a Ping before.
 	Ping(ctx context.Context) error
 	// Close ends the session with its goroutines and connections. Close removes no record, and
 	// leaves a client passed to the adapter open. Later operations fail.
@@ -148,15 +155,15 @@ type AcquireRequest struct {
 	Lease time.Duration
 	// Fenced asks for a fencing token, larger than all earlier tokens of the name.
 	Fenced bool
-	// Unasked allows the session to refuse from its own knowledge, without a request to the store.
-	// Such a refusal may be wrong for as long as a message from the store takes to arrive. The
-	// session never grants without a request.
+	// Unasked allows the session to refuse by its own cache, without a request to the store. The
+	// cache may be wrong for as long as a message from the store takes to arrive. A session never
+	// grants without a request.
 	Unasked bool
 	Replication
 }
 
-// Replication is the number of replicas to wait for after a write: [Capabilities.Replicas]. The
-// zero Replication waits for none.
+// Replication says how many replicas a grant waits for: [Capabilities.Replicas]. The zero
+// Replication waits for none.
 type Replication struct {
 	// Replicas is the number of replicas, and ReplicaWait bounds the wait.
 	Replicas    int
@@ -166,15 +173,18 @@ type Replication struct {
 // AcquireReply answers a request for a lock.
 type AcquireReply struct {
 	Granted bool
-	// Token is set where Granted and Fenced.
+	// Token is the fencing token, if Granted and Fenced.
 	Token int64
-	// Remaining is, where refused, the remaining time of the holder's lease; negative if the record
+	// Remaining is, if refused, the remaining time of the holder's lease; negative if the record
 	// has no end.
 	Remaining time.Duration
-	// Replicas is the number of replicas with the grant at the time of the reply, where asked for.
+	// Replicas is the number of replicas with the grant at the time of the reply, if the request
+	// has a Replication.
 	Replicas int
-	// VerifyAfter is, where granted, the delay before a verification of the grant (Renew): the
-	// session hears only of later changes to the record. Zero: no verification is needed.
+	// VerifyAfter is, if granted, the least time after which the engine verifies the grant, by
+	// Renew. It is for client-side caching: the server reports changes (Handler.Changed) only of
+	// records that the session has read, and the grant has not read the record. Zero: no
+	// verification is needed.
 	VerifyAfter time.Duration
 }
 
@@ -186,8 +196,8 @@ type HoldsRequest struct {
 	// request counts once.
 	Holds int
 	Lease time.Duration
-	// Fenced asks for a new token; the owner's first hold took none. A read-write lock has no
-	// tokens.
+	// Fenced asks for a fencing token: the owner's earlier holds have none. A read-write lock has
+	// no tokens.
 	Fenced bool
 	Replication
 }
@@ -196,7 +206,8 @@ type HoldsRequest struct {
 type HoldsReply struct {
 	Held  bool
 	Token int64
-	// Replicas is the number of replicas with the count at the time of the reply, where asked for.
+	// Replicas is the number of replicas with the count at the time of the reply, if the request
+	// has a Replication.
 	Replicas int
 }
 
@@ -207,8 +218,8 @@ type ReleaseRequest struct {
 	// Keep is the hold count to set; zero releases the lock. A lease without hold counts (a reader,
 	// a permit) has no Keep.
 	Keep int
-	// Undo reports that the owner may never have held the lock: the outcome of its acquisition is
-	// unknown. If nothing is released, no announcement is needed.
+	// Undo reports that the request compensates an acquisition of unknown outcome: the owner may
+	// never have held the lock. A store may treat it as any other release.
 	Undo bool
 }
 
@@ -218,11 +229,11 @@ type ReleaseReply struct {
 	Held bool
 }
 
-// RenewRequest asks for more time.
+// RenewRequest asks to renew a lease.
 type RenewRequest struct {
 	Name  string
 	Owner string
-	Lease time.Duration
+	Lease time.Duration // zero only verifies
 }
 
 // RenewResult answers a RenewRequest.

@@ -7,17 +7,18 @@ import "context"
 type BatchStore interface {
 	// Groups splits names into groups for AcquireAll: a group is the indexes of its names, and each
 	// name is in exactly one group; no names are no groups. Groups returns at once. Before the
-	// abilities of the store are known, groups are smaller.
+	// session knows the server, groups may be smaller than necessary.
 	Groups(names []string) [][]int
 	// AcquireAll takes all locks, each as Acquire would, or none. The names belong to one group. In
-	// a refusal, no reply is Granted, and replies about locks in the way have a Remaining other
-	// than zero; at least one reply does. The same requests a second time, while the owners hold
-	// the locks, change nothing and are granted again, even if the owners hold only some of the
-	// locks. With Unasked the session may refuse without a request, naming at least one lock. A
-	// duplicate name is an error, and nothing is done.
+	// a refusal, no reply is Granted. The replies for the locks of other owners have a Remaining
+	// other than zero; there is at least one. With Unasked the session may refuse without a
+	// request. A duplicate name is an error, and nothing is done.
 	//
-	// An error about a single request, such as [ErrWrongKind], wraps a [*RequestError]. The error
-	// takes precedence over a refusal.
+	// The same requests a second time, while the owners hold all or some of the locks, are granted
+	// again, and do not change the locks that the owners hold.
+	//
+	// An error about a single request, such as [ErrWrongKind], wraps a [*RequestError], and takes
+	// precedence over a refusal.
 	AcquireAll(ctx context.Context, in []AcquireRequest) ([]AcquireReply, error)
 	// ReleaseAll is Release for each request. Requests are independent: a failed request does not
 	// affect the others, and several groups are allowed. The result of in[i] goes to out[i]; in and
@@ -31,7 +32,7 @@ type ReleaseResult struct {
 	Err  error
 }
 
-// RequestError names the request, among several, to which an error belongs.
+// RequestError is an error about one of several requests: that of the Index.
 type RequestError struct {
 	Index int
 	Err   error

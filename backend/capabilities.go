@@ -1,8 +1,8 @@
 package backend
 
-// Capabilities lists the abilities of a [Store] beyond its own methods. A field is nil, or false,
-// if the store lacks the ability; the client then says so to its callers, and the suite in
-// backend/backendtest skips the tests of the ability.
+// Capabilities lists the optional interfaces of a [Store]. A field is nil, or false, if the store
+// lacks the capability. Calls of users that need it then fail, unless the field's comment says
+// otherwise, and the suite in backend/backendtest skips its tests.
 type Capabilities struct {
 	ReadWrite          ReadWriteStore         // KindRead and KindWrite
 	Fair               FairStore              // KindFair
@@ -10,18 +10,19 @@ type Capabilities struct {
 	Semaphores         SemaphoreStore         // KindSemaphore
 	CountingSemaphores CountingSemaphoreStore // KindCountingSemaphore
 	CountDownLatches   CountDownLatchStore    // KindCountDownLatch
-	Batch              BatchStore             // several locks in one step
-	Queue              QueueStore             // if nil, each release is announced to all waiters
-	Enrolments         EnrolmentStore         // queues of semaphores and read-write locks; if nil, all waiters are told
-	Age                AgeStore               // locks of a store with all its data
+	Batch              BatchStore             // several locks in one step; if nil, LockAll takes lock after lock
+	Queue              QueueStore             // queues of plain locks; if nil, a release wakes all waiting clients
+	Enrolments         EnrolmentStore         // queues of semaphores and read-write locks; if nil, as for Queue
+	Age                AgeStore               // rejoin delay of Quorum; if nil, there is none
 	Partitions         PartitionStore         // if nil, the store is a single part
 	Ticks              TickStore              // schedules
 	Proclamations      ProclamationStore      // KindProclamation
-	Leaver             Leaver                 // if nil, each caller that may leave costs the client a goroutine
-	// Replicas reports whether requests heed their [Replication]: a grant is answered once the
-	// requested number of replicas has the grant, or after ReplicaWait; the reply has the number
-	// reached. A grant stands, however few replicas have the grant: the caller releases the lock. A
-	// repeated request waits for the replicas again, and counts only replicas with the grant,
-	// whichever request was granted. A refusal may take as long as a grant.
+	Leaver             Leaver                 // if nil, a call whose context can end needs a goroutine
+	// Replicas reports whether the store heeds the [Replication] of a request. The store then
+	// replies to a grant once the requested number of replicas has the grant, or after ReplicaWait;
+	// the reply has the number reached. The grant stands even if the number is too small: the
+	// engine releases the lock. A repeated request waits for the replicas again, and counts only
+	// replicas that have the grant, whichever of the requests was granted. A refusal may take as
+	// long as a grant.
 	Replicas bool
 }

@@ -10,11 +10,10 @@ import (
 // Remembered is the minimum time for which a store remembers a [CountRequest] after its execution.
 const Remembered = 2 * time.Minute
 
-// CountRequest changes a count. A hold count has an owner and is set absolutely; a count has no
-// owner, so the request itself has an identity. A request already executed under the same name and
-// ID within [Remembered] changes nothing, announces nothing, and gets the first answer again; a
-// count in the answer may be the present count instead. DrainCount answers with the number taken by
-// the first request.
+// CountRequest changes a count. A count has no owner that could set it absolutely, so the request
+// has an ID: if a request with the same name and ID was executed within [Remembered], the store
+// changes nothing, announces nothing, and gives the first answer again. A count in that answer may
+// be the present count instead, except in DrainCount's, which is the number that was taken.
 type CountRequest struct {
 	Topic Topic
 	// ID is never used for another request.
@@ -22,9 +21,9 @@ type CountRequest struct {
 	// N is the number for operations with a number: at most [MaxCount] in absolute value, and not
 	// zero except in SetCount.
 	N int64
-	// Again reports that the request was sent before, and may have been executed. Only TakeCount
-	// may heed Again: if Again is false and the count is too small, TakeCount need not check
-	// whether the store remembers the request.
+	// Again reports that the request was sent before, and may have been executed. It is for
+	// TakeCount only: if Again is false and the count is too small, TakeCount may refuse without
+	// checking whether the store remembers the request.
 	Again bool
 	// Enrolment is heeded by TakeCount.
 	Enrolment
@@ -65,9 +64,9 @@ type CountingSemaphoreStore interface {
 	// TakeCount takes r.N from the count, if the count suffices, or refuses. A refusal is not
 	// remembered: a request of unknown outcome must be cancelled.
 	TakeCount(ctx context.Context, r CountRequest) (TakeReply, error)
-	// CancelTake undoes the TakeCount of the same ID and r.N, and announces the change. If the take
-	// was executed and is still remembered, its permits are released, once; otherwise the store
-	// refuses the take if the take still arrives.
+	// CancelTake undoes the TakeCount of the same ID and r.N. If the TakeCount was executed and is
+	// still remembered, its permits are released, once, and the release is announced. Otherwise
+	// the store refuses the TakeCount if it arrives later.
 	CancelTake(ctx context.Context, r CountRequest) error
 	// DrainCount sets the count to zero and returns the previous count.
 	DrainCount(ctx context.Context, r CountRequest) (int64, error)
@@ -78,22 +77,22 @@ type CountingSemaphoreStore interface {
 // TakeReply answers CountingSemaphoreStore.TakeCount.
 type TakeReply struct {
 	Granted bool
-	// Available is the count after the operation, less the permits reserved for others.
+	// Available is the count after the operation, less the permits reserved for other sessions.
 	Available int64
-	// Remaining is, where refused and permits are reserved for others, when the reservation ends at
-	// the latest; zero elsewhere.
+	// Remaining is, if refused while permits are reserved for other sessions, the time until the
+	// last of these reservations ends; otherwise zero.
 	Remaining time.Duration
 	QueueReply
 }
 
-// SemaphoreStore has permits with expiry: a count of free permits, and for each permit in use an id
-// and the end of its lease by the store's clock. SemaphoreStore is a capability:
+// SemaphoreStore has semaphores whose permits expire: a count of free permits, and for each permit in
+// use an id and the end of its lease by the store's clock. SemaphoreStore is a capability:
 // [Capabilities.Semaphores].
 //
-// The obligations are the obligations of a lock, except that several owners may hold permits at the
-// same time. Acquire, SetLimit and Count first add expired permits to the count, and announce the
-// change; Release does not find expired permits, and Renew does not revive them. There is no
-// re-entry.
+// The obligations are those of a lock, except that several owners may hold permits at the same time,
+// and that there is no re-entry. Acquire, SetLimit and Count first return expired permits to the
+// count, and announce the change. An expired permit is not held: Release does not find it, and Renew
+// does not extend it.
 //
 // An owner is the ids of the permits of a request, joined by commas: [PermitIDs]. An id is an even
 // number of lower-case hexadecimal digits, at least 32, drawn at random and never used again; the
@@ -122,7 +121,7 @@ type SemaphoreStore interface {
 // MaxPermits bounds the permits of a request, because the store does work for each permit.
 const MaxPermits = 128
 
-// PermitIDs are the ids of an owner's permits.
+// PermitIDs yields the ids of an owner's permits.
 func PermitIDs(owner string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for more := true; more; {
@@ -139,8 +138,8 @@ type PermitRequest struct {
 	Name  string
 	Owner string
 	Lease time.Duration
-	// Limit, if not zero, is set first, as by SetLimit: if there is no count, and, with Declare,
-	// also if there is a count. A request granted again changes nothing.
+	// Limit, if not zero, is set first, as by SetLimit, if there is no count; with Declare also if
+	// there is one. A repeated request that is granted again does not set the limit.
 	Limit   int64
 	Declare bool
 	Enrolment
@@ -151,7 +150,7 @@ type PermitRequest struct {
 type PermitReply struct {
 	AcquireReply
 	// Available is the number of free permits after the operation, less the permits reserved for
-	// others.
+	// other sessions.
 	Available int64
 	QueueReply
 }

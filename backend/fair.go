@@ -5,66 +5,69 @@ import (
 	"time"
 )
 
-// FairStore has fair locks: waiters for a fair lock stand in a queue in the store, and get the lock
-// in FIFO order. FairStore is a capability: [Capabilities.Fair].
+// FairStore has fair locks: the waiters for a fair lock have places in a queue in the store, and get
+// the lock in FIFO order. FairStore is a capability: [Capabilities.Fair].
 //
-// The record of a fair lock is the record of the plain lock; the queue stands beside the record.
+// The record of a fair lock is the record of the plain lock; the queue is kept beside the record.
 // SetHolds, Renew, Inspect and ForceRelease are those of [Store], except that ForceRelease also
 // notifies the first in the queue. [Store.Acquire] and [Store.Release] ignore the queue.
 //
 // Acquire grants a free lock to the first in the queue, or to any owner if the queue is empty. If
-// Acquire refuses and Wait is set, the owner has a place from then on: the last place, or the place
-// from an earlier request. A repeated request never loses or moves a place. If the lock is free and
-// another owner is first, Acquire notifies the first owner.
+// Acquire refuses and Wait is set, the owner gets the last place, or keeps the place that it has. A
+// repeated request never loses or moves a place. If the lock is free and another owner is first,
+// Acquire notifies the first.
 //
-// Release and Leave notify the first in the queue, under its own topic (KindFair, the name, and the
-// waiting owner), and no other. If no session watches the topic, the topic's owner has [Absence]
-// for its next request; until then the next owner is notified too, and so on. A store without
-// knowledge of delivery notifies the first, and an owner of another client; once an owner behind
-// the first finds the lock free, the owners before have Absence for a request.
+// Release and Leave notify the first in the queue, and no other, under its own topic: KindFair, the
+// name, and the waiting owner. If no session watches this topic, the owner is unreachable: the store
+// notifies the next owner too, and so on. A store that cannot tell whether a topic is watched
+// notifies the first, and an owner of another client. If no owner in the queue is reachable, the
+// watchers of the lock's topic of KindLock are notified.
 //
-// An owner without a request in this time loses its place on reaching the front, and so do others of
-// its client (the client is the text before an owner's last colon) without a watched topic at the
-// time: a dead process costs [Absence] once, and not for each place. An owner whose Wait is over
-// loses its place, too; and so does a reachable owner without a request within five times Absence
-// after another found the lock free. If no waiter in the queue can be reached, the watchers of the
-// lock's topic of KindLock are notified.
+// An owner at the front of the queue loses its place
+//   - if it is unreachable, and sends no request within [Absence] after the store tried to notify
+//     it. The other unreachable owners of its client lose their places then, too, on reaching the
+//     front: a dead process delays the queue by Absence once, and not for each place. The client is
+//     the text before an owner's last colon;
+//   - if it is reachable, and sends no request within [Patience] after another owner found the
+//     lock free;
+//   - if its Wait is over.
 type FairStore interface {
 	// Acquire takes the lock for an owner that holds nothing and is first, or refuses. A repeated
 	// request counts once.
 	Acquire(ctx context.Context, r FairRequest) (FairReply, error)
 	// Release is [Store].Release, and notifies the first in the queue.
 	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
-	// Leave takes an owner out of the queue, and releases the lock if the owner holds the lock:
-	// Leave undoes an Acquire of any outcome. If the owner was first, and the lock is free, the
-	// next owner is notified. If the owner has no place and holds nothing, Leave changes nothing.
+	// Leave takes an owner out of the queue, and releases the lock if the owner holds it: Leave
+	// undoes an Acquire of any outcome. If the owner was first, and the lock is free, the next
+	// owner is notified. If the owner has no place and holds nothing, Leave changes nothing.
 	Leave(ctx context.Context, r LeaveRequest) (LeaveReply, error)
 }
 
-// Absence is how long the store keeps the place of an unreachable waiter.
+// Absence is how long the store keeps the place of an unreachable owner at the front of the queue.
 const Absence = time.Second
 
-// Patience is how long the store keeps the place of a reachable waiter that asks nothing.
+// Patience is how long the store keeps the place of a reachable owner at the front of the queue of a
+// free lock, if the owner sends no request.
 const Patience = 5 * Absence
 
 // FairRequest asks for a fair lock.
 type FairRequest struct {
 	AcquireRequest
-	// Wait is how long the store keeps a place in the queue, from the end of the holder's lease as
-	// of the request; a store may keep the place for longer. Zero asks for no place. Wait is the
-	// same in each request of an owner.
+	// Wait is how long the store keeps the owner's place, counted from the end of the holder's lease
+	// as it is at the request; a store may keep the place for longer. Zero asks for no place. Wait
+	// is the same in each request of an owner.
 	Wait time.Duration
 }
 
-// FairReply answers a FairRequest. Remaining is zero if the lock is free and other owners are
-// before.
+// FairReply answers a FairRequest. Remaining is zero if the lock is free, and refused because other
+// owners are before in the queue.
 type FairReply struct {
 	AcquireReply
-	// AskAfter is, where refused, the delay before the next request without an announcement,
-	// because the holder may be dead, or the waiters before; negative if never.
+	// AskAfter is, if refused, when to ask again without a notification, because the holder, or the
+	// owners before in the queue, may be dead; negative if never.
 	AskAfter time.Duration
-	// Joined reports whether the owner got a place by this request. An owner with an earlier place
-	// has lost the earlier place, and is now last.
+	// Joined reports whether the owner got the last place by this request. If it had a place
+	// before, the store had dropped that place.
 	Joined bool
 }
 

@@ -5,24 +5,25 @@ import (
 	"time"
 )
 
-// ProclamationStore keeps a text from the owner of a plain or fenced lock, such as an address, for
-// processes without the lock. ProclamationStore is a capability: [Capabilities.Proclamations].
+// ProclamationStore keeps a text of a lock's owner, such as its address, that other processes can
+// read. The lock is of KindLock or KindFair. ProclamationStore is a capability:
+// [Capabilities.Proclamations].
 type ProclamationStore interface {
 	// Proclaim sets the text of the lock's owner, in place of any other text, and announces a
 	// change on the topic of KindProclamation. An empty text removes the owner's text. The same
-	// text again is kept for longer, and not announced. If r.Owner does not hold the lock, Proclaim
-	// changes nothing and reports false.
+	// text a second time is kept for r.Keep again, and not announced. If r.Owner does not hold the
+	// lock, Proclaim changes nothing and reports false.
 	Proclaim(ctx context.Context, r ProclaimRequest) (bool, error)
-	// Proclaimed reads the text of the present owner of the lock; zero if the lock is free, or its
-	// owner has given no text.
+	// Proclaimed returns the proclamation of the lock's present owner; the zero Proclamation if the
+	// lock is free, or if its owner has no text.
 	Proclaimed(ctx context.Context, name string) (Proclamation, error)
 }
 
-// MaxProclamation is the maximum length of a text in bytes. A longer text in the store counts as
-// none.
+// MaxProclamation is the maximum length of a text in bytes. A store ignores a longer text that
+// another program has written.
 const MaxProclamation = 256
 
-// ProclaimRequest gives a text.
+// ProclaimRequest sets the text of a lock's owner.
 type ProclaimRequest struct {
 	Name  string
 	Owner string
@@ -39,6 +40,6 @@ type Proclamation struct {
 	Owner string
 	Token int64
 	Text  string
-	// Remaining is the remaining time of the owner's lease; negative without an end.
+	// Remaining is the remaining time of the owner's lease; negative if the record has no end.
 	Remaining time.Duration
 }

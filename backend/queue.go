@@ -5,65 +5,69 @@ import (
 	"time"
 )
 
-// QueueStore has a queue of the clients with waiters for a plain lock. QueueStore is a capability:
-// [Capabilities.Queue]. Callers can leave Enrol and Serve where they can leave Acquire and Release:
-// see [Leaver].
+// QueueStore has a queue for each plain lock, with an entry for each session that has waiters for the
+// lock. QueueStore is a capability: [Capabilities.Queue]. Callers can leave Enrol and Serve if they
+// can leave Acquire and Release: see [Leaver].
 //
-// A release of a lock with a queue reserves the lock for the first entry: until the session of the
-// entry claims the lock, by Enrol, or the reservation ends, the store grants the lock to no other.
-// An entry is a number drawn by the engine, never twice for the same name: late requests of an
-// earlier entry change nothing.
+// The release of a lock with a queue serves the queue: it reserves the lock for the first entry, and
+// notifies the session of the entry by [QueueHandler].Reserved. The store grants the lock to no other
+// session until the reservation ends, or the session has claimed the lock by Enrol. An entry is a
+// number drawn by the engine, never twice for the same name, so late requests of an earlier entry
+// change nothing.
 type QueueStore interface {
-	// Enrol is [Store.Acquire] of a waiting owner. A refusal puts the session's entry into the
-	// lock's queue, or keeps its place there. The topic is watched, and the watch was confirmed
-	// before.
+	// Enrol is [Store.Acquire] for a waiting owner. A refusal puts the session's entry into the
+	// lock's queue, or keeps its place there. The session watches the topic, and has reported
+	// Handler.Watching.
 	Enrol(ctx context.Context, r EnrolRequest) (EnrolReply, error)
-	// Serve is [Store.Release], Keep being zero, by a session with a waiter: if the owner held the
-	// lock, Serve grants the lock to r.Next in the same step, and announces nothing; or serves the
-	// queue, where r.Yield says so.
+	// Serve releases the lock, as [Store.Release] with Keep zero, and grants it to r.Next, a waiter
+	// of the same session, in the same step, without an announcement. With r.Yield it may serve the
+	// queue instead.
 	Serve(ctx context.Context, r ServeRequest) (ServeReply, error)
-	// Leave takes an entry of the session out of the queue of a name: EnrolReply.Enrolled,
-	// ServeReply.Enrolled. If the lock was reserved for the entry, the next entry is served.
+	// Leave takes an entry that Enrol or Serve has put into the queue out of it. If the lock was
+	// reserved for the entry, the next entry is served.
 	Leave(ctx context.Context, name string, entry uint64) error
 }
 
-// EnrolRequest asks for a lock of KindLock, and a place in its queue.
+// EnrolRequest asks for a lock of KindLock, and for a place in its queue.
 type EnrolRequest struct {
 	AcquireRequest
 	Entry uint64
-	// Heard reports that the session has called Released since its call of First: a foreign client
-	// has had the lock.
+	// Heard reports that the session has called Handler.Released since it called
+	// QueueHandler.First: a foreign client has had the lock meanwhile.
 	Heard bool
-	// Polls, if not zero, is the interval at which the session asks without a message: the session
-	// watches nothing, is told nothing, and the lock is reserved for the entry for two intervals.
+	// Polls, if not zero, is the interval at which the session asks without a notification. Such a
+	// session need not watch the topic; the lock is then reserved for its entry for two intervals
+	// at most.
 	Polls time.Duration
 }
 
 // EnrolReply answers [QueueStore.Enrol].
 type EnrolReply struct {
 	AcquireReply
-	// Enrolled reports, where refused, that the session hears by a [QueueHandler] when to ask.
+	// Enrolled reports, if refused, that the entry is in the queue: the session is notified by a
+	// [QueueHandler] when to ask.
 	Enrolled bool
-	// First reports, where Enrolled, whether the entry is first: as QueueHandler.First, with
-	// Remaining.
+	// First reports, if Enrolled, that the entry is the first in the queue. It has the meaning of
+	// QueueHandler.First, with Remaining as the time.
 	First bool
-	// Foreign reports, where granted, that a foreign waiter exists: a client without enrolment, of
-	// another library.
+	// Foreign reports, if granted, that a foreign client waits: a client of another library, which
+	// does not enrol.
 	Foreign bool
 }
 
-// ServeRequest releases a lock of KindLock for the next owner.
+// ServeRequest releases a lock of KindLock, and grants it to a waiter of the same session.
 type ServeRequest struct {
 	Name  string
 	Owner string
-	// Next is a waiter of this session, with Lease and Fenced as in AcquireRequest.
+	// Next is the waiting owner, with Lease and Fenced as in AcquireRequest.
 	Next   string
 	Lease  time.Duration
 	Fenced bool
-	// Yield asks for a release for all, as by Release, if other sessions may have waiters. If none
-	// has, a later entry of another is told to the session: QueueHandler.Wanted.
+	// Yield gives other sessions their turn: if another session may have waiters, the lock is
+	// released as by Release, and not granted to Next. If no session has, Next is granted the lock,
+	// and the session is notified when another enrols: QueueHandler.Wanted.
 	Yield bool
-	// Entry enters the session into the queue, behind the others, if Yield released the lock.
+	// Entry is the session's entry, which goes to the end of the queue if Yield released the lock.
 	Entry uint64
 }
 
@@ -72,57 +76,57 @@ type ServeReply struct {
 	// Held reports whether the owner held the lock when the request arrived. After Serve the owner
 	// holds nothing.
 	Held bool
-	// Granted reports whether Next holds the lock, with Token where Fenced, and Foreign as in
+	// Granted reports whether Next holds the lock; Token is set if Fenced, and Foreign is as in
 	// EnrolReply.
 	Granted bool
 	Token   int64
 	Foreign bool
-	// Enrolled reports that the lock was released, and that the session, a watcher of the topic,
-	// hears when to ask.
+	// Enrolled reports that the lock was released, and that the session's entry is in the queue: the
+	// session is notified when to ask.
 	Enrolled bool
 }
 
-// QueueHandler is implemented by the [Handler] of an engine with enrolment. Without entries of its
-// session, a QueueHandler is told nothing here.
+// QueueHandler may be implemented by a [Handler]; the engine's handler implements it. The methods
+// except Freed are called only for entries of the session.
 type QueueHandler interface {
-	// Reserved reports that t is reserved for an entry of the session; the session now claims t.
+	// Reserved reports that t is reserved for an entry: the engine now claims t.
 	Reserved(t Topic, entry uint64)
-	// First reports that an entry is the first in the queue of t: the session asks after a release
-	// without a served entry, and after a time.
+	// First reports that an entry is the first in the queue of t. The engine asks after a release
+	// that served no entry, and after the given time at the latest.
 	First(t Topic, entry uint64, after time.Duration)
-	// Wanted reports that an entry of another session waits, the first since Serve with Yield let
-	// this session, with this entry, go on with t: its turn is over.
+	// Wanted reports that another session has enrolled since Serve, with Yield and this entry,
+	// granted t to this session: the session's turn is over.
 	Wanted(t Topic, entry uint64)
-	// Freed reports a release of t, as Released does, at a time without entries in the queue: an
-	// entry now in the queue came later, and its session need not ask.
+	// Freed reports a release of t, as Released does, when no entry was in the queue. If the session
+	// has an entry now, the entry came after the release, and the engine need not ask at once.
 	Freed(t Topic)
 }
 
-// EnrolmentStore has queues of the clients with waiters for semaphores and read-write locks:
-// requests for these heed their [Enrolment]. EnrolmentStore is a capability:
+// EnrolmentStore has a queue for each semaphore and read-write lock, with an entry for each session
+// that has waiters: requests for these heed their [Enrolment]. EnrolmentStore is a capability:
 // [Capabilities.Enrolments].
 //
-// A release of permits or of a side notifies, by a [QueueHandler], the first entries with a chance
-// of a grant, and no others: as many entries as there are free permits; for a read-write lock, a
-// writer or all readers. For at most a second, the store grants the announced permits or side to no
-// other session, unless an announced session asked first. Without an announced entry, the release
-// is announced to all.
+// A release of permits, or of a side, notifies the sessions of the first entries that can be
+// granted, and no others, by [QueueHandler].Reserved: as many entries as there are free permits; for
+// a read-write lock, one writer or all readers. The store reserves these permits, or this side, for
+// the notified sessions until they have asked, for a second at most. If no entry is notified, the
+// release is announced to all watchers.
 type EnrolmentStore interface {
-	// LeaveQueue takes an entry of the session out of the queue of a topic: QueueReply.Enrolled. If
-	// the entry was notified before, the next entries are notified.
+	// LeaveQueue takes an entry out of the queue of a topic. If the entry was notified before, the
+	// next entries are notified.
 	LeaveQueue(ctx context.Context, t Topic, entry uint64) error
 }
 
-// Enrolment asks a refused request to put an entry of the session into the queue of its topic, or
-// to keep its place there, and a granted request to remove the entry. The topic is watched, and the
-// watch was confirmed before. The zero value asks for nothing.
+// Enrolment is the session's entry in the queue of a request's topic. A refusal puts the entry into
+// the queue, or keeps its place there; a grant removes it. The session watches the topic, and has
+// reported Handler.Watching. The zero Enrolment has no entry.
 type Enrolment struct {
 	// Entry is as in EnrolRequest.
 	Entry uint64
-	// Stays asks a grant to move the entry to the end instead, because the session has more
-	// waiters. For permits only.
+	// Stays lets a grant move the entry to the end of the queue instead, because the session has
+	// more waiters. It is for permits only.
 	Stays bool
-	// Least is the smallest number of permits wanted by the session's waiters.
+	// Least is the smallest number of permits that a waiter of the session wants.
 	Least int64
 	// Heard is as in EnrolRequest.
 	Heard bool
@@ -130,9 +134,9 @@ type Enrolment struct {
 
 // QueueReply answers an Enrolment.
 type QueueReply struct {
-	// Enrolled reports whether the entry is in the queue; the session then hears when to ask.
+	// Enrolled reports whether the entry is in the queue: the session is notified when to ask.
 	Enrolled bool
-	// First reports, where Enrolled, whether the entry is the first in the queue; the session then
-	// asks after a release.
+	// First reports, if Enrolled, whether the entry is the first in the queue: the engine then asks
+	// after a release that served no entry.
 	First bool
 }

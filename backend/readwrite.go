@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// ReadWriteStore has read-write locks: any number of readers, or a single writer with a read side
-// of its own. ReadWriteStore is a capability: [Capabilities.ReadWrite]. Subscribe and Unsubscribe
-// then take [KindRead] and [KindWrite]. The obligations are those of [Store] and these:
+// ReadWriteStore has read-write locks: any number of readers, or one writer and the readers that
+// entered under it. ReadWriteStore is a capability: [Capabilities.ReadWrite]. Subscribe and
+// Unsubscribe then take [KindRead] and [KindWrite]. The obligations are those of [Store] and these:
 //
 //   - Both sides share a record and the topic of KindWrite.
 //   - Each reader has one hold and a lease of its own. The record lives as long as its longest
 //     lease. The end of a reader does not end the others: ReleaseRead and RenewReads answer
 //     Held: false to an expired reader, though the record lives.
 //   - AcquireRead is refused while there is a writer, or a writer's claim (see
-//     [WriteRequest.Claim]). With [ReadRequest.Under] neither matters; if the named owner holds
-//     nothing, AcquireRead answers Absent.
-//   - AcquireWrite is refused while there is a reader or another writer, even for a writer
-//     under a reader's lease: there is no upgrade.
-//   - ReleaseWrite at zero announces a release, and keeps the readers under the writer (a
-//     downgrade). ReleaseRead announces the release of the last reader, except under a writer.
+//     [WriteRequest.Claim]). A request with [ReadRequest.Under] is granted in spite of both; if the
+//     owner Under holds nothing, AcquireRead answers Absent.
+//   - AcquireWrite is refused while there is a reader or another writer, even if the caller of
+//     AcquireWrite is a reader, too: there is no upgrade.
+//   - ReleaseWrite at zero announces a release. The readers that entered under the writer stay (a
+//     downgrade). ReleaseRead announces the release of the last reader, unless a writer holds the
+//     lock.
 //   - Operations of other kinds on such a record, and operations of these kinds on other
 //     records, answer [ErrWrongKind], or that the owner holds nothing.
 type ReadWriteStore interface {
@@ -38,8 +39,8 @@ type ReadWriteStore interface {
 	InspectRW(ctx context.Context, name string) (Record, error)
 	// ForceReleaseRW removes both sides.
 	ForceReleaseRW(ctx context.Context, name string) (bool, error)
-	// Withdraw removes a claim, if the claim is still the claimant's, and announces a release: new
-	// readers may try again.
+	// Withdraw removes the claim of a claimant. If there was one, Withdraw announces a release, since
+	// readers may be granted now.
 	Withdraw(ctx context.Context, name, claimant string) error
 }
 
@@ -48,8 +49,8 @@ type ReadRequest struct {
 	Name  string
 	Owner string
 	Lease time.Duration
-	// Under, if not empty, is the owner to enter under: a reader of the lock, or with UnderWriter
-	// its writer.
+	// Under, if not empty, is the owner to enter under: a reader of the lock, or the writer if
+	// UnderWriter is set.
 	Under       string
 	UnderWriter bool
 	Enrolment
@@ -69,8 +70,9 @@ type WriteRequest struct {
 	Name  string
 	Owner string
 	Lease time.Duration
-	// Claim is how long a refusal because of readers keeps new readers out, in Claimant's name; a
-	// claim replaces another claimant's. Zero for no claim. A grant to the Claimant ends the claim.
+	// Claim, if not zero, makes a claim when the request is refused because of readers: new readers
+	// are refused for the duration Claim. Claimant owns the claim, which replaces that of another
+	// claimant. A grant to the Claimant ends it.
 	Claim    time.Duration
 	Claimant string
 	Enrolment
@@ -80,7 +82,7 @@ type WriteRequest struct {
 // WriteReply answers a WriteRequest.
 type WriteReply struct {
 	AcquireReply
-	// Claimed reports whether the refusal left a claim: WriteRequest.Claim.
+	// Claimed reports whether the refusal made a claim: WriteRequest.Claim.
 	Claimed bool
 	QueueReply
 }

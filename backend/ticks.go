@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TickStore has schedules: ticks at fixed intervals by the store's clock, each claimed at most
-// once. TickStore is a capability: [Capabilities.Ticks].
+// TickStore has schedules: ticks at fixed intervals by the store's clock, of which each is claimed
+// at most once. TickStore is a capability: [Capabilities.Ticks].
 //
 // The ticks of an interval are its multiples since the Unix epoch, plus an offset. A store keeps
 // the last claimed tick of a name, and the ID of its claim, for at least [TickRequest.Keep]. A
@@ -16,9 +16,9 @@ type TickStore interface {
 	// ClaimTick claims the oldest due tick after the last claimed tick and within the request's
 	// bounds.
 	//
-	// A store without a tick of the name cannot know whether the newest tick was claimed. The store
-	// keeps the newest tick as claimed by no request, and refuses: the next tick is the first to be
-	// granted.
+	// A store that has no tick of the name cannot know whether the newest tick was claimed before.
+	// It records the newest tick as claimed, without an ID, and refuses: the next tick is the first
+	// that can be granted.
 	//
 	// The same request a second time changes nothing and is granted the same tick, as long as this
 	// tick is the last and within the bounds. ClaimTick answers ErrWrongKind if the record holds no
@@ -33,13 +33,13 @@ type TickRequest struct {
 	ID string
 	// Interval is positive. Offset is zero or more, and less than Interval.
 	Interval, Offset time.Duration
-	// Missed is the number of ticks before the newest tick open to the claim.
+	// Missed is how many ticks before the newest one the request may claim.
 	Missed int
 	// Late bounds the time between a tick and its claim; zero for no bound.
 	Late time.Duration
 }
 
-// Keep is how long the store keeps the granted tick: longer than the reach of a claim into the
+// Keep returns how long the store keeps the granted tick: longer than the request can reach into the
 // past.
 func (r TickRequest) Keep() time.Duration {
 	return time.Duration(r.Missed+2)*r.Interval + time.Hour

@@ -6,20 +6,19 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
-// Adapter is the set of abilities required of a Redis client. Commands is generated; the rest is
-// written by hand, in under a hundred lines, and holds no logic: the layers above count references,
-// reconnect, and know locks. A client with client-side caching is a [Tracker] too, a client of a
-// cluster with sharded pub/sub a [Sharder].
+// Adapter is what mortise needs of a Redis client library. The methods of Commands are generated. The
+// other methods are written by hand, in under a hundred lines, and have no logic of their own:
+// redisproto reconnects subscriptions, and knows about locks. An Adapter may also implement [Tracker],
+// [Untracker], [Greeter], [Loner], [Replicator] and [Sharder].
 type Adapter interface {
 	Commands
 
 	// Features returns the abilities of this client in its configuration. Features does no I/O.
 	Features() Features
-	// Subscribe opens a subscription connection. The connection neither reconnects nor subscribes
-	// again: when the connection is lost, Subscribe calls ev.Down once, and the session asks for a
-	// new connection. ctx bounds the opening only. If the client library cannot be interrupted,
-	// Subscribe may return after the end of ctx: the session does not wait, and closes the late
-	// connection.
+	// Subscribe opens a subscription connection. The connection does not reconnect by itself: when
+	// it is lost, the adapter calls ev.Down once, and the session asks for a new connection. ctx
+	// bounds the opening only. If the client library cannot be interrupted, Subscribe may return
+	// after the end of ctx: the session does not wait for it, and closes the late connection.
 	Subscribe(ctx context.Context, ev Events) (Subscription, error)
 	// Ping sends PING.
 	Ping(ctx context.Context) error
@@ -28,24 +27,25 @@ type Adapter interface {
 	// ServerError reports whether err is an error reply of the server, and returns its text. Any
 	// other error counts as a failure of the transport.
 	ServerError(err error) (text string, ok bool)
-	// Unsent reports whether the command certainly never left: a refused connection, an exhausted
-	// pool.
+	// Unsent reports whether err says that the command was certainly not sent: for example, the
+	// connection was refused, or the pool had no free connection.
 	Unsent(err error) bool
 	// Close frees the adapter's own resources. A client passed to the adapter stays open.
 	Close() error
 }
 
-// Features lists the abilities of a client.
+// Features says how a client is configured.
 type Features struct {
 	// Cluster reports whether keys live on several nodes, by slot.
 	Cluster bool
-	// Tracking reports whether the server tracks the reads of the commands' connection, with
-	// invalidations sent to Tracking (see Tracker).
+	// Tracking reports whether the server tracks the keys that commands read (client-side caching),
+	// and sends invalidations: see Tracker.
 	Tracking bool
-	// Unsettled reports that there was no connection yet; Cluster may turn out to be true.
+	// Unsettled reports that there was no connection yet, so Cluster may turn out to be true.
 	Unsettled bool
-	// Leaves reports whether scripts go through a [batcher.Batcher]: a call whose ctx ends, or had
-	// ended, goes on, and its error is a [backend.Left].
+	// Leaves reports whether callers can leave scripts, because the profile sends them through a
+	// [batcher.Batcher]: when ctx ends, or if it had ended before, the method returns a
+	// [backend.Left], and the script goes on.
 	Leaves bool
 }
 
@@ -56,26 +56,27 @@ type Tracker interface {
 	OnInvalidate(fn func(keys []string))
 }
 
-// Greeter is implemented by an adapter with the ability to identify the server. A session asks
-// once, before its first command.
+// Greeter may be implemented by an adapter that can ask the server for its version. A session asks
+// before its first command.
 type Greeter interface {
 	// Hello sends HELLO without arguments, and returns the fields "server" and "version" of its reply.
 	Hello(ctx context.Context) (server, version string, err error)
 }
 
-// Untracker may be implemented by a [Tracker]. Tracking costs the server, and the client library, a
-// quarter of the cost of a lock.
+// Untracker may be implemented by a [Tracker]. It saves the cost of tracking, a quarter of the cost of
+// a lock, for commands that need none.
 type Untracker interface {
-	// Untracked returns the commands over another connection without tracking, a different client
-	// to the server: the tracking connection is told of its writes. Untracked is not used on a
-	// cluster. Nil if there is no other connection.
+	// Untracked returns the commands over another connection, without tracking; nil if there is
+	// none. To the server it belongs to another client, so the tracking connection gets
+	// invalidations for its writes. It is not used on a cluster.
 	Untracked() Commands
 }
 
-// Loner may be implemented by an adapter with a connection for a single call at a time. The caller
-// sends the command without a batcher and may leave all the same. Loner is not used on a cluster.
+// Loner may be implemented by an adapter that has a connection for one call at a time: package lone.
+// The caller sends its command by itself, without a batcher, and can leave all the same. Loner is not
+// used on a cluster.
 type Loner interface {
-	// Lone returns the commands over the lone connection; nil while there is none.
+	// Lone returns the commands over this connection; nil while there is none.
 	Lone() LoneCommands
 }
 
@@ -88,8 +89,8 @@ type LoneCommands interface {
 type (
 	// Subscription is a connection with subscribed channels.
 	Subscription = pubsub.Subscription
-	// Events receives the messages of a Subscription, and its loss.
+	// Events receives the messages of a Subscription, and is told of its loss.
 	Events = pubsub.Events
-	// ShardEvents is Events of a connection to a single node of a cluster with sharded pub/sub.
+	// ShardEvents is Events for a connection to one node of a cluster with sharded pub/sub.
 	ShardEvents = pubsub.ShardEvents
 )

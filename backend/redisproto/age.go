@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// sinceShared says since when a server has its data. There is one for all locks of a scope: one for
-	// each would make every new name look like one whose locks were lost.
+	// sinceShared is the key that says since when a server has its data. All locks of a scope share a key: with a key
+	// for each lock, every new name would look like a lock whose record was lost.
 	sinceShared = "mortise:1:since"
-	// sinceKept is for how long it is kept; it is set anew when half of that is over.
+	// sinceKept is the time to live of the key. It is set again when half of it is over.
 	sinceKept = 2 * 366 * 24 * time.Hour
 )
 
-// sinceKey is the key of a scope. A user that may write it can keep the scope's Quorum out of the
-// server, or switch the rule off.
+// sinceKey returns the key of a scope. A Redis user that may write the key can keep the scope's Quorum out of the
+// server, or switch the rejoin delay off.
 func sinceKey(scope string) string {
 	if scope == "" {
 		return sinceShared
@@ -24,12 +24,11 @@ func sinceKey(scope string) string {
 	return sinceShared + ":" + scope
 }
 
-// KnowsAge implements [backend.AgeStore]. A cluster has no key that scripts on all
-// slots may read.
+// KnowsAge implements [backend.AgeStore]. A cluster knows no age: a script may read keys of its own slot only.
 func (s agedLock) KnowsAge() bool { return !s.adapter.Features().Cluster }
 
-// aged is KnowsAge once it is known for good: a client that is built at the first command may
-// turn out to be of a cluster.
+// aged is KnowsAge once the client is connected: a client that connects at the first command may turn out to be a
+// client of a cluster.
 func (s agedLock) aged(ctx context.Context) (bool, error) {
 	if s.adapter.Features().Unsettled {
 		if err := s.adapter.Ping(ctx); err != nil {

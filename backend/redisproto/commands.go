@@ -5,9 +5,10 @@ import "context"
 //go:generate go run ../../gen/cmd/mortise-gen structs ../../scripts
 //go:generate go run ../../gen/cmd/mortise-gen commands -profile testdata/fake.tmpl -o commands_gen_test.go
 
-// A method takes the script's keys and arguments in structs with the header's names as fields, and
-// returns the script's reply. Errors come unchanged from the client library; [Adapter.ServerError]
-// separates error replies of the server from the rest.
+// Commands sends the scripts, each by a method of its own. A method takes the script's keys and
+// arguments in structs, whose fields are named in the script's header, and returns the script's reply.
+// Errors come unchanged from the client library; [Adapter.ServerError] recognizes the server's error
+// replies.
 type Commands interface {
 	LockCommands
 	CountCommands

@@ -10,32 +10,31 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// semaphoreChannel is where releases of a semaphore are announced, of permits that
-// expire too.
+// semaphoreChannel is the channel for releases of a semaphore of either kind.
 func semaphoreChannel(name string) string { return tagged("redisson_sc:", name) }
 
-// latchChannel: Redisson puts braces around a name whether it has some or not.
+// latchChannel is the channel of a latch. Redisson puts braces around the name even if the name has braces.
 func latchChannel(name string) string { return "redisson_countdownlatch__channel__{" + name + "}" }
 
-// latchShardChannel differs for a name that has braces of its own: Redisson's channel is in
-// another slot then, where the script that publishes may not reach. Redisson itself names
-// both as keys of its scripts, so such latches do not work in it on any cluster.
+// latchShardChannel is the channel of a latch for sharded pub/sub. It differs from latchChannel for a name with
+// braces: that channel is in another slot than the latch, and a script can publish in its own slot only. Redisson's
+// scripts name both as keys, so in Redisson such latches do not work on a cluster.
 func latchShardChannel(name string) string {
 	return tagged("redisson_countdownlatch__channel__", name)
 }
 
-// timeoutsKey is the zset of permits that are out.
+// timeoutsKey is the zset of a semaphore's permits in use.
 func timeoutsKey(name string) string { return tagged("", name) + ":timeout" }
 
-// onceKey remembers that a request was carried out. Redisson does not know it, and
-// it always expires.
+// onceKey is the key that remembers a request that was carried out. Redisson does not use it. The key always has a
+// time to live.
 func onceKey(r backend.CountRequest) string {
 	return companion("once", r.Topic.Name) + ":" + r.ID
 }
 
-// heeds tells whether a message on the channel of a topic of this kind may mean that
-// it was released. A semaphore's says how many permits there are; one that is not
-// positive is for no waiter, and one that begins with 0 for Redisson's: entries were told.
+// heeds reports whether a message on the channel of a topic of this kind may announce a release. The message of a
+// semaphore is the number of free permits. A number that is not positive is for no waiter. A number that begins with 0
+// is for Redisson's waiters only: mortise's waiting clients, if any, were notified by their entries.
 func heeds(k backend.Kind, payload string) bool {
 	switch k {
 	case backend.KindCountDownLatch:
@@ -47,7 +46,7 @@ func heeds(k backend.Kind, payload string) bool {
 	return !strings.HasPrefix(payload, ignoredPayload)
 }
 
-// What is done with counts. Each is the core with methods of its own.
+// The kinds of counts. Each type is the core with the methods of a kind.
 type (
 	counters           struct{ *core }
 	latches            struct{ counters }
@@ -55,7 +54,7 @@ type (
 	permits            struct{ countingSemaphores }
 )
 
-// number sends a script that answers a number.
+// number sends a script whose reply is a number.
 func (s *core) number(ctx context.Context, send func() (int64, error)) (int64, error) {
 	if err := s.ready(ctx); err != nil {
 		return 0, err
@@ -64,7 +63,7 @@ func (s *core) number(ctx context.Context, send func() (int64, error)) (int64, e
 	return n, s.fault(err)
 }
 
-// affirmed sends a script that answers 1 or 0.
+// affirmed sends a script whose reply is 1 or 0.
 func (s *core) affirmed(ctx context.Context, script string, send func() (int64, error)) (bool, error) {
 	n, err := s.number(ctx, send)
 	return s.yes(script, n, err)
@@ -154,7 +153,7 @@ func (s countingSemaphores) args(r backend.CountRequest) SemaphoreSetArgs {
 	return SemaphoreSetArgs{Permits: r.N, Keep: backend.Remembered, Publish: s.publish()}
 }
 
-// Count implements [backend.SemaphoreStore]: it puts permits back that have ended.
+// Count implements [backend.SemaphoreStore]: it first returns expired permits to the count.
 func (s permits) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	return s.number(ctx, func() (int64, error) {
 		return s.adapter.PermitsCount(ctx, PermitsCountKeys(permitsKeys(t.Name)), PermitsCountArgs{Publish: s.publish()})
@@ -256,7 +255,7 @@ func (s permits) Renew(ctx context.Context, in []backend.RenewRequest, out []bac
 	}}.of(ctx, s.core, in, out)
 }
 
-// yes decodes a reply of 1 or 0.
+// yes decodes a reply that is 1 or 0.
 func (s *core) yes(script string, reply int64, err error) (bool, error) {
 	if err != nil {
 		return false, s.fault(err)
@@ -281,7 +280,8 @@ func permitsKeys(name string) PermitsAcquireKeys {
 
 var errNoIDs = errors.New("the ids of permits are not hexadecimal digits, 32 or more, of one length")
 
-// rawIDs are the ids of an owner's permits as they are stored, one behind the other, and how many those are.
+// rawIDs returns the ids of an owner's permits in the stored form, decoded from hexadecimal and concatenated, and their
+// number.
 func rawIDs(owner string) (raw string, n int64, err error) {
 	first := strings.IndexByte(owner+",", ',')
 	b := make([]byte, 0, len(owner)/2)

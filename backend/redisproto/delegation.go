@@ -6,13 +6,14 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// nestKey says of each owner of a lock that has several in which order they came, and when its
-// lease ends: scripts/delegate_enter.lua. n and {n} share it, as two versions of mortise do, which have
-// to agree on where an owner's lease is written down: each entry is one owner's, whose id is no
-// other's, and a script heeds those of its own lock.
+// nestKey is the hash with the owners of a delegated lock: their order, and the end of each lease. See
+// scripts/delegate_enter.lua. The names n and {n} share the key. That is safe, because owner ids are unique and a
+// script heeds only the owners of its own lock. The key must not change between versions of mortise: all processes must
+// find an owner's lease at the same place (decision 51).
 func nestKey(name string) string { return tagged("mortise:1:nest:", name) }
 
-// underChannel is where waiters that would enter under an owner are told that they may, or never will.
+// underChannel is the channel for waiters that want to enter under an owner: a message says that they may try again, or
+// that the owner is gone.
 func underChannel(name, owner string) string { return channelOf(name) + ":under:" + owner }
 
 // Enter implements [backend.DelegationStore].
@@ -25,7 +26,8 @@ func (s delegated) Enter(ctx context.Context, r backend.EnterRequest) (backend.E
 	return reply, s.replicated(r.Name, w, &reply.AcquireReply, err)
 }
 
-// enterUnder neither asks the held cache, which knows of holders and not of their callees, nor adds to it.
+// enterUnder sends the script by c. It does not use the held cache: the cache knows that a lock is held, but not by
+// which owners.
 func (s delegated) enterUnder(ctx context.Context, c Commands, r backend.EnterRequest) (backend.EnterReply, error) {
 	reply, err := c.DelegateEnter(ctx,
 		DelegateEnterKeys{Lock: r.Name, Nest: nestKey(r.Name), Token: tokenKey(r.Name)},

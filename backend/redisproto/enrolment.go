@@ -6,12 +6,12 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// Clients that wait for a semaphore or a read-write lock stand in a queue, too. What sets permits or a side
-// free tells the first ones that can be served, and keeps what they were told of for them for a second. Exclusion does
-// not depend on it: an ask is granted as before, or refused more often. See
+// Semaphores and read-write locks have queues of waiting clients, too. A script that frees permits or a side notifies
+// the first clients that can be served, and reserves the permits or the side for them for a second. Exclusion does not
+// depend on the queue: it only makes a script refuse a request that it would have granted. See
 // docs/decisions/0063-a-release-wakes-the-clients-that-can-be-served.md and scripts/include/wake_queue.lua.
 
-// entryOf is what scripts call the entry of an enrolment: "" for none.
+// entryOf returns the name of an enrolment's entry in scripts; "" if there is none.
 func entryOf(s *core, k backend.Kind, r backend.Enrolment) string {
 	if r.Entry == 0 {
 		return ""
@@ -19,7 +19,7 @@ func entryOf(s *core, k backend.Kind, r backend.Enrolment) string {
 	return queue{s}.entryOf(k, r.Entry)
 }
 
-// queued decodes what a script says of an entry.
+// queued decodes the part of a script's reply about the entry: 0 not in the queue, 1 in it, 2 the first.
 func queued(reply int64) backend.QueueReply {
 	return backend.QueueReply{Enrolled: reply > 0, First: reply == 2}
 }

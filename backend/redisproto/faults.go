@@ -21,21 +21,21 @@ const (
 		"Lock, Inspect and ForceUnlock"
 )
 
-// reply is what an error reply of Redis means for a lock.
+// reply is the meaning of an error reply of Redis.
 type reply struct {
-	// prefix begins the reply's text, the word ERR before it left out.
+	// prefix is the beginning of the reply's text, without a leading ERR.
 	prefix    string
 	remedy    string
 	temporary bool
-	// dirty tells that a script which met it may have written before; the other
-	// errors can only meet a script's first write, Redis sees to that.
+	// dirty reports that a script may have written before it got the error. Redis reports the other errors at the
+	// first write of a script at the latest.
 	dirty bool
-	// kind is wrapped together with the reply.
+	// kind is an error to wrap beside the reply; nil if there is none.
 	kind error
 }
 
-// replies lists the error replies that ask something of a person, or that pass. Each
-// is matched against the text from the left.
+// replies lists the error replies that have a remedy, or that are temporary. The first one whose prefix matches is
+// used.
 var replies = []reply{
 	{prefix: "NOAUTH", remedy: "give the Redis client the server's username and password"},
 	{prefix: "WRONGPASS", remedy: "the Redis client's username or password is wrong, or the user is disabled"},
@@ -121,11 +121,11 @@ const (
 	remedyLost        = "the connection broke or timed out before the reply"
 )
 
-// fault says what err, which came of a command, means.
+// fault returns the *backend.Fault for the error of a command; nil for nil.
 func (s *core) fault(err error) error { return s.faultOf(err, false) }
 
-// faultOf is fault for a script that writes before it can meet a key of a wrong
-// type: those that draw a fencing token.
+// faultOf is fault; fenced tells that the script draws a fencing token. Such a script may write before it finds a key
+// of a wrong type.
 func (s *core) faultOf(err error, fenced bool) error {
 	if err == nil {
 		return nil
@@ -154,18 +154,17 @@ func (s *core) faultOf(err error, fenced bool) error {
 	}
 }
 
-// answered reports whether a server answered with err.
+// answered reports whether err is an error reply of the server.
 func (s *core) answered(err error) bool {
 	_, answered := s.adapter.ServerError(err)
 	return answered
 }
 
-// undone reports whether it is certain after err that nothing was done.
+// undone reports whether err says that certainly nothing was done.
 func (s *core) undone(err error) bool { return !backend.FaultOf(s.fault(err)).MayHaveRun }
 
-// serverFault classifies an error reply. Redis answers with an error before it runs
-// a command, so the command has not run; not so where the error was raised within
-// a script, after it may have written.
+// serverFault classifies an error reply. An error that Redis returns for a command means that the command has not run.
+// An error that was raised within a script may come after writes of the script.
 func serverFault(err error, text string) *backend.Fault {
 	core, raised := unwrapScript(text)
 	for _, r := range replies {
@@ -181,10 +180,9 @@ func serverFault(err error, text string) *backend.Fault {
 	return &backend.Fault{Err: err, MayHaveRun: raised}
 }
 
-// unwrapScript finds what a script's error is about, and whether it was raised
-// while a script ran. Redis 7 appends " script: <sha>, on @user_script:12."; before
-// that it wrote "ERR Error running script (call to f_<sha>): @user_script:12:
-// WRONGTYPE ...".
+// unwrapScript returns the error text without ERR and without the script's position, and whether the error was raised
+// while a script ran. Redis 7 appends " script: <sha>, on @user_script:12."; older servers write "ERR Error running
+// script (call to f_<sha>): @user_script:12: WRONGTYPE ...".
 func unwrapScript(text string) (core string, raised bool) {
 	const mark = "@user_script:"
 	raised = strings.Contains(text, mark)
@@ -198,13 +196,13 @@ func unwrapScript(text string) (core string, raised bool) {
 	return core, raised
 }
 
-// kindError is a wrong kind, told in the server's words.
+// kindError is an error that is kind, with the text of the server's reply.
 type kindError struct{ kind, cause error }
 
 func (e *kindError) Error() string   { return e.cause.Error() }
 func (e *kindError) Unwrap() []error { return []error{e.kind, e.cause} }
 
-// strange is the fault of a reply that the script cannot have given.
+// strange returns the fault for a reply that the script never gives.
 func strange(script string, reply any) error {
 	return &backend.Fault{
 		Err:        fmt.Errorf("unexpected reply to script %s: %.200v", script, fmt.Sprint(reply)),
@@ -213,7 +211,7 @@ func strange(script string, reply any) error {
 	}
 }
 
-// Broke reports whether a connection ended under a command, by err.
+// Broke reports whether err says that the connection ended during a command.
 func Broke(err error) bool {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 		return true

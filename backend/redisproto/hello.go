@@ -9,11 +9,12 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// oldest is the first major version of Redis that the scripts are tested on. Before it, time goes
-// on within a script. Valkey began at 7.2.
+// oldest is the oldest major version of Redis that the scripts are tested on. On older versions the time advances while
+// a script runs. Valkey began at 7.2.
 const oldest = 7
 
-// newGreeting asks which server there is, until there is an answer; nil if the adapter cannot ask.
+// newGreeting returns a Lazy that asks for the server's version, until there is an answer; nil if the adapter cannot
+// ask.
 func newGreeting(s *core) *Lazy[struct{}] {
 	g, ok := s.adapter.(Greeter)
 	if !ok {
@@ -23,7 +24,7 @@ func newGreeting(s *core) *Lazy[struct{}] {
 		server, version, err := g.Hello(s.ctx)
 		if err != nil {
 			if _, replied := s.adapter.ServerError(err); replied {
-				err = nil // the server or a proxy does not know HELLO, or refuses all: the command itself will tell
+				err = nil // no HELLO on the server or a proxy; or all commands are refused, and the next one fails itself
 			}
 			return struct{}{}, err
 		}
@@ -38,7 +39,7 @@ func newGreeting(s *core) *Lazy[struct{}] {
 	}, func(struct{}) {})
 }
 
-// greet returns an error where the server is too old, or was not reached.
+// greet returns an error if the server is too old, or was not reached.
 func (s *core) greet(ctx context.Context) error {
 	if s.greeting == nil || s.greeting.Built() {
 		return nil

@@ -10,17 +10,17 @@ import (
 // jointMost bounds how long one script for several callers occupies the server: some 0.2 ms.
 const jointMost = 64
 
-// askAlone is what a script for several answers for a lock that it cannot serve.
+// askAlone is the joint script's reply for an item that must be sent by its own script.
 const askAlone = -2
 
-// joint sends acquisitions of plain locks, and releases that set the hold count to zero, to a
-// server that is no cluster: those that are ready at the same time by one script.
+// joint sends acquisitions of plain locks, and releases that set the hold count to zero, to a server that is no
+// cluster. Items that are ready at the same time go out in one script.
 type joint struct {
 	*batcher.Merger[JointItem, BatchReply]
-	loner Loner // for an item that goes by itself; nil if there is none
+	loner Loner // sends an item by itself; nil if the adapter is none
 }
 
-// do has item sent. Where ctx ends before its reply is there, the error is a [backend.Left].
+// do sends item. If ctx ends before the reply, the error is a [backend.Left].
 func (j *joint) do(ctx context.Context, item JointItem) (int64, error) {
 	value, left, err := j.Do(ctx, item)
 	if left != nil {
@@ -29,16 +29,16 @@ func (j *joint) do(ctx context.Context, item JointItem) (int64, error) {
 	return value, err
 }
 
-// Leave makes the error of a call after its caller left: done gets a value when the reply has
-// arrived, for reply to read.
+// Leave returns the error for a caller that leaves its call. done gets a value when the reply has
+// arrived; reply then returns it.
 func Leave[R any](done <-chan struct{}, reply func() (R, error)) error {
 	return &backend.Left[R]{Wait: func() (R, error) { <-done; return reply() }}
 }
 
-// joined has what a merger of scripts does with a lone item.
+// joined is the core with the function for a single item.
 type joined struct{ *core }
 
-// one sends an item by a script of its own. Its caller cannot leave.
+// one sends an item by its own script. The caller cannot leave it.
 func (s joined) one(i JointItem) (value int64, err error) {
 	ctx := context.Background()
 	for c, second := s.second.Commands(); ; c, second = s.adapter, false {
@@ -61,13 +61,13 @@ func newJoint(s *core) *joint {
 		Many: func(ctx context.Context, items []JointItem, out []BatchReply) {
 			c, second := s.second.Commands()
 			c.Joint(ctx, JointArgs{Publish: commandPublish}, items, out)
-			if second && s.second.Failed(out[0].Err) { // they went by one script
+			if second && s.second.Failed(out[0].Err) { // all items went in one script
 				s.adapter.Joint(ctx, JointArgs{Publish: commandPublish}, items, out)
 			}
 		},
 		One: joined{s}.one,
-		// A script that the server refuses may be refused for what one lock asks (by an ACL), and
-		// has done nothing.
+		// If the server refuses the script, the reason may be one of the locks (an ACL); nothing was done, so
+		// each item is sent by itself.
 		Again: func(value int64, err error) bool {
 			return err == nil && value == askAlone || err != nil && s.answered(err) && s.undone(err)
 		},

@@ -7,17 +7,17 @@ import (
 	"sync/atomic"
 )
 
-// Lazy builds a client when the first command needs the client. Lazy serves client libraries with a
-// dialing constructor, since opening a backend does no I/O. Concurrent commands share an attempt;
-// after a failed attempt the next command tries again. The methods may be called concurrently; once
-// the client is built, Get costs an atomic load.
+// Lazy builds a client at the first command. It is for client libraries whose constructor dials, since
+// opening a backend does no I/O. Concurrent commands share an attempt; after a failed attempt the next
+// command tries again. The methods may be called concurrently; once the client is built, Get costs an
+// atomic load.
 type Lazy[C any] struct {
 	build   func() (C, error)
 	discard func(C)
 	built   atomic.Pointer[C]
 
 	mu      sync.Mutex
-	attempt *attempt[C] // the one under way, or nil
+	attempt *attempt[C] // the attempt under way; nil if there is none
 	closed  bool
 }
 
@@ -27,8 +27,8 @@ type attempt[C any] struct {
 	err    error
 }
 
-// NewLazy makes a Lazy. All writes of build before its return are visible to each caller of Get.
-// Close calls discard for a built client.
+// NewLazy returns a Lazy. All writes of build before its return are visible to each caller of Get. Close
+// calls discard for a client that was built.
 func NewLazy[C any](build func() (C, error), discard func(C)) *Lazy[C] {
 	return &Lazy[C]{build: build, discard: discard}
 }
@@ -40,7 +40,7 @@ func (l *Lazy[C]) Get(ctx context.Context) (C, error) {
 		return *c, nil
 	}
 	l.mu.Lock()
-	if c := l.built.Load(); c != nil { // meanwhile
+	if c := l.built.Load(); c != nil { // built meanwhile
 		l.mu.Unlock()
 		return *c, nil
 	}
@@ -65,8 +65,7 @@ func (l *Lazy[C]) Get(ctx context.Context) (C, error) {
 // Built reports whether there is a client.
 func (l *Lazy[C]) Built() bool { return l.built.Load() != nil }
 
-// Close discards the client, even a client still under construction, without a wait for the
-// attempt.
+// Close discards the client. It does not wait for an attempt under way, whose client is discarded, too.
 func (l *Lazy[C]) Close() {
 	l.mu.Lock()
 	closed := l.closed
@@ -103,7 +102,7 @@ var closedChan = func() chan struct{} {
 
 var errClosed = errors.New("the client was closed")
 
-// unsentError is the failure of a command that had no client to go out by.
+// unsentError is the error of a command that was not sent, since there was no client.
 type unsentError struct{ error }
 
 func (e unsentError) Unwrap() error { return e.error }

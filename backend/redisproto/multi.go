@@ -9,7 +9,7 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto/heldcache"
 )
 
-// Groups is one group, on a cluster one for each slot.
+// Groups implements [backend.BatchStore]: one group, or on a cluster one for each slot.
 func (s multiLock) Groups(names []string) [][]int {
 	f := s.adapter.Features()
 	return Groups(f.Cluster || f.Unsettled, len(names), func(i int) string { return names[i] })
@@ -49,7 +49,7 @@ func (s multiLock) AcquireAll(ctx context.Context, in []backend.AcquireRequest) 
 	}
 	s.adapter.AcquireAll(ctx, AcquireAllArgs{Track: track}, items, replies)
 	granted, err := s.decodeAll(in, replies, out, fenced)
-	track = track && s.adapter.Features().Tracking // the connection may have turned out to have none
+	track = track && s.adapter.Features().Tracking // the connection may have turned out to have no tracking
 	for i, l := range queries {
 		switch {
 		case err == nil && !granted && out[i].Remaining != 0 && track:
@@ -67,7 +67,7 @@ func (s multiLock) AcquireAll(ctx context.Context, in []backend.AcquireRequest) 
 	return out, nil
 }
 
-// together refuses what one script cannot take, or what it would take twice.
+// together returns an error if the requests are not of one group, or if a name occurs twice.
 func (s multiLock) together(in []backend.AcquireRequest) error {
 	names := make([]string, len(in))
 	seen := make(map[string]bool, len(in))
@@ -86,7 +86,7 @@ func (s multiLock) together(in []backend.AcquireRequest) error {
 	return nil
 }
 
-// decodeAll tells whether all were granted.
+// decodeAll decodes the replies into out, and reports whether all locks were granted.
 func (s multiLock) decodeAll(in []backend.AcquireRequest, replies []BatchReply, out []backend.AcquireReply,
 	fenced bool) (bool, error) {
 	granted := true
@@ -117,7 +117,8 @@ func (s multiLock) decodeAll(in []backend.AcquireRequest, replies []BatchReply, 
 	return granted, nil
 }
 
-// ReleaseAll sends a script for renewBatch of them, on a cluster one for each slot.
+// ReleaseAll implements [backend.BatchStore]. It sends a script for each renewBatch of requests, on a cluster split by
+// slot.
 func (s multiLock) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
 	for len(in) > 0 {
 		n := min(len(in), renewBatch)

@@ -11,19 +11,19 @@ import (
 
 // nodes numbers the masters of a cluster, as far as the client library knows their slots.
 type nodes struct {
-	known  atomic.Bool // the client library answers from memory
-	asking atomic.Bool
-	next   atomic.Int64 // no look before, in ns since 1970
+	known  atomic.Bool  // the client library knows the slots: Master answers from memory
+	asking atomic.Bool  // learn is under way
+	next   atomic.Int64 // the earliest time of the next learn, in nanoseconds since 1970
 
 	mu      sync.Mutex
-	numbers map[string]int // by the adapter's names
+	numbers map[string]int // by the adapter's name of the node
 }
 
-// learnApart is the time between two questions for the slots of the masters.
+// learnApart is the least time between two requests for the slots of the masters.
 const learnApart = 5 * time.Second
 
-// Partition implements [backend.PartitionStore]. It is 0 until the client library is known to have a picture of
-// the cluster, for which it may have to ask: that happens in the background.
+// Partition implements [backend.PartitionStore]. It returns 0 until the client library knows the slots of the cluster.
+// The library may have to ask the cluster for them: that happens in the background.
 func (s partitions) Partition(name string) int {
 	if !s.adapter.Features().Cluster {
 		return 0
@@ -75,7 +75,7 @@ func (s partitions) learn(name string, ask func(context.Context) error) {
 	}()
 }
 
-// moved has the picture made anew in the background, after commands failed: their node may be gone.
+// moved asks for the slots again in the background, after commands failed: their node may be gone.
 func (s partitions) moved() {
 	if !s.nodes.known.Load() {
 		return

@@ -7,11 +7,11 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// proclamationKey keeps what the owner of a lock says of itself.
+// proclamationKey is the key of the proclamation of a lock's owner.
 func proclamationKey(name string) string { return companion("proclaim", name) }
 
-// proclamationChannel is where changes of it are announced: below the channel of the lock, which users of the lock may
-// listen to already.
+// proclamationChannel is the channel for changes of a proclamation. It begins with the lock's channel, so a Redis user
+// of the lock may have the permission to subscribe already.
 func proclamationChannel(name string) string { return channelOf(name) + ":proclaim" }
 
 // Proclaim implements [backend.ProclamationStore].

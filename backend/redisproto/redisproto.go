@@ -1,8 +1,7 @@
-// Package redisproto is the implementation of [backend.Backend] for Redis. The package holds
-// everything about locks in Redis apart from the client library: keys and channels, the meaning of
-// the scripts' replies, the remedies for error replies, a single subscription connection for all
-// waiters, and the held cache, fed by client-side caching. The [Adapter] interface is the package's
-// view of a client library; docs/how-to/new-backend.md walks through writing an adapter.
+// Package redisproto implements [backend.Backend] for Redis. It has everything about locks in Redis
+// except for the client library: keys and channels, the meaning of the scripts' replies, the remedies
+// for error replies, the subscriptions, and the held cache of client-side caching. A client library is
+// used through the interface [Adapter]; docs/how-to/new-backend.md explains how to write one.
 //
 // Keys, channels and values are Redisson's, so Java and Go share locks.
 package redisproto
@@ -17,8 +16,9 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
-// New makes a backend of an adapter. open is called once for each [backend.Backend.Open]; open does
-// no I/O and reports a nil client or an unusable configuration.
+// New returns a backend on a client library. open makes the adapter of a session: it is called once for
+// each [backend.Backend.Open], does no I/O, and returns an error for a nil client or an unusable
+// configuration.
 func New(open func() (Adapter, error)) backend.Backend { return opener(open) }
 
 type opener func() (Adapter, error)
@@ -48,7 +48,7 @@ func (open opener) Open(h backend.Handler) (backend.Store, error) {
 	return &session{s}, nil
 }
 
-// newWatcher makes what watches topics.
+// newWatcher returns the Watcher for the session's topics.
 func newWatcher(s *core) pubsub.Watcher {
 	config := pubsub.Config{
 		Open: func(ctx context.Context, ev ShardEvents) (Subscription, error) {
@@ -68,7 +68,8 @@ func newWatcher(s *core) pubsub.Watcher {
 		Cluster: sharder})
 }
 
-// watchFailed tells the handler of an error that does not pass by itself, if it wants to hear of it.
+// watchFailed returns the function that calls backend.WatchFailer for a topic; nil if err is temporary, or if the
+// handler is no WatchFailer.
 func watchFailed(s *core, err error) (tell func(t backend.Topic)) {
 	fault := backend.FaultOf(s.fault(err))
 	teller, ok := s.handler.(backend.WatchFailer)
@@ -76,13 +77,13 @@ func watchFailed(s *core, err error) (tell func(t backend.Topic)) {
 		return nil
 	}
 	return func(t backend.Topic) {
-		if !isBeside(t) { // what fails for a channel beside that of a lock fails for the lock's, too
+		if !isBeside(t) { // the topic of the lock itself fails as well, and is reported
 			teller.WatchFailed(t, &fault)
 		}
 	}
 }
 
-// topicChannel is where releases of a topic are announced.
+// topicChannel is the channel for releases of a topic.
 func topicChannel(t backend.Topic) string {
 	if isBeside(t) {
 		owner := t.Owner
@@ -106,7 +107,7 @@ func topicChannel(t backend.Topic) string {
 	return channelOf(t.Name)
 }
 
-// shardChannel is topicChannel where pub/sub is sharded: in the slot of the name.
+// shardChannel is topicChannel for sharded pub/sub: a channel in the slot of the topic's name.
 func shardChannel(t backend.Topic) string {
 	if t.Kind == backend.KindCountDownLatch {
 		return latchShardChannel(t.Name)
@@ -114,15 +115,15 @@ func shardChannel(t backend.Topic) string {
 	return topicChannel(t)
 }
 
-// channelOf is where releases of a lock are announced. "a" and "{a}" share one, as
-// they do in Redisson: a waiter on one is woken by the other, in vain but unharmed.
+// channelOf is the channel for releases of a lock. The names a and {a} share a channel, as in Redisson: a release of
+// one wakes the waiters for the other, which then ask in vain.
 func channelOf(name string) string { return tagged("redisson_lock__channel:", name) }
 
-// tokenKey is the counter that a lock's fencing tokens come from.
+// tokenKey is the counter of a lock's fencing tokens.
 func tokenKey(name string) string { return tagged("redisson_lock_token:", name) }
 
-// companion is the key of mortise's own, of a kind, that stands beside the record of a name. No two names
-// share one: a colon ends it where the name has braces of its own. It stands in the name's slot.
+// companion is a key of mortise's own beside the record of a name, in the slot of the name. No two names share such a
+// key: it ends with a colon if the name has braces.
 func companion(kind, name string) string {
 	key := tagged("mortise:1:"+kind+":", name)
 	if strings.Contains(name, "{") {
@@ -131,8 +132,8 @@ func companion(kind, name string) string {
 	return key
 }
 
-// tagged puts a name's hash tag around it, so that what is derived from it, by putting
-// something before it, falls on its slot of a cluster. A name with a brace is taken to have a tag already.
+// tagged returns before and name, with braces around name, so that the result is in the slot of name. A name with a
+// brace gets no braces: it is assumed to have a hash tag.
 func tagged(before, name string) string {
 	if strings.Contains(name, "{") {
 		return before + name

@@ -10,39 +10,39 @@ import (
 	"github.com/mortise-go/mortise/scripts"
 )
 
-// Replicator is an adapter with the ability to wait for replicas.
+// Replicator may be implemented by an adapter that can wait for replicas.
 type Replicator interface {
-	// Replicates reports whether its client has this ability. Replicates does no I/O.
+	// Replicates reports whether the client can wait for replicas. Replicates does no I/O.
 	Replicates() bool
-	// Replicated returns the commands for a single call of a method with a single script. The
-	// script goes out as EVAL, followed by WAIT on the same connection and in the same round trip:
-	// WAIT counts the replicas with the writes of its own connection, and blocks the connection, so
-	// the connection is not shared. The result of WAIT is in w when the call returns. The caller
-	// cannot leave the call.
+	// Replicated returns the commands for one call of a method that sends a single script. The
+	// script goes out as EVAL, followed by WAIT on the same connection and in the same round trip.
+	// WAIT counts the replicas that have the writes of its connection, and blocks the connection,
+	// so no other call may use the connection meanwhile. The result of WAIT is in w when the method
+	// returns. The caller cannot leave.
 	Replicated(w *Wait) Commands
 }
 
-// Wait is a WAIT behind a script.
+// Wait is a WAIT after a script: its arguments and its result.
 type Wait struct {
 	Replicas int           // at least 1
 	Timeout  time.Duration // whole milliseconds, at least 1
 
-	// Had is the number of replicas with the script's writes, and Err the reason if the number is
-	// unknown. Both are meaningless after a failed script.
+	// Had is the number of replicas that have the script's writes. Err is why the number is unknown;
+	// nil if it is known. Neither has a meaning if the script failed.
 	Had int64
 	Err error
 }
 
-// replyTime is how long a server may take to answer, WAIT's own time not counted.
+// replyTime is how long a server may take to answer, in addition to the timeout of WAIT.
 const replyTime = 3 * time.Second
 
-// Within bounds a round trip, for a client library without such a bound.
+// Within returns a context that bounds the round trip, for a client library without such a bound.
 func (w *Wait) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, w.Timeout+replyTime)
 }
 
-// Source is the text of a script. A script with WAIT behind is sent as text: WAIT would delay the
-// reply that the server does not know the script.
+// Source returns the text of a script. A script that is followed by WAIT is sent as text: if the server
+// did not know its SHA-1, that reply would come only after WAIT.
 func Source(sha string) string { return sources()[sha] }
 
 var sources = sync.OnceValue(func() map[string]string {
@@ -53,8 +53,8 @@ var sources = sync.OnceValue(func() map[string]string {
 	return all
 })
 
-// Redirected reports whether err, the reply of a cluster's node to a script, names another node to
-// ask, and if so, whether the other node needs ASKING before.
+// Redirected parses the error text of a cluster's node. It reports whether the node redirects the script
+// to the node at addr, and whether ASKING must be sent to that node before.
 func Redirected(text string) (addr string, ask, redirected bool) {
 	var slot int
 	if n, _ := fmt.Sscanf(text, "MOVED %d %s", &slot, &addr); n == 2 {
@@ -66,7 +66,7 @@ func Redirected(text string) (addr string, ask, redirected bool) {
 	return "", false, false
 }
 
-// by is what sends the script of a request that wants replicas, or does not.
+// by returns the commands for a request: with a WAIT if the request has a Replication, otherwise the adapter's.
 func (s *core) by(n backend.Replication) (Commands, *Wait) {
 	if r, can := s.adapter.(Replicator); can && n.Replicas > 0 {
 		w := &Wait{Replicas: n.Replicas, Timeout: n.ReplicaWait}
@@ -75,8 +75,8 @@ func (s *core) by(n backend.Replication) (Commands, *Wait) {
 	return s.adapter, nil
 }
 
-// had is how many replicas have what a script wrote, if it did. Where that is not known, the same
-// request will tell.
+// had returns how many replicas have the writes of a script; wrote tells whether the script wrote. If the number is
+// unknown, had returns an error: the same request, sent again, will tell.
 func (s *core) had(w *Wait, wrote bool) (int, error) {
 	switch {
 	case w == nil || !wrote:
@@ -89,7 +89,8 @@ func (s *core) had(w *Wait, wrote bool) (int, error) {
 	return int(w.Had), nil
 }
 
-// replicated settles reply, and err, what an acquisition came to; it does nothing where no replicas were asked for.
+// replicated adds the number of replicas to the reply of an acquisition that was sent with w; w is nil if the request
+// has no Replication.
 func (s *core) replicated(name string, w *Wait, reply *backend.AcquireReply, err error) error {
 	if w == nil {
 		return err

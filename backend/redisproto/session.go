@@ -16,10 +16,10 @@ import (
 	"github.com/mortise-go/mortise/scripts"
 )
 
-// renewBatch bounds how long one renewal occupies the server: some 0.3 ms.
+// renewBatch is the most leases that one script renews. It bounds how long a renewal occupies the server: some 0.3 ms.
 const renewBatch = 256
 
-// core is one client's way into Redis, and what its kinds of locks share.
+// core is the part of a session that all kinds of locks share.
 type core struct {
 	adapter Adapter
 	handler backend.Handler
@@ -29,18 +29,18 @@ type core struct {
 	joint   *joint
 	nodes   nodes
 	closed  atomic.Bool
-	sides   atomic.Bool // a read-write lock was asked for
-	tag     string      // what the session is called in queues
+	sides   atomic.Bool // the session has used a read-write lock
+	tag     string      // the name of the session in queues
 
-	greeting *Lazy[struct{}] // nil if the server is not asked
+	greeting *Lazy[struct{}] // asks for the server's version; nil if the adapter cannot
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
-	sharded  atomic.Bool
-	// sharding decides at the first command whether sharded is true; nil if it never is.
+	sharded  atomic.Bool // pub/sub is sharded
+	// sharding sets sharded at the first command; nil if pub/sub is certainly not sharded.
 	sharding *Lazy[bool]
 }
 
-// The kinds of locks, and what locks can do beyond being taken. Each is the core with methods of its own.
+// The optional interfaces of the store. Each type is the core with the methods of an interface.
 type (
 	readWrite  struct{ *core }
 	fairLock   struct{ *core }
@@ -55,10 +55,10 @@ type (
 	proclaimed struct{ *core }
 )
 
-// session is the session of one client, and its plain locks. Each operation is one command; the
-// exceptions are Renew and ReleaseAll (one per renewBatch, on a cluster one per slot), Ping, and a
-// cached refusal, which sends none. A script that the server does not know yet
-// costs one more, and so does the first operation of a session: HELLO.
+// session is the session of one client, with the methods of plain locks. Each operation is one command, except for
+// Renew and ReleaseAll (a command for each renewBatch, on a cluster for each slot), Ping (two), and a refusal by the
+// held cache (none). A script that the server does not know yet costs one command more, and so does HELLO at the first
+// operation of a session.
 type session struct{ *core }
 
 // Capabilities implements [backend.Store].
@@ -74,8 +74,8 @@ func (s *session) Capabilities() backend.Capabilities {
 	}
 }
 
-// Acquire implements [backend.Store]. Acquisitions without a token that need not be tracked go together, a lone one by
-// itself.
+// Acquire implements [backend.Store]. Acquisitions without a fencing token are sent without tracking if the client can:
+// those of several callers together in one script, that of a lone caller by itself.
 func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.AcquireReply{}, err
@@ -91,7 +91,7 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		var left int64
 		var err error
 		if c, beside, leaves := s.alone(); s.joint.Lead(ctx, leaves) {
-			defer s.joint.Led() // also where the client library panics
+			defer s.joint.Led() // deferred: the client library may panic
 			k, a := AcquireKeys{Lock: r.Name}, AcquireArgs{Owner: r.Owner, Lease: r.Lease}
 			if left, err = c.Acquire(ctx, k, a); beside && s.failed(err) {
 				left, err = s.adapter.Acquire(ctx, k, a)
@@ -103,18 +103,18 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 		if err != nil || reply.Granted || !f.Tracking || !r.Unasked {
 			return s.verified(reply), err
 		}
-		// Once more, over the connection that is told when it is free.
+		// Ask again over the tracking connection, so that the held cache learns of the holder, and of its release.
 	}
 	reply, err := learning(s.core, r.Name, func(r backend.AcquireReply) backend.AcquireReply { return r },
 		func() (backend.AcquireReply, error) { return s.acquire(ctx, s.adapter, r) })
 	return s.verified(reply), err
 }
 
-// alone are the commands of a caller that sends by itself; beside tells that they go over another connection than the
-// adapter's, and leaves that the caller may leave them.
+// alone returns the commands of a lone caller, which sends by itself. beside: they go over another connection than the
+// adapter's. leaves: the caller can leave them.
 func (s *core) alone() (c LoneCommands, beside, leaves bool) {
 	c, beside = s.second.Commands()
-	if s.joint.loner == nil || !beside && s.second.Apart() { // the other connection has failed
+	if s.joint.loner == nil || !beside && s.second.Apart() { // the second connection failed lately
 		return c, beside, false
 	}
 	if lone := s.joint.loner.Lone(); lone != nil {
@@ -123,12 +123,13 @@ func (s *core) alone() (c LoneCommands, beside, leaves bool) {
 	return c, beside, false
 }
 
-// failed notes what a command over another connection came to, and reports whether the adapter is to send it.
+// failed notes the error of a command over another connection, and reports whether to send the command again by the
+// adapter.
 func (s *core) failed(err error) (again bool) {
 	return leftIn[int64](err) == nil && s.second.Failed(err)
 }
 
-// known returns what is left of the lease of a lock that is known to be held, where r may be refused without asking.
+// known reports whether r may be refused by the held cache, and the rest of the holder's lease.
 func (s *core) known(r backend.AcquireRequest) (left time.Duration, held bool) {
 	if !r.Unasked || !s.adapter.Features().Tracking {
 		return 0, false
@@ -136,11 +137,12 @@ func (s *core) known(r backend.AcquireRequest) (left time.Duration, held bool) {
 	return s.seen.Held(r.Name, time.Now())
 }
 
-// verifyAfter is when a lock that is still held is to be asked after, over a connection that tracks: most
-// are released by then, and need no server to remember which client is told of the end of their record.
+// verifyAfter is the AcquireReply.VerifyAfter of grants: the verification reads the record over the tracking
+// connection, and from then on the server reports changes of the record. Most locks are released before, and cost the
+// server no tracking.
 const verifyAfter = 250 * time.Millisecond
 
-// verified is the reply to a request that does not have the server remember its client.
+// verified sets VerifyAfter in the reply to a request that the server has not tracked.
 func (s *core) verified(reply backend.AcquireReply) backend.AcquireReply {
 	if reply.Granted && s.adapter.Features().Tracking {
 		reply.VerifyAfter = verifyAfter
@@ -148,7 +150,8 @@ func (s *core) verified(reply backend.AcquireReply) backend.AcquireReply {
 	return reply
 }
 
-// learning sends an acquisition from whose reply the held cache learns, where the connection tracks.
+// learning sends an acquisition, and enters its outcome into the held cache if the connection tracks. plain returns the
+// AcquireReply in a reply.
 func learning[R any](s *core, name string, plain func(R) backend.AcquireReply, send func() (R, error)) (R, error) {
 	if !s.adapter.Features().Tracking {
 		return send()
@@ -165,23 +168,23 @@ func learning[R any](s *core, name string, plain func(R) backend.AcquireReply, s
 	return reply, err
 }
 
-// learn keeps in the held cache what an acquisition showed.
+// learn enters the outcome of an acquisition into the held cache.
 func (s *core) learn(query heldcache.Query, sent time.Time, reply backend.AcquireReply, err error) {
 	switch {
 	case err != nil:
 		s.seen.End(query)
 	case reply.Granted:
 		s.seen.Free(query)
-	case reply.Remaining == 0: // a fair lock that is free
+	case reply.Remaining == 0: // a free fair lock, with other owners before in the queue
 		s.seen.End(query)
-	case !s.adapter.Features().Tracking: // the connection turned out to have none
+	case !s.adapter.Features().Tracking: // the connection turned out to have no tracking
 		s.seen.End(query)
 	default:
 		s.seen.Refused(query, sent, reply.Remaining)
 	}
 }
 
-// leftIn is the call that err says was left; nil if it is another error, or none.
+// leftIn returns the *backend.Left in err; nil if err is another error, or nil.
 func leftIn[R any](err error) *backend.Left[R] {
 	if err == nil {
 		return nil
@@ -190,18 +193,18 @@ func leftIn[R any](err error) *backend.Left[R] {
 	return left
 }
 
-// behind goes on with what a call that was left comes to. It is for those only: the function that it
-// needs costs memory.
+// behind returns a backend.Left whose outcome is the result of then, called with the outcome of left. It is called only
+// for calls that were left: the closure then costs an allocation.
 func behind[R, S any](left *backend.Left[R], then func(R, error) (S, error)) error {
 	return &backend.Left[S]{Wait: func() (S, error) { return then(left.Wait()) }}
 }
 
-// Leaves is so for the plain lock, and for locks that are delegated.
+// Leaves implements [backend.Leaver]: callers can leave the operations of plain and delegated locks.
 func (s leaver) Leaves(k backend.Kind) bool {
 	return (k == backend.KindLock || k == backend.KindDelegated) && s.adapter.Features().Leaves
 }
 
-// acquire sends an acquisition by c.
+// acquire sends the script of an acquisition by c.
 func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease}
 	if r.Fenced {
@@ -216,7 +219,8 @@ func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequ
 	return s.acquiredPlain(reply, err)
 }
 
-// acquireReplicated does not learn from a refusal: it comes over a connection that others do not use.
+// acquireReplicated sends an acquisition with WAIT. The held cache does not learn from a refusal, which comes over a
+// connection of its own.
 func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	if left, held := s.known(r); held {
 		return backend.AcquireReply{Remaining: left}, nil
@@ -254,7 +258,7 @@ func (s *session) SetHolds(ctx context.Context, r backend.HoldsRequest) (backend
 	return s.setHolds(ctx, r, r.Owner)
 }
 
-// setHolds sets the count in a field of the record.
+// setHolds sets the hold count in the given field of the record.
 func (s *core) setHolds(ctx context.Context, r backend.HoldsRequest, field string) (backend.HoldsReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.HoldsReply{}, err
@@ -304,7 +308,7 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	return s.releaseReply(r.Name, "release", reply, err)
 }
 
-// releaseReply is what a release came to that can be left.
+// releaseReply decodes the reply of a release that callers can leave.
 func (s *core) releaseReply(name, script string, reply int64, err error) (backend.ReleaseReply, error) {
 	if left := leftIn[int64](err); left != nil {
 		return backend.ReleaseReply{}, behind(left, func(reply int64, err error) (backend.ReleaseReply, error) {
@@ -326,7 +330,8 @@ func (s *session) ForceRelease(ctx context.Context, name string) (bool, error) {
 	return s.wrote(name, "force_release", reply, err)
 }
 
-// mayFree has the held cache forget a lock after a script that may have freed it and came to err, which it returns.
+// mayFree removes a lock from the held cache, after a script with the error err that may have freed the lock. It
+// returns err.
 func mayFree(seen *heldcache.Cache, name string, err error) error {
 	switch {
 	case err == nil:
@@ -355,14 +360,14 @@ func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 	}}.of(ctx, s.core, in, out)
 }
 
-// renewal is how leases of a kind are renewed: by the script that send sends for items, each made of a request.
+// renewal renews leases of a kind: send sends the script for items, and item makes an item of a request.
 type renewal[I any, A ~struct{ Track bool }] struct {
 	script string
 	send   func(context.Context, A, []I, []BatchReply)
 	item   func(backend.RenewRequest) (I, error)
 }
 
-// of sends batches one after the other, so that ctx bounds them all.
+// of renews the leases in, in batches of renewBatch, one after the other.
 func (x renewal[I, A]) of(ctx context.Context, s *core, in []backend.RenewRequest, out []backend.RenewResult) {
 	for n := 0; len(in) > 0; in, out = in[n:], out[n:] {
 		n = min(len(in), renewBatch)
@@ -386,15 +391,14 @@ func (x renewal[I, A]) of(ctx context.Context, s *core, in []backend.RenewReques
 			held, err := s.yes(x.script, r.Value, r.Err)
 			out[at[j]] = backend.RenewResult{Held: held, Err: err}
 			if in[at[j]].Lease > 0 {
-				s.seen.Forget(in[at[j]].Name) // our own write, which no invalidation follows
+				s.seen.Forget(in[at[j]].Name) // the session's own write: the server sends no invalidation for it
 			}
 		}
 	}
 }
 
-// Inspect reads the hash as Redisson does: a field is an owner, its value the hold
-// count. Other fields, or counts that are none, do not make it fail: the record is
-// held as long as the key is there.
+// Inspect implements [backend.Store]. It reads the hash as Redisson does: a field is an owner, its value the hold
+// count. Other fields, and values that are no counts, are ignored: the lock is held as long as the key exists.
 func (s *session) Inspect(ctx context.Context, name string) (backend.Record, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.Record{}, err
@@ -434,7 +438,7 @@ func (s *session) Inspect(ctx context.Context, name string) (backend.Record, err
 	return rec, nil
 }
 
-// Subscribe watches the channel of a topic, and those beside it.
+// Subscribe implements [backend.Store]. It watches the channel of a topic, and the additional channels of its queue.
 func (s *session) Subscribe(t backend.Topic) {
 	var all []pubsub.Watch
 	for _, x := range (queue{s.core}).besides(t) {
@@ -443,7 +447,7 @@ func (s *session) Subscribe(t backend.Topic) {
 	s.subs.WatchTogether(append(all, pubsub.Watch{Channel: topicChannel(t), Topic: t}))
 }
 
-// Unsubscribe takes Subscribe back.
+// Unsubscribe implements [backend.Store].
 func (s *session) Unsubscribe(t backend.Topic) {
 	s.subs.Unwatch(topicChannel(t), t)
 	for _, x := range (queue{s.core}).besides(t) {
@@ -451,7 +455,7 @@ func (s *session) Unsubscribe(t backend.Topic) {
 	}
 }
 
-// Ping costs two commands: PING, and a pipeline of SCRIPT LOAD per master.
+// Ping implements [backend.Store]. It sends PING, and to each master a pipeline of SCRIPT LOAD.
 func (s *session) Ping(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -475,7 +479,7 @@ func (s *session) Close() error {
 	return s.adapter.Close()
 }
 
-// publish is the command that announces a release.
+// publish returns the command that announces a release.
 func (s *core) publish() string {
 	if s.sharded.Load() {
 		return commandSPublish
@@ -483,8 +487,9 @@ func (s *core) publish() string {
 	return commandPublish
 }
 
-// ready refuses what need not be sent: after Close, and with a context that ended. The
-// first command of a client of a cluster is preceded by one more, which tells how to publish.
+// ready returns an error if a command must not be sent: after Close, if ctx has ended and callers cannot leave
+// commands, or if the server is too old. Before the first command it asks for the server's version, and on a cluster
+// whether pub/sub is sharded.
 func (s *core) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return &backend.Fault{Err: backend.ErrSessionClosed}
@@ -507,7 +512,7 @@ func (s *core) ready(ctx context.Context) error {
 	return nil
 }
 
-// invalidated hears from the client library of keys that changed; nil for all.
+// invalidated is called by the client library with the keys that have changed; nil for all keys.
 func (s *core) invalidated(keys []string) {
 	if keys == nil {
 		s.seen.ForgetAll()
@@ -519,7 +524,7 @@ func (s *core) invalidated(keys []string) {
 	for _, key := range keys {
 		s.seen.Forget(key)
 		if !s.closed.Load() {
-			// What the key holds is not told.
+			// An invalidation does not say which kind of lock the key holds.
 			s.handler.Changed(backend.Topic{Kind: backend.KindLock, Name: key})
 			if s.sides.Load() {
 				s.handler.Changed(backend.Topic{Kind: backend.KindWrite, Name: key})
@@ -528,13 +533,13 @@ func (s *core) invalidated(keys []string) {
 	}
 }
 
-// maxMillis is a hundred years. What is said to last longer has no end: it is no lease, and
-// a time so far away, added to another, would not fit a Duration and be over.
+// maxMillis is a hundred years. A longer time counts as no end: it is no lease, and would overflow a Duration when it
+// is added to another time.
 const maxMillis = int64(100 * 365 * 24 * time.Hour / time.Millisecond)
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 
-// remaining is the time that a script says is left; negative where there is no end.
+// remaining decodes the remaining time in a script's reply; the result is negative if there is no end.
 func remaining(ms int64) time.Duration {
 	if ms < 0 || ms > maxMillis {
 		return -1

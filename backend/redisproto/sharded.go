@@ -10,21 +10,22 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
 
-// ShardedPubSub says how releases are announced on a Redis Cluster: to every node of the cluster,
-// with PUBLISH, or to the node with the lock's slot, with SPUBLISH. All clients with shared locks
-// must agree, Redisson included; its shardedSubscriptionMode has the same three values and the same
-// default. A client with SUBSCRIBE does not hear SPUBLISH. Exclusion does not depend on the choice;
-// clients with different choices do not wake each other, and wait until the holder's lease is over.
+// ShardedPubSub says how releases are announced on a Redis Cluster: with PUBLISH, to every node of the
+// cluster, or with SPUBLISH, to the node of the lock's slot. All clients that share locks must use the
+// same, Redisson included; its shardedSubscriptionMode has the same three values and the same default.
+// Exclusion does not depend on the choice. But a SUBSCRIBE does not receive an SPUBLISH: clients with
+// different choices do not wake each other, and wait until the holder's lease is over.
 type ShardedPubSub int8
 
 const (
-	// ShardedAuto is ShardedOn for a client of a cluster with sharded pub/sub on its servers, Redis
-	// 7 and newer, and ShardedOff elsewhere. The session asks once for each client, as Redisson
-	// does: PUBSUB SHARDNUMSUB. A user without permission for the command gets ShardedOff.
+	// ShardedAuto is ShardedOn for a client of a cluster whose servers have sharded pub/sub (Redis 7
+	// and newer), otherwise ShardedOff. The session asks once for each client, by PUBSUB SHARDNUMSUB,
+	// as Redisson does. A Redis user without permission for this command gets ShardedOff.
 	ShardedAuto ShardedPubSub = iota
-	// ShardedOn is an error where sharded pub/sub is unavailable, before any lock is taken.
+	// ShardedOn uses SPUBLISH and SSUBSCRIBE. If the server has no sharded pub/sub, the first
+	// operation fails, before a lock is taken.
 	ShardedOn
-	// ShardedOff is PUBLISH and SUBSCRIBE.
+	// ShardedOff uses PUBLISH and SUBSCRIBE.
 	ShardedOff
 )
 
@@ -40,26 +41,26 @@ func (m ShardedPubSub) String() string {
 	return fmt.Sprintf("ShardedPubSub(%d)", int8(m))
 }
 
-// ErrNoCluster is the answer of [Sharder.AskSharded] for a client outside a cluster.
+// ErrNoCluster is returned by [Sharder.AskSharded] if the client is not a client of a cluster.
 var ErrNoCluster = errors.New("the client is not one of a cluster")
 
-// Sharder is implemented by an adapter whose client may belong to a cluster with sharded pub/sub.
-// Node names are the adapter's own; the session only compares names.
+// Sharder may be implemented by an adapter whose client may be a client of a cluster with sharded
+// pub/sub. The adapter chooses the names of nodes; the session only compares them.
 type Sharder interface {
-	// ShardedPubSub is the user's choice; ShardedOff for a client certainly outside a cluster.
-	// ShardedPubSub does no I/O.
+	// ShardedPubSub returns the user's choice; ShardedOff for a client that is certainly not a client
+	// of a cluster. ShardedPubSub does no I/O.
 	ShardedPubSub() ShardedPubSub
 	// AskSharded sends PUBSUB SHARDNUMSUB to any node.
 	AskSharded(ctx context.Context) error
-	// Master names the node with a channel's slot, by the client's knowledge. Master is called
-	// often, and should answer from memory.
+	// Master returns the name of the node that has a channel's slot, as far as the client knows.
+	// Master is called often, and should answer from memory.
 	Master(ctx context.Context, channel string) (node string, err error)
-	// FindMasters asks the cluster again for the nodes of the slots.
+	// FindMasters asks the cluster for the nodes of the slots again.
 	FindMasters(ctx context.Context) error
-	// SubscribeShard is [Adapter.Subscribe] to a single node, with SSUBSCRIBE and SUNSUBSCRIBE. The
-	// channels of a call may be of several slots, with a command for each slot. name is the name of
-	// a lock there, for a client library without another way to learn the place of a slot than the
-	// reply to a command about a key.
+	// SubscribeShard is [Adapter.Subscribe] to one node, with SSUBSCRIBE and SUNSUBSCRIBE. The
+	// channels of a call of Subscribe may be of several slots; the adapter then sends a command for
+	// each slot. name is the name of a lock in a slot of the node, for a client library that learns
+	// the node of a slot only by a command about a key.
 	SubscribeShard(ctx context.Context, node, name string, ev ShardEvents) (Subscription, error)
 }
 
@@ -71,9 +72,8 @@ const (
 const remedySharded = "sharded pub/sub is on: it needs a client of a cluster and Redis 7 or newer; leave it at " +
 	"ShardedAuto, or switch it off for all who share the locks"
 
-// newSharding makes what decides, at the first command, whether pub/sub is sharded: nil if
-// it certainly is not. What the server answered is kept; where it gave no answer the next command
-// asks again.
+// newSharding returns a Lazy that decides at the first command whether pub/sub is sharded; nil if it certainly is not.
+// The server's answer is kept; if there is no answer, the next command asks again.
 func newSharding(ctx context.Context, a Adapter, fault func(error) error) (Sharder, *Lazy[bool]) {
 	sharder, ok := a.(Sharder)
 	if !ok || sharder.ShardedPubSub() == ShardedOff {
@@ -92,7 +92,7 @@ func newSharding(ctx context.Context, a Adapter, fault func(error) error) (Shard
 		case !answered, backend.FaultOf(fault(err)).Temporary, denied(text):
 			return false, err
 		case on && strings.HasPrefix(text, "NOPERM"):
-			return true, nil // it cannot be asked; the user knows
+			return true, nil // no permission to ask; the user has chosen ShardedOn
 		}
 		if on {
 			return false, &backend.Fault{Err: err, Remedy: remedySharded}
@@ -101,7 +101,7 @@ func newSharding(ctx context.Context, a Adapter, fault func(error) error) (Shard
 	}, func(bool) {})
 }
 
-// denied tells of an answer that each command would get, and that says nothing about any.
+// denied reports whether text is an error that every command gets, so that it says nothing about sharded pub/sub.
 func denied(text string) bool {
 	for _, prefix := range []string{"NOAUTH", "WRONGPASS", "DENIED"} {
 		if strings.HasPrefix(text, prefix) {

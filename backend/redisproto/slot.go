@@ -8,8 +8,8 @@ import (
 
 const slots = 16384
 
-// Slot is the cluster slot of a key: the CRC16 of its hash tag, or of the whole key. The hash tag
-// is the text between the first { and the next }, if not empty.
+// Slot returns the cluster slot of a key: from the CRC16 of its hash tag, or of the whole key if there is
+// no hash tag. The hash tag is the text between the first { and the next }, if it is not empty.
 func Slot(key string) int {
 	if open := strings.IndexByte(key, '{'); open >= 0 {
 		if n := strings.IndexByte(key[open+1:], '}'); n > 0 {
@@ -19,8 +19,8 @@ func Slot(key string) int {
 	return int(crc16(key)) % slots
 }
 
-// BySlot groups n items by the slot of their keys. Groups are in the order of
-// their first item, and so are the items of a group.
+// BySlot groups the indexes of n items by the slots of their keys. Groups are in the order of their first item, and the
+// items of a group in ascending order.
 func BySlot(n int, key func(i int) string) [][]int {
 	var groups [][]int
 	group := make(map[int]int) // by slot
@@ -37,8 +37,8 @@ func BySlot(n int, key func(i int) string) [][]int {
 	return groups
 }
 
-// Groups splits a batch of n items into groups, one for each script: on a cluster the items of a
-// slot, elsewhere all items.
+// Groups splits a batch of n items into groups of indexes, one for each script: on a cluster a group for
+// each slot, otherwise one group.
 func Groups(cluster bool, n int, key func(i int) string) [][]int {
 	if cluster {
 		return BySlot(n, key)
@@ -61,7 +61,8 @@ type ItemReply interface {
 	}
 }
 
-// Fill gives each item of a group its part of a script's reply, or the script's error.
+// Fill sets out for the items of a group: each gets its value of the script's reply, or the script's
+// error.
 func Fill[R ItemReply](out []R, group []int, vals []int64, err error) {
 	if err == nil && len(vals) != len(group) {
 		err = fmt.Errorf("the script answered %d of %d items", len(vals), len(group))
@@ -75,12 +76,12 @@ func Fill[R ItemReply](out []R, group []int, vals []int64, err error) {
 	}
 }
 
-// TrackedBatch is the number of leases renewed by a script over a tracking connection. There each
-// read in a script makes the server remember all keys of the script: 256 keys take 22 ms, 16
-// scripts of 16 keys some 1.5 ms.
+// TrackedBatch is the largest number of leases that one script renews over a tracking connection. With
+// tracking, each read within a script makes the server remember all keys of the script: a script with
+// 256 keys takes 22 ms, 16 scripts with 16 keys some 1.5 ms.
 const TrackedBatch = 16
 
-// Split splits groups larger than most; zero for no bound.
+// Split splits groups into parts of at most most items; zero for no bound.
 func Split(groups [][]int, most int) [][]int {
 	if most == 0 {
 		return groups
@@ -92,7 +93,7 @@ func Split(groups [][]int, most int) [][]int {
 	return out
 }
 
-// crc16 is CRC-16/XMODEM, as Redis Cluster has it: polynomial 0x1021, from zero.
+// crc16 returns the CRC-16/XMODEM of s, which Redis Cluster uses: polynomial 0x1021, initial value 0.
 func crc16(s string) uint16 {
 	var crc uint16
 	for i := range len(s) {

@@ -7,7 +7,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// tickKey keeps the last tick that was claimed of a schedule, and by which claim.
+// tickKey is the key of a schedule's last claimed tick, with the ID of the claim.
 func tickKey(name string) string { return companion("tick", name) }
 
 // ClaimTick implements [backend.TickStore].

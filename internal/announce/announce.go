@@ -1,4 +1,5 @@
-// Package announce calls the user's handlers: a logger, and functions of an observer that no caller waits for.
+// Package announce calls the user's handlers in the background: the logger, and functions of the observer that no call
+// waits for.
 package announce
 
 import (
@@ -14,31 +15,31 @@ import (
 const (
 	// Capacity bounds the events that wait for the user's handlers.
 	Capacity = 1024
-	// sumInterval is how often the log repeats that many leases have a thing in common.
+	// sumInterval is the least time between two log lines of one Summary.
 	sumInterval = time.Second
-	// lastWords is for how long Close waits, at the least, for handlers that still run.
+	// lastWords is how long Close waits for handlers even if its context has ended.
 	lastWords = time.Second
 )
 
-// Announcer has a goroutine of its own while there is something to announce, so that a handler that is slow, or
-// never returns, delays no lease. What does not fit into its queue is dropped, and counted. Its methods may be called
-// with any mutex held: it calls nothing while its own is held.
+// Announcer calls handlers on a goroutine of its own, which runs while there are events: a handler that is slow, or
+// never returns, delays no lease. Events beyond Capacity are dropped and counted. The methods, except for Close, do
+// not block and may be called with any mutex held: no handler is called under the Announcer's own mutex.
 type Announcer struct {
-	log *slog.Logger // nil: silent
+	log *slog.Logger // nil: no log
 
 	mu      sync.Mutex
 	events  fifo.Queue[func()]
 	sums    [sumKinds]sum
 	running bool
-	hurry   bool          // Close waits: nothing is summed up any more
-	wake    chan struct{} // has room for one
-	idle    chan struct{} // non-nil while Close waits
+	hurry   bool          // Close was called: a Summary is logged without a pause
+	wake    chan struct{} // wakes the goroutine; capacity 1
+	idle    chan struct{} // closed when nothing is left; non-nil while Close waits
 }
 
 // Summary is a log line that may concern many leases at once.
 type Summary uint8
 
-// The lines that are summed up.
+// The log lines that are summed up.
 const (
 	LeaseLost Summary = iota
 	LeaseEnded
@@ -59,14 +60,14 @@ var sumLines = [sumKinds]struct {
 	eventsDropped: {slog.LevelWarn, "mortise: the log or the observer is too slow; events were not told"},
 }
 
-// sum gathers what one line says.
+// sum is the next log line of a Summary.
 type sum struct {
-	n    int
-	args []any     // of the first of them
-	next time.Time // no line before
+	n    int       // the number of calls of Sum since the last line
+	args []any     // of the first of these calls
+	next time.Time // the earliest time of the line
 }
 
-// New makes an announcer; a nil logger is silent.
+// New returns an Announcer. With a nil logger nothing is logged.
 func New(log *slog.Logger) *Announcer {
 	return &Announcer{log: log, wake: make(chan struct{}, 1)}
 }
@@ -74,7 +75,7 @@ func New(log *slog.Logger) *Announcer {
 // Logs reports whether there is a logger.
 func (a *Announcer) Logs() bool { return a.log != nil }
 
-// Event has f called, unless too many events wait already.
+// Event calls f in the background, after the events that wait already. If Capacity events wait, f is dropped.
 func (a *Announcer) Event(f func()) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -95,8 +96,8 @@ func (a *Announcer) Line(level slog.Level, text string, args ...any) {
 	}
 }
 
-// Sum logs a line that may concern many leases: at once if there was none in the last second, otherwise at the
-// end of that second, with their number and what the first of them is about.
+// Sum logs a line that may concern many leases: at once if there was none in the last second. Otherwise it is logged
+// when that second is over, once for all leases, with their number and the args of the first.
 func (a *Announcer) Sum(kind Summary, args ...any) {
 	if a.log == nil {
 		return
@@ -110,7 +111,7 @@ func (a *Announcer) Sum(kind Summary, args ...any) {
 	}
 }
 
-// start starts the goroutine, or has it look again. It is called with the mutex.
+// start starts the goroutine, or wakes it. It is called with the mutex.
 func (a *Announcer) start() {
 	if !a.running {
 		a.running = true
@@ -125,7 +126,7 @@ func (a *Announcer) start() {
 func (a *Announcer) run() {
 	over := false
 	defer func() {
-		if !over { // a handler ended the goroutine: runtime.Goexit, as testing.T.FailNow does
+		if !over { // a handler ended the goroutine with runtime.Goexit, as testing.T.FailNow does
 			go a.run()
 		}
 	}()
@@ -149,7 +150,8 @@ func (a *Announcer) run() {
 	}
 }
 
-// next is what to call now, or how long to wait for it; a negative time if there is nothing.
+// next returns the function to call now, or how long to wait for the next line. If nothing is left, it returns a
+// negative time, and the goroutine is to end.
 func (a *Announcer) next() (f func(), wait time.Duration) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -179,7 +181,7 @@ func (a *Announcer) next() (f func(), wait time.Duration) {
 	return nil, wait
 }
 
-// summed takes what was gathered. It is called with the mutex.
+// summed returns the function that logs a Summary's line, and clears its sum. It is called with the mutex.
 func (a *Announcer) summed(kind Summary, now time.Time) func() {
 	s := &a.sums[kind]
 	line, args := sumLines[kind], s.args
@@ -193,8 +195,8 @@ func (a *Announcer) summed(kind Summary, now time.Time) func() {
 	return func() { a.log.Log(context.Background(), line.level, line.text, args...) }
 }
 
-// Close waits until all is announced, or ctx has ended and a second is over. A cause, or one that arrives at
-// hurry, counts as the end of ctx.
+// Close waits until all events are announced. It gives up once a second has passed and ctx has ended, and returns an
+// error. A cause that is not nil, or one that arrives on hurry, counts as the end of ctx.
 func (a *Announcer) Close(ctx context.Context, cause error, hurry <-chan error) error {
 	idle := make(chan struct{})
 	a.mu.Lock()

@@ -1,4 +1,4 @@
-// Package bound bounds the waiting of a call, and not its first question.
+// Package bound bounds the waiting of a call, but not its first request to the store.
 package bound
 
 import (
@@ -9,12 +9,12 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// FirstAnswer is for how long the store's first answer is awaited where a wait is shorter.
+// FirstAnswer is how long a call with a shorter wait still waits for the store's first answer.
 const FirstAnswer = time.Second
 
-// Wait is a child of ctx that ends after d with fail.WaitOver. WithWait bounds waiting for a holder, and not the
-// first question, which takes a round trip however short the wait: until the caller says Begins, d is as long as
-// FirstAnswer.
+// Wait returns a child of ctx that ends after d with the cause fail.WaitOver. WithWait bounds the waiting for a
+// holder, and not the first request, which takes a round trip however short the wait is. So a wait shorter than
+// FirstAnswer lasts for FirstAnswer until the caller calls Begins.
 func Wait(ctx context.Context, d time.Duration) (context.Context, context.CancelFunc) {
 	if d >= FirstAnswer {
 		return context.WithTimeoutCause(ctx, d, fail.WaitOver)
@@ -30,15 +30,15 @@ func Wait(ctx context.Context, d time.Duration) (context.Context, context.Cancel
 	}
 }
 
-// short is shorter than a round trip may be.
+// short is a wait shorter than FirstAnswer.
 type short struct {
 	context.Context
 	cancel context.CancelCauseFunc
 
 	mu       sync.Mutex
 	timer    *time.Timer
-	due      bool // its time is over
-	answered bool // the first question is answered, or was not asked before there was something to wait for
+	due      bool // the wait's own time is over
+	answered bool // Begins was called
 }
 
 func (x *short) over(d time.Duration) {
@@ -52,7 +52,7 @@ func (x *short) over(d time.Duration) {
 	x.timer.Reset(FirstAnswer - d)
 }
 
-// Err is what a context with a deadline says.
+// Err returns context.DeadlineExceeded if the wait is over, as a context with a deadline does.
 func (x *short) Err() error {
 	err := x.Context.Err()
 	if err != nil && context.Cause(x.Context) == fail.WaitOver {
@@ -61,7 +61,8 @@ func (x *short) Err() error {
 	return err
 }
 
-// Begins notes that a call goes from asking to waiting: a wait made by Wait ends when its time is over.
+// Begins notes that a call begins to wait: its first request was answered, or it waits before it asks. From now on a
+// wait made by Wait ends when its own time is over; if that was before, it ends now.
 func Begins(wait context.Context) {
 	x, is := wait.(*short)
 	if !is {

@@ -1,4 +1,4 @@
-// Package clock measures time on two clocks at once. A lease is over as soon as either clock says so: the
+// Package clock measures time on two clocks at once. A lease is over as soon as either clock reaches its end: the
 // monotonic clock stands still while a machine sleeps, and the wall clock may be set back.
 package clock
 
@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Never is a monotonic time that does not come.
+// Never is a monotonic time that is never reached.
 const Never = int64(1<<63 - 1)
 
 // Instant is a point in time on both clocks.
@@ -19,16 +19,16 @@ type Instant struct {
 // Clock reads instants. Instants of two clocks must not be compared.
 type Clock struct {
 	epoch time.Time
-	slept *atomic.Int64 // by Sleep
+	slept *atomic.Int64 // the sum of Sleep's arguments, in nanoseconds
 }
 
-// New makes a clock whose monotonic time begins now.
+// New returns a clock whose monotonic time begins now.
 func New() Clock { return Clock{time.Now(), new(atomic.Int64)} }
 
-// Sleep has the wall clock gain d on the monotonic one, as when a machine sleeps: for tests.
+// Sleep moves the wall clock ahead of the monotonic clock by d, as the sleep of a machine does. It is for tests.
 func (k Clock) Sleep(d time.Duration) { k.slept.Add(int64(d)) }
 
-// Epoch is when the clock's monotonic time began.
+// Epoch returns the time at which the clock's monotonic time began.
 func (k Clock) Epoch() time.Time { return k.epoch }
 
 // Now reads both clocks.
@@ -37,27 +37,26 @@ func (k Clock) Now() Instant {
 	return Instant{Mono: int64(t.Sub(k.epoch)), Wall: t.UnixNano() + k.slept.Load()}
 }
 
-// Since is the monotonic time from i to now.
+// Since returns the monotonic time from i to now.
 func (k Clock) Since(i Instant) time.Duration { return k.Now().Sub(i) }
 
-// Add is the instant d after i.
+// Add returns the instant d after i.
 func (i Instant) Add(d time.Duration) Instant {
 	return Instant{Mono: i.Mono + int64(d), Wall: i.Wall + int64(d)}
 }
 
-// Sub is the monotonic time from earlier to i.
+// Sub returns the monotonic time from earlier to i.
 func (i Instant) Sub(earlier Instant) time.Duration { return time.Duration(i.Mono - earlier.Mono) }
 
 // Reached reports whether now is at or past i on either clock.
 func (i Instant) Reached(now Instant) bool { return now.Mono >= i.Mono || now.Wall >= i.Wall }
 
-// Until is what is left at now, by the clock on which less is left.
+// Until returns the time from now to i, by the clock that reaches i first.
 func (i Instant) Until(now Instant) time.Duration {
 	return time.Duration(min(i.Mono-now.Mono, i.Wall-now.Wall))
 }
 
-// Later returns the later of two instants. Both clocks advance alike between the calls that made the
-// instants, so comparing one is enough.
+// Later returns the later of two instants, by the monotonic clock.
 func Later(a, b Instant) Instant {
 	if a.Mono >= b.Mono {
 		return a
@@ -65,14 +64,14 @@ func Later(a, b Instant) Instant {
 	return b
 }
 
-// Margin is how much before the store a holder considers its lease over, for clocks that run at slightly
+// Margin returns how much earlier the holder ends a lease than the store does: the clocks of both may run at slightly
 // different rates.
 func Margin(lease time.Duration) time.Duration { return max(10*time.Millisecond, lease/100) }
 
-// Deadline is the holder's end of a lease that was asked for at sent.
+// Deadline returns the holder's end of a lease that was asked for at sent: Margin before the store can end it.
 func Deadline(sent Instant, lease time.Duration) Instant { return sent.Add(lease - Margin(lease)) }
 
-// Outlasting is the lease whose holder's end, margin deducted, is d away.
+// Outlasting returns a lease that the holder ends after d at the earliest, in whole milliseconds.
 func Outlasting(d time.Duration) time.Duration {
 	return CeilMilli(max(d+10*time.Millisecond, d*100/99+1))
 }

@@ -1,5 +1,5 @@
-// Package counters has latches and semaphores: counts in the store, built on the engine. It also has
-// what is asked for in the same way: ticks of schedules, and what owners of locks proclaim.
+// Package counters implements latches and semaphores: counts in the store, built on the engine. It also implements the
+// claims of ticks and the reading of proclamations, which send their requests in the same way.
 package counters
 
 import (
@@ -16,8 +16,8 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// counted is a name with a count in the store. S is what the backend must be able to do, and things what that is
-// called in errors.
+// counted is a name with a count in the store. S is the capability that the backend must have; things names the
+// capability in errors.
 type counted[S any] struct {
 	engine.Counting
 	things string
@@ -37,7 +37,7 @@ func (n *counted[S]) session() (s S, err error) {
 	return s, n.Can(any(s) != nil, n.things)
 }
 
-// ask sends q, which asks or changes something, on behalf of a caller that may leave.
+// ask sends the request q, a query or a change, for a caller that may leave before the answer.
 func ask[S, Q, R any](
 	ctx context.Context, n *counted[S], op string, send func(S, context.Context, Q) (R, error), q Q,
 ) (R, error) {
@@ -57,7 +57,7 @@ func ask[S, Q, R any](
 	return *reply, nil
 }
 
-// finish sends q, which must be sent though the caller leaves.
+// finish sends the change q even if the caller leaves, and repeats it in the background if it is not confirmed.
 func finish[S, R any](
 	ctx context.Context, n *counted[S], op string, send func(S, context.Context, backend.CountRequest) (R, error),
 	q backend.CountRequest,
@@ -78,7 +78,7 @@ func finish[S, R any](
 	return nil
 }
 
-// setter is what semaphores of either kind can do.
+// setter is the part of the port that both kinds of semaphores have.
 type setter interface {
 	SetCount(ctx context.Context, r backend.CountRequest) (bool, error)
 	AddCount(ctx context.Context, r backend.CountRequest) (int64, error)
@@ -86,10 +86,10 @@ type setter interface {
 	Count(ctx context.Context, t backend.Topic) (int64, error)
 }
 
-// permits is what semaphores of either kind share.
+// permits implements the operations that both kinds of semaphores have.
 type permits[S setter] struct{ counted[S] }
 
-// TrySet makes n permits if none were ever made, and reports whether it did.
+// TrySet sets the count to n permits if there is no count, and reports whether it did.
 func (p *permits[S]) TrySet(ctx context.Context, n int) (bool, error) {
 	if n < 0 || n > backend.MaxCount {
 		return false, p.fail("setpermits", fail.Invalidf("%d permits; between 0 and %d", n, backend.MaxCount))
@@ -97,7 +97,7 @@ func (p *permits[S]) TrySet(ctx context.Context, n int) (bool, error) {
 	return ask(ctx, &p.counted, "setpermits", S.SetCount, p.Change(int64(n)))
 }
 
-// Add makes delta permits more, or fewer.
+// Add adds delta permits; a negative delta removes permits.
 func (p *permits[S]) Add(ctx context.Context, delta int) error {
 	if delta == 0 || delta > backend.MaxCount || delta < -backend.MaxCount {
 		return p.fail("addpermits", fail.Invalidf("to add %d permits; at most %d, and not 0", delta, backend.MaxCount))
@@ -106,23 +106,23 @@ func (p *permits[S]) Add(ctx context.Context, delta int) error {
 	return err
 }
 
-// Delete removes the count, and permits that are out, and reports whether there was one.
+// Delete removes the count and the permits in use, and reports whether there was a count.
 func (p *permits[S]) Delete(ctx context.Context) (bool, error) {
 	return ask(ctx, &p.counted, "delete", S.DeleteCount, p.Change(0))
 }
 
-// Available reads how many permits are free.
+// Available returns the number of free permits.
 func (p *permits[S]) Available(ctx context.Context) (int, error) {
 	free, err := ask(ctx, &p.counted, "available", S.Count, p.Topic)
 	return int(free), err
 }
 
-// CountDownLatch is a count that goes down to zero.
+// CountDownLatch is a count down to zero.
 type CountDownLatch struct {
 	counted[backend.CountDownLatchStore]
 }
 
-// NewCountDownLatch is the latch of a name.
+// NewCountDownLatch returns the latch of a name.
 func NewCountDownLatch(e *engine.Engine, name string) CountDownLatch {
 	return CountDownLatch{count(e, backend.Topic{Kind: backend.KindCountDownLatch, Name: name}, "latches",
 		func(can *backend.Capabilities) backend.CountDownLatchStore { return can.CountDownLatches })}
@@ -136,12 +136,12 @@ func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 	return ask(ctx, &l.counted, "set", backend.CountDownLatchStore.SetCount, l.Change(n))
 }
 
-// CountDown takes one off the count.
+// CountDown subtracts one from the count.
 func (l *CountDownLatch) CountDown(ctx context.Context) error {
 	return finish(ctx, &l.counted, "countdown", backend.CountDownLatchStore.CountDown, l.Change(1))
 }
 
-// Count reads the count.
+// Count returns the count.
 func (l *CountDownLatch) Count(ctx context.Context) (int64, error) {
 	return ask(ctx, &l.counted, "count", backend.CountDownLatchStore.Count, l.Topic)
 }
@@ -166,7 +166,7 @@ func (l *CountDownLatch) Wait(ctx context.Context, r engine.Request) error {
 	return w.Answered(err)
 }
 
-// zero reads the count for all that wait by now.
+// zero reads the count once, for all calls of this client that wait by now: if the count is zero, it serves them all.
 func (l *CountDownLatch) zero(wait context.Context, s backend.CountDownLatchStore) (engine.Answer, error) {
 	l.Hold()
 	defer l.End()
@@ -185,22 +185,22 @@ func (l *CountDownLatch) zero(wait context.Context, s backend.CountDownLatchStor
 		return engine.Answer{Left: -1}, nil
 	}
 	l.Serve(came)
-	return engine.Answer{Got: true, More: true}, nil // a call that came later asks
+	return engine.Answer{Got: true, More: true}, nil // More: a call that joined later asks
 }
 
-// CountingSemaphore is a number of permits that no process owns.
+// CountingSemaphore is a number of permits without owners.
 type CountingSemaphore struct {
 	permits[backend.CountingSemaphoreStore]
 }
 
-// NewCountingSemaphore is the counting semaphore of a name.
+// NewCountingSemaphore returns the counting semaphore of a name.
 func NewCountingSemaphore(e *engine.Engine, name string) CountingSemaphore {
 	return CountingSemaphore{permits[backend.CountingSemaphoreStore]{
 		count(e, backend.Topic{Kind: backend.KindCountingSemaphore, Name: name}, "counting semaphores",
 			func(can *backend.Capabilities) backend.CountingSemaphoreStore { return can.CountingSemaphores })}}
 }
 
-// Acquire takes n permits; it waits for them unless the request tries.
+// Acquire takes n permits. With r.Try it does not wait for them.
 func (s *CountingSemaphore) Acquire(ctx context.Context, n int, r engine.Request) error {
 	w, cancel, err := s.Waiting(ctx, r)
 	if err != nil {
@@ -218,7 +218,7 @@ func (s *CountingSemaphore) Acquire(ctx context.Context, n int, r engine.Request
 	if r.Try {
 		return w.Answered(s.tryOnce(&r, take))
 	}
-	s.Hold() // Shutdown waits until what it does not need is being given back
+	s.Hold() // Shutdown waits until giveBack below has begun
 	defer s.End()
 	served, err := w.For(int64(n), take)
 	if served != nil {
@@ -250,14 +250,15 @@ func (s *CountingSemaphore) tryOnce(r *engine.Request, take func() (engine.Answe
 	return nil
 }
 
-// taking is what asking for permits came to.
+// taking is the outcome of a request for permits.
 type taking struct {
 	backend.TakeReply
-	late bool // a request whose outcome is unknown may have taken them, or may yet
+	late bool // an attempt of unknown outcome may have taken the permits, or may take them yet
 	err  error
 }
 
-// take asks for n permits once, and settles what becomes of it.
+// take asks for n permits once. It cancels the request if the outcome is unknown, the caller has left, or the client
+// is shutting down.
 func (s *CountingSemaphore) take(
 	w *engine.Waiting, session backend.CountingSemaphoreStore, n int,
 ) (engine.Answer, error) {
@@ -297,10 +298,11 @@ func (s *CountingSemaphore) take(
 	return engine.Answer{Got: true, More: t.Available > 0, Enrolled: t.Enrolled}, nil
 }
 
-// offer takes what is free, which is not enough for the first waiter, for the first behind it that wants no more than
-// that, and goes on with what is left, in the name of the entry that the first waiter has in the store's queue. Nothing
-// is asked where there is no such waiter. If the store keeps what is free for one that is there no more, the first asks
-// again.
+// offer is called after the refusal of the first waiter: the free permits are too few for it. offer takes permits for
+// the first waiter behind it that wants no more than are free, gives them to that waiter, and goes on with the rest.
+// Its requests carry entry, the first waiter's entry in the store's queue. If no waiter wants as few, it sends no
+// request. If entry.Least is as few nevertheless, a waiter has left, and the store may keep permits for it: then the
+// first waiter asks again.
 func (s *CountingSemaphore) offer(
 	session backend.CountingSemaphoreStore, r *backend.TakeReply, entry backend.Enrolment,
 ) {
@@ -320,14 +322,14 @@ func (s *CountingSemaphore) offer(
 			s.undo(session, q, &t)
 		}
 		if t.err != nil {
-			s.Notify() // the first asks again: it knows what to do about a store that fails
+			s.Notify() // the first waiter asks again, and handles the failure of the store
 			return
 		}
 		free, refused, r.QueueReply = t.Available, !t.Granted, t.QueueReply
 	}
 }
 
-// send asks for permits, again if it fails for a reason that may pass.
+// send asks for permits, and repeats the request after a temporary failure.
 func (s *CountingSemaphore) send(session backend.CountingSemaphoreStore, q backend.CountRequest) (t taking) {
 	t.err = s.Send(func(ctx context.Context) (err error) {
 		t.TakeReply, err = session.TakeCount(ctx, q)
@@ -339,7 +341,7 @@ func (s *CountingSemaphore) send(session backend.CountingSemaphoreStore, q backe
 	return t
 }
 
-// undo gives back, in the background, what an acquisition took, or may yet take.
+// undo cancels, in the background, a request that took permits, or may take them yet.
 func (s *CountingSemaphore) undo(session backend.CountingSemaphoreStore, q backend.CountRequest, t *taking) {
 	if t.Granted || t.late {
 		s.giveBack(session, q)
@@ -350,7 +352,7 @@ func (s *CountingSemaphore) giveBack(session backend.CountingSemaphoreStore, q b
 	s.GoOn("acquire", func(ctx context.Context) error { return session.CancelTake(ctx, q) })
 }
 
-// Release gives n permits back.
+// Release releases n permits.
 func (s *CountingSemaphore) Release(ctx context.Context, n int) error {
 	if err := checkPermits(n); err != nil {
 		return s.fail("release", err)
@@ -358,25 +360,25 @@ func (s *CountingSemaphore) Release(ctx context.Context, n int) error {
 	return finish(ctx, &s.counted, "release", backend.CountingSemaphoreStore.AddCount, s.Change(int64(n)))
 }
 
-// Drain takes all permits that are free, and returns how many those were.
+// Drain takes all free permits, and returns their number.
 func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) {
 	took, err := ask(ctx, &s.counted, "drain", backend.CountingSemaphoreStore.DrainCount, s.Change(0))
 	return int(took), err
 }
 
-// Semaphore is a number of permits that are held for a lease each.
+// Semaphore is a number of permits with a lease each.
 type Semaphore struct {
 	permits[backend.SemaphoreStore]
 }
 
-// NewSemaphore is the semaphore of a name.
+// NewSemaphore returns the semaphore of a name.
 func NewSemaphore(e *engine.Engine, name string) Semaphore {
 	return Semaphore{permits[backend.SemaphoreStore]{
 		count(e, backend.Topic{Kind: backend.KindSemaphore, Name: name}, "semaphores",
 			func(can *backend.Capabilities) backend.SemaphoreStore { return can.Semaphores })}}
 }
 
-// SetLimit sets how many permits there are, free ones and others.
+// SetLimit sets the number of permits, free and in use.
 func (p *Semaphore) SetLimit(ctx context.Context, n int) error {
 	if n < 0 || n > backend.MaxCount {
 		return p.fail("setpermits", fail.Invalidf("%d permits; between 0 and %d", n, backend.MaxCount))
@@ -385,7 +387,7 @@ func (p *Semaphore) SetLimit(ctx context.Context, n int) error {
 	return err
 }
 
-// Inspect reads the count and the permits that are out, at most so many of them.
+// Inspect reads the count and the permits in use, and lists at most most of them.
 func (p *Semaphore) Inspect(ctx context.Context, most int) (backend.PermitsRecord, error) {
 	read := func(s backend.SemaphoreStore, ctx context.Context, name string) (backend.PermitsRecord, error) {
 		return s.InspectPermits(ctx, name, most)
@@ -393,7 +395,7 @@ func (p *Semaphore) Inspect(ctx context.Context, most int) (backend.PermitsRecor
 	return ask(ctx, &p.counted, "inspect", read, p.Topic.Name)
 }
 
-// CheckWants refuses a number of permits that Acquire cannot take.
+// CheckWants returns an error if Acquire cannot take n permits under a declared limit; 0 declares none.
 func (p *Semaphore) CheckWants(n, limit int) error {
 	switch {
 	case limit < 0 || limit > backend.MaxCount:
@@ -406,7 +408,7 @@ func (p *Semaphore) CheckWants(n, limit int) error {
 	return nil
 }
 
-// Check refuses a backend without semaphores.
+// Check returns an error if the backend has no semaphores.
 func (p *Semaphore) Check() error {
 	_, err := p.session()
 	return err
@@ -444,7 +446,7 @@ func (p *Semaphore) Release(ctx context.Context, ids []string) error {
 	return oneOf(errs)
 }
 
-// ours takes the ids of live permits of this client out of ids, and returns what holds them.
+// ours removes the ids of permits that this client holds from ids, and returns the holds of these permits.
 func (p *Semaphore) ours(ids map[string]bool) (ours []engine.Holding, err error) {
 	if p.Usable() != nil {
 		return nil, nil
@@ -466,7 +468,7 @@ func (p *Semaphore) ours(ids map[string]bool) (ours []engine.Holding, err error)
 	return ours, nil
 }
 
-// owners are what ids are released by: those of one length together.
+// owners joins ids into owners, as backend.SemaphoreStore defines them: the ids of an owner have the same length.
 func owners(ids map[string]bool) (all []string) {
 	sorted := slices.SortedFunc(maps.Keys(ids), func(a, b string) int {
 		return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
@@ -481,7 +483,7 @@ func owners(ids map[string]bool) (all []string) {
 	return all
 }
 
-// oneOf is nil, the only error, or all errors.
+// oneOf returns nil if there is no error, the error if there is one, and all errors joined otherwise.
 func oneOf(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(errs) == 1 {
@@ -490,7 +492,7 @@ func oneOf(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// Released is the error of an Unlock, as that of a release.
+// Released turns the error of an Unlock into the error of a release.
 func Released(err error) error {
 	if e := fail.Of(err); e != nil {
 		e.Op = "release"

@@ -12,19 +12,19 @@ import (
 	"github.com/mortise-go/mortise/internal/retry"
 )
 
-// Proclamations are what the owners of one lock say of themselves, one after the other.
+// Proclamations are the proclamations of the owners of one lock.
 type Proclamations struct {
 	counted[backend.ProclamationStore]
 }
 
-// NewProclamations are the proclamations of a lock.
+// NewProclamations returns the proclamations of a lock.
 func NewProclamations(e *engine.Engine, name string) Proclamations {
 	return Proclamations{count(e, backend.Topic{Kind: backend.KindProclamation, Name: name}, "proclamations",
 		func(can *backend.Capabilities) backend.ProclamationStore { return can.Proclamations })}
 }
 
-// All gives the proclamation that there is now, and then each that differs from the one before,
-// until ctx ends. An error is given in its place; after fail.Unavailable it tries again.
+// All yields the present proclamation, and then each new one, until ctx ends. It yields an error in place of a
+// proclamation: after fail.Unavailable it tries again, after another error it ends.
 func (p *Proclamations) All(ctx context.Context) iter.Seq2[backend.Proclamation, error] {
 	return func(yield func(backend.Proclamation, error) bool) {
 		var last *backend.Proclamation // nil if unknown
@@ -50,7 +50,7 @@ func (p *Proclamations) All(ctx context.Context) iter.Seq2[backend.Proclamation,
 	}
 }
 
-// after reads the proclamation, once it may be another than the last.
+// after reads the proclamation once it may differ from last; at once if last is nil.
 func (p *Proclamations) after(ctx context.Context, last *backend.Proclamation) (now backend.Proclamation, err error) {
 	if last != nil {
 		seen, err := p.await(ctx, *last)
@@ -77,14 +77,14 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// same reports whether two are of one owner and say one thing.
+// same reports whether two proclamations have the same owner, token and text.
 func same(a, b backend.Proclamation) bool {
 	a.Remaining = b.Remaining
 	return a == b
 }
 
-// await waits until the proclamation may be another than the last. It returns what it has read; nil
-// if another loop of this client has read it.
+// await waits until the proclamation differs from last, and returns it. It returns nil if another call of this client
+// has read a change: the caller then reads the proclamation itself.
 func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (seen *backend.Proclamation, err error) {
 	w, cancel, err := p.Waiting(ctx, engine.Request{Name: p.Topic.Name, Family: p.Topic.Kind})
 	if err != nil {
@@ -106,14 +106,14 @@ func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (s
 	return seen, err
 }
 
-// look reads the proclamation for all that wait by now.
+// look reads the proclamation once. If it differs from last, look serves all calls of this client that wait by now.
 func (p *Proclamations) look(
 	wait context.Context, s backend.ProclamationStore, last backend.Proclamation,
 ) (*backend.Proclamation, engine.Answer, error) {
 	p.Hold()
 	defer p.End()
 	came := p.Joined()
-	now := new(backend.Proclamation) // of the question, which goes on when its caller has left
+	now := new(backend.Proclamation) // on the heap: the request goes on when its caller has left
 	err := p.Await(wait, func() (err error) {
 		*now, err = s.Proclaimed(p.Base(), p.Topic.Name)
 		return err
@@ -129,5 +129,5 @@ func (p *Proclamations) look(
 		return nil, engine.Answer{Left: now.Remaining}, nil
 	}
 	p.Serve(came)
-	return now, engine.Answer{Got: true, More: true}, nil // a call that came later asks
+	return now, engine.Answer{Got: true, More: true}, nil // More: a call that joined later asks
 }

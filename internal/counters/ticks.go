@@ -9,14 +9,14 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// The bounds of a schedule.
+// Bounds of a schedule: its interval, and the number of missed ticks that a claim may catch up on.
 const (
 	MinInterval = 10 * time.Millisecond
 	MaxInterval = 366 * 24 * time.Hour
 	MaxCatchUp  = 1000
 )
 
-// ClaimTick claims a tick.
+// ClaimTick claims a tick of a schedule.
 func ClaimTick(ctx context.Context, e *engine.Engine, r backend.TickRequest) (backend.TickReply, error) {
 	n := count(e, backend.Topic{Name: r.Name}, "schedules",
 		func(can *backend.Capabilities) backend.TickStore { return can.Ticks })

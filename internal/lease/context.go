@@ -8,27 +8,28 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// Key is what a lease's context is asked for its hold by: with a pointer to it, which costs no memory.
+// Key names a lock of a client. Context.Value takes a *Key and returns the hold or the delegation that the context
+// carries for the lock. The key is a pointer because a pointer in an interface needs no allocation.
 type Key struct {
 	Name   string
-	Client uint32 // whose lease it is
-	Record uint8  // the kind of record, in the client's terms
+	Client uint32 // the number of the client
+	Record uint8  // the kind of record, in the engine's terms
 }
 
-// Carriers asks a context for the innermost of those that carry a way into a lock: a *Context, a context of
-// delegations, or joined ones.
+// Carriers is the key for the innermost context that carries holds or delegations: a *Context, a context with
+// delegations, or a Joined.
 type Carriers struct{}
 
-// CarriesLock marks what a context is asked for a way into a lock by: see Without.
+// CarriesLock marks Key as a key for holds or delegations; Without answers such keys with nil.
 func (*Key) CarriesLock() {}
 
-// CarriesLock: as that of Key.
+// CarriesLock marks Carriers as a key for holds or delegations.
 func (Carriers) CarriesLock() {}
 
-// Without is a context that carries no way into a lock, though its parent may.
+// Without is a context that hides the holds and delegations that its parent carries.
 type Without struct{ context.Context }
 
-// Value answers nothing to what asks for a way into a lock.
+// Value returns nil for a key that asks for holds or delegations.
 func (w Without) Value(key any) any {
 	if _, asks := key.(interface{ CarriesLock() }); asks {
 		return nil
@@ -36,7 +37,7 @@ func (w Without) Value(key any) any {
 	return w.Context.Value(key)
 }
 
-// String tells it from its parent.
+// String distinguishes the context from its parent.
 func (w Without) String() string { return fmt.Sprintf("%v.WithoutLeases", w.Context) }
 
 // Context is the context of a lease. It carries the lease's hold.
@@ -46,7 +47,7 @@ type Context struct {
 	Hold   *Hold
 }
 
-// Value answers a *Key with the hold, and Carriers with itself.
+// Value returns the hold for the *Key of the hold's lock, and x for Carriers.
 func (x *Context) Value(key any) any {
 	switch k := key.(type) {
 	case *Key:
@@ -59,13 +60,13 @@ func (x *Context) Value(key any) any {
 	return x.Context.Value(key)
 }
 
-// String keeps what prints contexts from looking into the hold.
+// String keeps package fmt from printing, and so reading, the fields of the hold.
 func (x *Context) String() string {
 	return fmt.Sprintf("%v.WithLease(%q)", x.Context, x.Hold.Tenure.Key.Name)
 }
 
-// Context makes the lease's context when it is first asked for. Many leases' are not, and they cost neither the
-// memory nor a place among their parent's children.
+// Context returns the lease's context. The first call makes the context, so a lease whose context is not used needs
+// no memory for it and is not registered with the parent.
 func (h *Hold) Context() context.Context {
 	if x := h.ctx.Load(); x != nil {
 		return x
@@ -75,7 +76,7 @@ func (h *Hold) Context() context.Context {
 	k.Lock()
 	cause := h.Cause
 	k.Unlock()
-	if cause != nil { // its parent may have ended afterwards: that is not what ended it
+	if cause != nil { // the hold has ended: a later end of the parent must not be the cause
 		x.Context, x.cancel = context.WithCancelCause(context.WithoutCancel(h.Under))
 	} else {
 		x.Context, x.cancel = h.child()
@@ -83,25 +84,26 @@ func (h *Hold) Context() context.Context {
 	k.Lock()
 	cause = h.Cause
 	if cause == nil && !h.ctx.CompareAndSwap(nil, x) {
-		cause = fail.Released // another goroutine has made one
+		cause = fail.Released // another goroutine has made the context: discard x
 	}
 	k.Unlock()
-	if cause != nil { // the end of the hold found no context to end
+	if cause != nil { // x is discarded, or the hold ended before End could find x
 		x.cancel(cause)
 		h.ctx.CompareAndSwap(nil, x)
 	}
 	return h.ctx.Load()
 }
 
-// End ends the lease's context, after its cause was set and without the lock.
+// End ends the lease's context if there is one. The caller has set h.Cause before, and does not hold the keeper's
+// lock.
 func (h *Hold) End(cause error) {
 	if x := h.ctx.Load(); x != nil {
 		x.cancel(cause)
 	}
 }
 
-// child makes the context of a live hold. If a writer's hold is above a reader's, the context that it comes from ends
-// when the writer unlocks, and the reader's does not: it goes on with the context that the writer's Lock was given.
+// child makes the context of a live hold, a child of the context given to Lock. A reader's hold that was entered under
+// a writer's outlives the writer's Unlock: the reader's context then follows the context given to the writer's Lock.
 func (h *Hold) child() (context.Context, context.CancelCauseFunc) {
 	w := h.Outer.Writer()
 	if !h.Shared() || w == nil {
@@ -112,7 +114,8 @@ func (h *Hold) child() (context.Context, context.CancelCauseFunc) {
 	return child, end
 }
 
-// follow ends child when ctx ends, but for the Unlock of w or of a writer's hold above it.
+// follow ends child when ctx ends. If the Unlock of w, or of a writer's hold outside w, ended ctx, child goes on and
+// follows the context given to that writer's Lock.
 func follow(child context.Context, end context.CancelCauseFunc, ctx context.Context, w *Hold) {
 	stop := context.AfterFunc(ctx, func() {
 		cause := context.Cause(ctx)
@@ -127,13 +130,13 @@ func follow(child context.Context, end context.CancelCauseFunc, ctx context.Cont
 	context.AfterFunc(child, func() { stop() })
 }
 
-// Joined is a context that carries what another carries, too.
+// Joined is a context with the values of two contexts. Other is asked second.
 type Joined struct {
 	context.Context
 	Other context.Context
 }
 
-// Value answers Carriers with itself.
+// Value returns j for Carriers: both contexts may have carriers.
 func (j Joined) Value(key any) any {
 	if _, all := key.(Carriers); all {
 		return j

@@ -9,10 +9,10 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// Handle is what a user has of a lease: package mortise's Lease is this type. The zero Handle holds nothing.
+// Handle is a lease as users have it: mortise.Lease is defined as this type. The zero Handle holds nothing.
 type Handle struct{ held Holding }
 
-// Holding is what stands behind a handle: a hold, several, or a stand-in.
+// Holding implements a Handle: a Hold, a lease of several locks, a quorum's lease, or a StandIn.
 type Holding interface {
 	Name() string
 	Context() context.Context
@@ -21,10 +21,10 @@ type Holding interface {
 	Unlock(ctx context.Context) error
 }
 
-// NewHandle is a handle on what is not a Hold.
+// NewHandle returns a handle for a Holding that is not a Hold: a Hold contains its handle.
 func NewHandle(h Holding) *Handle { return &Handle{h} }
 
-// Holding is what stands behind l; nil if nothing does.
+// Holding returns the implementation of l; nil if l is nil or the zero Handle.
 func (l *Handle) Holding() Holding {
 	if l == nil {
 		return nil
@@ -32,10 +32,10 @@ func (l *Handle) Holding() Holding {
 	return l.held
 }
 
-// Name is the lock's name.
+// Name returns the lock's name.
 func (h *Hold) Name() string { return h.Tenure.Key.Name }
 
-// Token is the fencing token, if there is one.
+// Token returns the fencing token; fenced reports whether the hold has one.
 func (h *Hold) Token() (token int64, fenced bool) {
 	if !h.Marks.Fenced {
 		return 0, false
@@ -43,13 +43,13 @@ func (h *Hold) Token() (token int64, fenced bool) {
 	return h.Tenure.Fence.Token, true
 }
 
-// Err is nil while the hold is live, and then its cause.
+// Err returns nil while the hold is live, and then the cause of its end.
 func (h *Hold) Err() error { return h.Tenure.Keeper.Err(h) }
 
-// Unlock ends the hold.
+// Unlock ends the hold and releases it in the store.
 func (h *Hold) Unlock(ctx context.Context) error { return h.Tenure.Keeper.Release(ctx, h) }
 
-// Facts are what a lease that is no hold of a client's says of itself.
+// Facts are the name, the context and the token of a Holding that is not a Hold.
 type Facts struct {
 	Of     string
 	Ctx    context.Context
@@ -57,16 +57,16 @@ type Facts struct {
 	Fenced bool
 }
 
-// Name is the lock's name.
+// Name returns the lock's name.
 func (f *Facts) Name() string { return f.Of }
 
-// Context is the lease's context.
+// Context returns the lease's context.
 func (f *Facts) Context() context.Context { return f.Ctx }
 
-// Token is the fencing token, if there is one.
+// Token returns the fencing token; fenced reports whether the lease has one.
 func (f *Facts) Token() (token int64, fenced bool) { return f.Number, f.Fenced }
 
-// StandIn is behind a lease that no client stands behind: for fakes, mocks and other Lockers.
+// StandIn is a Holding without a client, for fakes, mocks and other implementations of Locker.
 type StandIn struct {
 	Facts
 	cancel  context.CancelCauseFunc
@@ -83,9 +83,9 @@ func NewStandIn(ctx context.Context, name string, release func(context.Context) 
 	return &StandIn{Facts: Facts{Of: name, Ctx: child}, cancel: cancel, release: release}
 }
 
-// Err is nil while the stand-in is held, and then why it is not.
+// Err returns nil while the stand-in is held, and then the reason why it is not.
 func (s *StandIn) Err() error {
-	// Not Released: that may be another lease's, whose context this one was made under.
+	// Not fail.Released: it may be the cause of another lease, whose context is the parent of s.Ctx.
 	if cause := context.Cause(s.Ctx); errors.Is(cause, fail.Lost) || errors.Is(cause, fail.Closed) {
 		return cause
 	}

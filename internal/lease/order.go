@@ -5,45 +5,45 @@ import (
 	"time"
 )
 
-// Order is what orders the operations of a tenure, and of readers that entered under it: one at a time sets the
-// hold count in the store, and a re-entry comes from the innermost hold. Others line up, so that they reach the store
-// in the order in which they were begun.
+// Order runs the re-entries and releases of a tenure, and of readers that entered under the tenure, one at a time,
+// because their requests set absolute hold counts. The other operations wait in line, oldest first. A re-entry also
+// waits until its hold is the innermost.
 type Order struct {
-	busy     bool // an operation that sets the hold count is on its way
-	entered  bool // there has been a re-entry, or an attempt
+	busy     bool // an operation is running
+	entered  bool // a re-entry was begun, successful or not
 	longest  time.Duration
-	entering *Turn   // where that operation is a re-entry
-	line     []*Turn // in the order in which they came
-	top      *Hold   // of the live ones, the innermost: it leads to the others
+	entering *Turn   // the running operation if it is a re-entry, otherwise nil
+	line     []*Turn // the waiting operations, oldest first
+	top      *Hold   // the innermost live hold; Hold.below leads to the others
 }
 
-// Turn is a place in an Order's line: of a re-entry from a hold, or of a release.
+// Turn is an operation in an Order: a re-entry from a hold, or a release.
 type Turn struct {
-	Hold    *Hold // nil: a release
-	Shared  bool  // it enters to read
-	Lease   time.Duration
-	Ready   chan struct{}
+	Hold    *Hold         // the hold that the re-entry comes from; nil: a release
+	Shared  bool          // the re-entry takes the read lock
+	Lease   time.Duration // the lease that the re-entry asks for
+	Ready   chan struct{} // closed when the operation may run, or when Hold has ended
 	granted bool
 }
 
-// Granted reports whether the turn has come.
+// Granted reports whether the operation may run, or has run.
 func (t *Turn) Granted() bool { return t.granted }
 
-// Idle reports whether no operation is on its way or in line.
+// Idle reports whether no operation is running or in line.
 func (o *Order) Idle() bool { return !o.busy && !o.Waited() }
 
 // Waited reports whether an operation is in line.
 func (o *Order) Waited() bool { return len(o.line) > 0 }
 
-// Entered reports whether there has been a re-entry, or an attempt.
+// Entered reports whether a re-entry was begun, successful or not.
 func (o *Order) Entered() bool { return o.entered }
 
-// Longest is the longest lease that a re-entry asked for: the record may last so long.
+// Longest returns the longest lease that a re-entry asked for: the record in the store may last as long.
 func (o *Order) Longest() time.Duration { return o.longest }
 
-// Innermost reports whether a call that comes from h may enter: every live hold is among those that h was entered
-// under, save that readers do not mind each other. Both are looked at at once, since they are in one order: a hold
-// under another came after it.
+// Innermost reports whether a call that comes from h may enter: each live hold is h, or a hold that h was entered
+// under. A call that enters to read (shared) ignores readers' holds. One pass suffices: a hold is newer than the hold
+// that it was entered under, and both lists are in this order.
 func (o *Order) Innermost(h *Hold, shared bool) bool {
 	for x := o.top; x != nil; x = x.below {
 		if shared && x.Shared() {
@@ -59,8 +59,8 @@ func (o *Order) Innermost(h *Hold, shared bool) bool {
 }
 
 // Taken reports whether a re-entry from t.Hold would have to wait for another re-entry: the hold is not the
-// innermost, or another call comes first. A release on its way does not count: it is over as soon as the store
-// answers.
+// innermost, or another re-entry is running, or in line for the same hold. A running release does not count: it ends
+// as soon as the store answers.
 func (o *Order) Taken(t *Turn) bool {
 	for _, x := range o.line {
 		if !(t.Shared && x.Shared) && x.Hold == t.Hold {
@@ -70,7 +70,7 @@ func (o *Order) Taken(t *Turn) bool {
 	return !o.Innermost(t.Hold, t.Shared) || o.entering != nil && !(t.Shared && o.entering.Shared)
 }
 
-// TryBegin takes the order for a release if it is idle.
+// TryBegin begins a release if the order is idle, and reports whether it did. Leave ends the release.
 func (o *Order) TryBegin() bool {
 	if !o.Idle() {
 		return false
@@ -79,7 +79,8 @@ func (o *Order) TryBegin() bool {
 	return true
 }
 
-// Enter takes the order for an operation, or puts t into the line: t.Ready is closed when its turn has come.
+// Enter begins t if t can run now, and otherwise puts t in line. It reports whether t has begun; if not, t.Ready is
+// closed when t begins, or when t.Hold has ended.
 func (o *Order) Enter(t *Turn) bool {
 	if o.Idle() && (t.Hold == nil || o.Innermost(t.Hold, t.Shared)) {
 		o.begin(t)
@@ -98,13 +99,13 @@ func (o *Order) begin(t *Turn) {
 	}
 }
 
-// Leave ends the operation.
+// Leave ends the running operation, and begins the next.
 func (o *Order) Leave() {
 	o.busy, o.entering = false, nil
 	o.advance()
 }
 
-// Quit takes t out of the line, or ends the operation that it was granted.
+// Quit takes t out of the line, or ends t if t has begun.
 func (o *Order) Quit(t *Turn) {
 	if t.granted {
 		o.Leave()
@@ -113,8 +114,8 @@ func (o *Order) Quit(t *Turn) {
 	o.line = slices.DeleteFunc(o.line, func(x *Turn) bool { return x == t })
 }
 
-// advance gives the order to the first in line that can have it: a release always, a re-entry if its hold is the
-// innermost. One whose hold has ended is sent away.
+// advance begins the first operation in line that can run: a release, or a re-entry whose hold is the innermost. A
+// re-entry whose hold has ended leaves the line without having begun.
 func (o *Order) advance() {
 	o.line = slices.DeleteFunc(o.line, func(t *Turn) bool {
 		ended := t.Hold != nil && t.Hold.Cause != nil

@@ -6,28 +6,29 @@ import (
 	"github.com/mortise-go/mortise/internal/clock"
 )
 
-// Plan is when a tenure is renewed. Times are monotonic; clock.Never for no time.
+// Plan says when a tenure is next renewed or verified. Times are monotonic nanoseconds; clock.Never is no time.
 type Plan struct {
-	RenewAt  int64 // the lease is renewed
-	VerifyAt int64 // the store is asked whether it is still held, without a renewal
-	// Renewing: a renewal is on its way. Verify: ask again after it, even if nothing needs renewal.
+	RenewAt  int64 // when to renew the lease
+	VerifyAt int64 // when to ask the store, without a renewal, whether the tenure's record is still there
+	// Renewing: a request is on its way. Verify: ask the store again afterwards, even if nothing needs renewal.
 	Renewing, Verify bool
-	Watchdog         time.Duration // the client's timeout
+	Watchdog         time.Duration // the client's watchdog timeout
 }
 
-// NewPlan is the plan of a tenure that nothing is planned for.
+// NewPlan returns a plan with nothing planned.
 func NewPlan(watchdog time.Duration) Plan {
 	return Plan{RenewAt: clock.Never, VerifyAt: clock.Never, Watchdog: watchdog}
 }
 
-// Start plans the first renewal of a lease asked for at sent, for h if it wants one.
+// Start plans the first renewal of a lease that was asked for at sent, if the watchdog renews h. A reader's lease that
+// is longer than the watchdog timeout gets a plan, too: see upholds.
 func (t *Tenure) Start(sent clock.Instant, h *Hold) {
 	if h.Marks.Watchdog || t.Mode == Shared && t.TTL > t.Plan.Watchdog {
 		t.Plan.RenewAt = min(t.Plan.RenewAt, sent.Mono+int64(t.Plan.Watchdog/3))
 	}
 }
 
-// Next is when something comes next but the end of the lease.
+// Next returns the time of the next request; clock.Never while one is on its way.
 func (p *Plan) Next() int64 {
 	if p.Renewing {
 		return clock.Never
@@ -35,10 +36,11 @@ func (p *Plan) Next() int64 {
 	return min(p.RenewAt, p.VerifyAt)
 }
 
-// Soon is within what a renewal may be sent early, to go with others.
+// Soon returns the time up to which a planned request may be sent now, to share a batch: a 48th of the watchdog
+// timeout from now.
 func (p *Plan) Soon(now clock.Instant) int64 { return now.Mono + int64(p.Watchdog/48) }
 
-// Question is what is to be asked of the store now: for how long to renew, zero only to ask.
+// Question returns the lease that a request sent now asks for; zero only verifies. It clears the planned verification.
 func (t *Tenure) Question(now clock.Instant) time.Duration {
 	p := &t.Plan
 	p.Verify = false
@@ -50,8 +52,8 @@ func (t *Tenure) Question(now clock.Instant) time.Duration {
 	return lease
 }
 
-// Renewed notes that the store has renewed the lease for a time, from sent on; zero where it was only asked. It
-// reports whether the lease is longer now.
+// Renewed notes a successful request, sent at sent, that asked for lease; zero was a verification without a renewal.
+// It reports whether the request was a renewal that can have moved the deadline.
 func (t *Tenure) Renewed(sent, now clock.Instant, lease time.Duration) (extended bool) {
 	extended = lease > 0 && !t.upholds()
 	if extended {
@@ -66,9 +68,10 @@ func (t *Tenure) Renewed(sent, now clock.Instant, lease time.Duration) (extended
 	return extended
 }
 
-// Wants says for how long the lease is to be renewed; 0 not at all.
+// Wants returns the lease to ask for in a renewal; 0 if no hold needs a renewal.
 func (t *Tenure) Wants(now clock.Instant) time.Duration {
-	// It may have been cut a third of the timeout ago, since the last assertion.
+	// The last assertion was a third of the timeout ago. A record that was cut to the timeout since then lasts for
+	// two thirds of it at least: only a longer lease needs an assertion.
 	if left := t.Deadline.Until(now); t.upholds() && left > t.Plan.Watchdog*2/3 {
 		return clock.Outlasting(left)
 	}
@@ -86,15 +89,15 @@ func (t *Tenure) Wants(now clock.Instant) time.Duration {
 	return want
 }
 
-// upholds tells a reader whose lease is never renewed. Redisson's readers that renew cut the time of the record
-// down to their own timeout, and Redisson 3.x that of every reader in it: what is left of a longer lease is asserted
-// again, and never becomes more by that.
+// upholds reports whether t is a reader whose one hold the watchdog does not renew. A reader of Redisson that renews
+// cuts the time to live of the record to its own timeout; Redisson 3.x cuts that of every reader in the record. So t
+// asserts what is left of a longer lease again, each third of the timeout. An assertion never extends the lease.
 func (t *Tenure) upholds() bool {
 	return t.Mode == Shared && t.Live == 1 && !t.First.Marks.Watchdog
 }
 
-// Slept moves what is planned: leases end by the wall clock while a machine sleeps, so they are renewed as much
-// earlier.
+// Slept plans the next renewal earlier by d, the time for which the machine slept: the lease ended by the wall clock
+// meanwhile, and the monotonic clock stood still.
 func (p *Plan) Slept(d time.Duration) {
 	if p.RenewAt != clock.Never {
 		p.RenewAt -= int64(d)

@@ -7,19 +7,19 @@ import (
 	"github.com/mortise-go/mortise/internal/clock"
 )
 
-// Record is what this process holds of one name.
+// Record is the tenures that this process has in the record of one name.
 type Record struct {
-	Holder *Tenure // exclusive
-	// Readers are those of a read-write lock; beside a holder, those that it let in.
+	Holder *Tenure // the exclusive tenure; nil if there is none
+	// Readers are the readers of a read-write lock; beside a Holder, the readers that entered under it.
 	Readers map[*Tenure]struct{}
-	// Changes counts how often the record was changed by others, as far as was told.
+	// Changes counts the messages that the record was changed from outside.
 	Changes int32
 }
 
-// InUse reports whether a tenure of this process is in the record.
+// InUse reports whether the record has a tenure of this process.
 func (r *Record) InUse() bool { return r.Holder != nil || len(r.Readers) > 0 }
 
-// Tenures are all of them.
+// Tenures yields the holder and the readers.
 func (r *Record) Tenures() iter.Seq[*Tenure] {
 	return func(yield func(*Tenure) bool) {
 		if r.Holder != nil && !yield(r.Holder) {
@@ -33,8 +33,9 @@ func (r *Record) Tenures() iter.Seq[*Tenure] {
 	}
 }
 
-// Admit notes a new tenure. What the store granted shows that those in its way here have lost the lock: it returns
-// them, and why.
+// Admit adds a tenure that the store has granted. It returns the tenures of this process that t excludes, and why
+// they are lost: the store grants t only if their record is gone. Replies may arrive out of order, so the caller
+// checks which grant was the later one.
 func (r *Record) Admit(t *Tenure) (lost []*Tenure, why string) {
 	if t.Mode == Shared {
 		if w := r.Holder; w != nil && w.Order != t.Order {
@@ -56,7 +57,7 @@ func (r *Record) Admit(t *Tenure) (lost []*Tenure, why string) {
 	return lost, why
 }
 
-// Dismiss takes a tenure out, and reports whether the lock may be free now.
+// Dismiss removes a tenure, and reports whether the lock may be free now.
 func (r *Record) Dismiss(t *Tenure) bool {
 	if r.Holder == t {
 		r.Holder = nil
@@ -69,7 +70,8 @@ func (r *Record) Dismiss(t *Tenure) bool {
 	return false
 }
 
-// Blocks is for how long a tenure of this process stands in the way of a new one, to read or not; 0 if none does.
+// Blocks returns for how long live tenures of this process exclude a new tenure, a reader (shared) or not; 0 if none
+// does.
 func (r *Record) Blocks(shared bool, now clock.Instant) (left time.Duration) {
 	if t := r.Holder; t != nil && t.State == Live {
 		left = t.Deadline.Until(now)

@@ -1,5 +1,6 @@
-// Package lease is what a process knows of the records that it holds: tenures, their holds, when they end and when
-// they are renewed. It is pure state: no I/O and no store; its caller guards it, but for the methods of Handle.
+// Package lease keeps the state of a process's leases: tenures, their holds, when they end and when they are renewed.
+// It is pure state: no I/O and no store. The caller guards it with the lock of the Keeper; only the methods of a
+// Handle's Holding may be called without.
 package lease
 
 import (
@@ -10,112 +11,113 @@ import (
 	"github.com/mortise-go/mortise/internal/clock"
 )
 
-// Keeper is what a tenure belongs to.
+// Keeper guards the tenures of a client, and releases their holds in the store.
 type Keeper interface {
-	// Lock guards all tenures of a client; Unlock carries out what was noted meanwhile.
+	// Lock guards all tenures of a client. Unlock also carries out the effects noted under the lock.
 	Lock()
 	Unlock()
-	// Err is nil while h is live, and then its cause.
+	// Err returns nil while h is live, and then the cause of its end. It reads the clocks: h may end by that.
 	Err(h *Hold) error
 	// Release ends h and releases it in the store.
 	Release(ctx context.Context, h *Hold) error
 }
 
-// Mode is how tenures of one record go together.
+// Mode says which other tenures a record may have beside a tenure.
 type Mode uint8
 
 const (
 	// Exclusive: no other tenure.
 	Exclusive Mode = iota
-	// Admitting is exclusive, and lets readers enter under it: a writer.
+	// Admitting is a writer: no other tenure, except for readers that enter under it.
 	Admitting
-	// Shared goes with others of its kind: a reader.
+	// Shared is a reader: beside any number of readers.
 	Shared
 )
 
-// State is how far a tenure is.
+// State is the stage of a tenure.
 type State uint8
 
 const (
-	// Live: it has holds.
+	// Live: the tenure has holds.
 	Live State = iota
-	// Releasing: its last hold was unlocked, and the store is being told.
+	// Releasing: the last hold was unlocked, and the release has not ended.
 	Releasing
-	// Over: it is not in the client any more.
+	// Over: the tenure has ended.
 	Over
 )
 
 // Tenure is one owner's time in one record, from grant to release: held once or, by re-entry, several times.
 type Tenure struct {
-	*Order          // of its operations; that of another tenure where a reader entered under it
-	own       Order // what Order points to, unless it is another's
+	*Order          // a reader that entered under another tenure has the Order of that tenure
+	own       Order // used unless the Order is another tenure's
 	Keeper    Keeper
 	Key       Key
-	Owner     string // its id in the store
+	Owner     string // the owner's id in the store
 	Fence     Fence
 	TTL       time.Duration // the longest lease that was asked for
-	Deadline  clock.Instant // the end of the lease as the store has it, less the margin
+	Deadline  clock.Instant // the end of the lease in the store, less clock.Margin
 	Plan      Plan
-	Live      int32 // holds
+	Live      int32 // the number of live holds
 	State     State
 	Mode      Mode
-	Stale     bool        // the hold count in the store may be higher than that of the live holds
-	Delegated atomic.Bool // a delegation of it was given out, or it entered under one. Set under the lock
-	First     Hold        // with which it began: most tenures have no other
+	Stale     bool        // the hold count in the store may be too high
+	Delegated atomic.Bool // a delegation was given out, or the tenure entered under one. Set under the lock
+	First     Hold        // the first hold; most tenures have no other
 }
 
-// Fence is a fencing token, or none.
+// Fence is a fencing token, if one was drawn.
 type Fence struct {
 	Token int64
 	Drawn bool
 }
 
-// Under has the tenure's operations ordered with those of another; nil for an order of its own.
+// Under gives the tenure the Order of outer, or its own if outer is nil.
 func (t *Tenure) Under(outer *Tenure) {
 	if t.Order = &t.own; outer != nil {
 		t.Order = outer.Order
 	}
 }
 
-// Hold is one Lock of a tenure; its Handle is what the user has.
+// Hold is one Lock of a tenure.
 type Hold struct {
-	Handle  Handle
+	Handle  Handle // the user's lease points to it
 	Tenure  *Tenure
-	Number  uint64          // numbers the client's holds
-	below   *Hold           // the next of the order's, further out
-	Outer   *Hold           // the one that it was entered under; it may have ended
-	Under   context.Context // what Lock was given
+	Number  uint64          // unique among the client's holds
+	below   *Hold           // the next live hold of the Order, further out
+	Outer   *Hold           // the hold that it was entered under; it may have ended
+	Under   context.Context // the context given to Lock
 	ctx     atomic.Pointer[Context]
 	Since   clock.Instant
 	MaxHold time.Duration // from Since; 0: no bound
-	Cause   error         // why it ended; nil while it is live
-	OnLost  func()        // announces its loss, where that came before its acquisition was announced
-	Level   int32         // from one: the tenure's hold count while it is the innermost
-	Family  uint8         // what was asked for, in the keeper's terms
+	Cause   error         // why the hold ended; nil while it is live
+	OnLost  func()        // announces the loss, if the hold was lost before its acquisition was announced
+	Level   int32         // the tenure's hold count while the hold is the innermost; from 1
+	Family  uint8         // the kind that was asked for, in the engine's terms
 	Marks   Marks
-	Site    uintptr // the program counter of the call; 0 if that is of no use
+	Site    uintptr // the program counter of the call to Lock, for the log; 0 if unknown or not needed
 }
 
-// Marks are what is true of a hold.
+// Marks are flags of a hold.
 type Marks struct {
-	Fenced    bool // it has the tenure's token
-	Watchdog  bool // it wants renewal
-	Announced bool // the observer knows that it was acquired
-	Unlocked  bool
-	Long      bool // the log says that it lasts long
-	Proclaims bool // it has said something of itself: it may last long
-	Texts     bool // the store was asked to keep, or to remove, a text of its owner
+	Fenced    bool // the hold has the tenure's token
+	Watchdog  bool // the watchdog renews the hold
+	Announced bool // the observer was told of the acquisition
+	Unlocked  bool // Unlock was called
+	Long      bool // the log has warned that the hold lasts long
+	Proclaims bool // the owner has proclaimed a text: the log does not warn if the hold lasts long
+	Texts     bool // the store was asked to keep or to remove a text of the owner
 }
 
-// Until is the end of MaxHold, if there is one.
+// Until returns the time at which MaxHold ends the hold; bounded is false if there is no MaxHold.
 func (h *Hold) Until() (end clock.Instant, bounded bool) {
 	return h.Since.Add(h.MaxHold), h.MaxHold > 0
 }
 
-// Shared tells a reader's hold.
+// Shared reports whether the hold is a reader's.
 func (h *Hold) Shared() bool { return h.Tenure.Mode == Shared }
 
-// Writer is the innermost hold that is no reader's of those that h is, or was entered under; nil if there is none.
+// Writer returns the innermost hold, of h and the holds that h was entered under, that is not a reader's; nil if there
+// is none. The hold may have ended.
 func (h *Hold) Writer() *Hold {
 	for ; h != nil; h = h.Outer {
 		if !h.Shared() {
@@ -125,7 +127,7 @@ func (h *Hold) Writer() *Hold {
 	return nil
 }
 
-// Attach makes h a live hold of t, the innermost.
+// Attach makes h a live hold of t, and the innermost one.
 func (t *Tenure) Attach(h *Hold) {
 	h.Handle.held = h
 	h.Tenure, h.Marks.Fenced = t, t.Fence.Drawn
@@ -134,7 +136,7 @@ func (t *Tenure) Attach(h *Hold) {
 	h.Level = t.Live
 }
 
-// Detach takes a hold that ends, and why, out of the live ones.
+// Detach ends h with a cause, and begins the operation that can run now.
 func (t *Tenure) Detach(h *Hold, cause error) {
 	h.Cause = cause
 	for at := &t.top; *at != nil; at = &(*at).below {
@@ -147,7 +149,7 @@ func (t *Tenure) Detach(h *Hold, cause error) {
 	t.advance()
 }
 
-// All are t's live holds, the innermost first. One that it is given may be detached.
+// All yields t's live holds, the innermost first. The loop may detach the hold that it was given.
 func (t *Tenure) All(yield func(*Hold) bool) {
 	for h := t.top; h != nil; {
 		next := h.below
@@ -158,7 +160,7 @@ func (t *Tenure) All(yield func(*Hold) bool) {
 	}
 }
 
-// Readers reports whether readers that entered under t live.
+// Readers reports whether readers that entered under t are live.
 func (t *Tenure) Readers() bool {
 	for h := t.top; h != nil; h = h.below {
 		if h.Shared() {
@@ -168,7 +170,8 @@ func (t *Tenure) Readers() bool {
 	return false
 }
 
-// Delegate has t's holds keep their levels from now on: a delegation of one that has ended then fits no other.
+// Delegate marks t as delegated, and fixes the levels of its live holds. From now on no hold takes the level of one
+// that has ended, so a delegation of an ended hold fits no other hold.
 func (t *Tenure) Delegate() {
 	level := t.Live
 	for h := range t.All {
@@ -178,8 +181,8 @@ func (t *Tenure) Delegate() {
 	t.Delegated.Store(true)
 }
 
-// Count is what the hold count in the store is to be: how many live, or once it was delegated the level of the
-// innermost.
+// Count returns the hold count that the store is to have: the number of live holds, or once t is delegated the level
+// of the innermost hold.
 func (t *Tenure) Count() int {
 	if !t.Delegated.Load() {
 		return int(t.Live)
@@ -190,7 +193,8 @@ func (t *Tenure) Count() int {
 	return 0
 }
 
-// Asked reports whether a lease that runs out now does so because Lock was asked for no more.
+// Asked reports whether a lease that runs out now ends as Lock asked (WithLease, WithMaxHold): the watchdog was to
+// renew no live hold past now.
 func (t *Tenure) Asked(now clock.Instant) bool {
 	for h := range t.All {
 		if end, bounded := h.Until(); h.Marks.Watchdog && !(bounded && end.Reached(now)) {

@@ -1,10 +1,10 @@
 package localqueue
 
-// Ticket is a waiter's place.
+// Ticket is a waiter's entry in a Queue.
 type Ticket struct {
 	prev, next *Ticket
-	ready      chan struct{} // capacity 1: told to look again
-	number     uint64
+	ready      chan struct{} // wakes the waiter; capacity 1, nil until the waiter first sleeps
+	number     uint64        // from 1, rising; 0 before Join
 	served     bool
 	left       bool
 	Wish
@@ -12,7 +12,7 @@ type Ticket struct {
 	Waiter any
 }
 
-// Ready is what a sleeping waiter is told on.
+// Ready returns the channel that wakes the sleeping waiter. The waiter then calls Queue.Next.
 func (t *Ticket) Ready() <-chan struct{} {
 	if t.ready == nil {
 		t.ready = make(chan struct{}, 1)
@@ -20,43 +20,44 @@ func (t *Ticket) Ready() <-chan struct{} {
 	return t.ready
 }
 
-// Slept reports whether the waiter sleeps, or has.
+// Slept reports whether the waiter sleeps, or has slept.
 func (t *Ticket) Slept() bool { return t.ready != nil }
 
-// Joined reports whether the ticket was in a queue before.
+// Joined reports whether the ticket is, or was, in a queue.
 func (t *Ticket) Joined() bool { return t.number != 0 }
 
-// Served reports whether another's question was answered for this waiter too.
+// Served reports whether the waiter has what it waits for by another waiter's request.
 func (t *Ticket) Served() bool { return t.served }
 
-// Left reports whether the waiter does not wait any more.
+// Left reports whether the waiter has left the queue.
 func (t *Ticket) Left() bool { return t.left }
 
-// Serve tells the waiter that what it waits for is so.
+// Serve marks the waiter as served by another waiter's request, and wakes it.
 func (t *Ticket) Serve() {
 	t.served = true
 	t.tell()
 }
 
-// Hand has the waiter, which was handed what it waits for, look.
+// Hand wakes a waiter that the caller has handed a record to.
 func (t *Ticket) Hand() { t.tell() }
 
 func (t *Ticket) tell() {
 	select {
 	case t.ready <- struct{}{}:
-	default: // it was told, or does not sleep
+	default: // the waiter was woken already, or does not sleep
 	}
 }
 
-// line is the tickets in the order in which they came. Its first changes when that one leaves, and when another is
-// advanced, which happens only once the first was answered: what the queue knows of an ask is about its first.
+// line is a list of tickets, oldest first. The first ticket changes only when it leaves or when Queue.Advance puts
+// another before it; Advance comes only after the answer to the first. So what the queue notes about the last request
+// is about the first ticket's request.
 type line struct {
 	first, last *Ticket
 	length      int
-	joined      uint64 // numbers the tickets
+	joined      uint64 // the number of the newest ticket
 }
 
-// Joined is the number of the last ticket.
+// Joined returns the number of the newest ticket.
 func (l *line) Joined() uint64 { return l.joined }
 
 func (l *line) join(t *Ticket) {
@@ -72,7 +73,7 @@ func (l *line) leave(t *Ticket) {
 	l.remove(t)
 }
 
-// insert puts t behind another; nil: before all.
+// insert puts t behind another ticket; before all tickets if behind is nil.
 func (l *line) insert(t, behind *Ticket) {
 	if t.prev = behind; behind != nil {
 		t.next, behind.next = behind.next, t

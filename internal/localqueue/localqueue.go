@@ -1,5 +1,5 @@
-// Package localqueue decides which waiter of this process asks the store next. It is pure state: no I/O, no
-// goroutine, no clock, no lock; its caller guards it. Times are monotonic nanoseconds.
+// Package localqueue decides which waiter of this process sends the next request to the store, and when. It is pure
+// state: no I/O, no goroutine, no clock, no lock; its caller guards it. Times are monotonic nanoseconds.
 package localqueue
 
 import (
@@ -8,40 +8,40 @@ import (
 	"github.com/mortise-go/mortise/internal/clock"
 )
 
-// A record goes on within the process, while others wait, for as often and as long as this.
+// Limits of a handoff budget: the number of local handoffs, and the time since Refill.
 const (
 	maxHandoffs = 32
 	maxTenure   = 250 * time.Millisecond
 )
 
-// Queue is the waiters of this process for one name, in the order in which they came. Only the first asks the
-// store, and only when something happened since it last asked: that keeps the number of commands independent of the
-// number of waiters. The zero value is not ready: see New.
+// Queue is the waiters of this process for one name, oldest first. Only the first waiter asks the store, and only if
+// the lock may have been freed since it last asked, or if a time has come. So the number of commands does not depend
+// on the number of waiters. Use New: the zero value is not ready.
 type Queue struct {
 	line
 
-	held bool // the record is held in this process, so no waiter asks
-	// events counts what may have freed the lock; asked is events as of the last ask.
+	held bool // this process holds the record, so no waiter asks
+	// events counts the events that may have freed the lock; asked is the count at the time of the last request.
 	events, asked uint64
-	// retryAt is when the first is to ask though nothing happened; recheckAt likewise, because the record
-	// changed, or because another client was told of a release and may stay silent.
+	// retryAt is when the first waiter asks without an event. recheckAt is another such time: the record has changed,
+	// or another client was told of a release and may not act on it.
 	retryAt, recheckAt int64
-	// ends is when the holder's lease ends, as the store last said.
+	// ends is when the holder's lease ends, by the store's last refusal.
 	ends int64
-	// sleeps is until when the first sleeps.
+	// sleeps is the time until which the first waiter sleeps without an event.
 	sleeps int64
-	// free is how many permits of a semaphore there were when the first was last refused, least what its waiters wanted
-	// at the least when it last asked.
+	// free is the number of free permits of a semaphore at the last refusal of the first waiter. least is the smallest
+	// number that a waiter wanted at the time of the last request.
 	free, least int64
 }
 
-// Wish is what a call asks of the queue.
+// Wish is the part of a waiter's request that the queue needs.
 type Wish struct {
-	// Wants is how many permits of a semaphore it waits for; zero elsewhere.
+	// Wants is the number of a semaphore's permits that the waiter wants; zero for other kinds.
 	Wants int64
 }
 
-// New makes a queue that nothing waits in. Held tells that the record is held in this process.
+// New returns an empty queue. Held: this process holds the record.
 func New(held bool) *Queue {
 	q := &Queue{held: held, events: 1}
 	q.retryAt, q.ends, q.recheckAt = clock.Never, clock.Never, clock.Never
@@ -52,11 +52,11 @@ func New(held bool) *Queue {
 func (q *Queue) Join(t *Ticket) {
 	q.join(t)
 	if t.Wants > 0 && t != q.first && (t.Wants <= q.free || t.Wants < q.least) {
-		q.Notify() // what is free is not enough for the first, but may be for this one
+		q.Notify() // the free permits are too few for the first waiter, and may be enough for t
 	}
 }
 
-// Leave takes a waiter out; the next first is then told to look.
+// Leave takes a waiter out. If it was the first, the next one becomes the first, and is woken.
 func (q *Queue) Leave(t *Ticket) {
 	wasFirst := q.first == t
 	q.leave(t)
@@ -65,7 +65,7 @@ func (q *Queue) Leave(t *Ticket) {
 	}
 }
 
-// First is the waiter that asks; nil if nothing waits.
+// First returns the waiter that asks the store; nil if nothing waits.
 func (q *Queue) First() *Ticket {
 	if q == nil {
 		return nil
@@ -73,7 +73,7 @@ func (q *Queue) First() *Ticket {
 	return q.first
 }
 
-// Len is the number of waiters.
+// Len returns the number of waiters.
 func (q *Queue) Len() int {
 	if q == nil {
 		return 0
@@ -81,8 +81,8 @@ func (q *Queue) Len() int {
 	return q.length
 }
 
-// Next is the waiter that is to ask now; nil if none is. WakeAt is when the first is to look again; Never if only
-// an event will help.
+// Next returns the waiter that is to ask the store now; nil if none is to. WakeAt is when the first waiter is to ask
+// without an event; clock.Never if only an event makes it ask.
 func (q *Queue) Next(now int64) (ask *Ticket, wakeAt int64) {
 	if q.first == nil || q.held {
 		return nil, clock.Never
@@ -94,7 +94,8 @@ func (q *Queue) Next(now int64) (ask *Ticket, wakeAt int64) {
 	return nil, wakeAt
 }
 
-// Asks notes that the first asks now. Retry is when it would have asked, for Granted.
+// Asks notes that the first waiter asks the store now. It returns the time at which that waiter would have asked
+// without an event.
 func (q *Queue) Asks() (retry int64) {
 	retry = q.retryAt
 	q.asked = q.events
@@ -102,16 +103,17 @@ func (q *Queue) Asks() (retry int64) {
 	return retry
 }
 
-// Asking reports whether the first asks just now.
+// Asking reports whether the answer to the first waiter's request is still to come, or the first waiter has not asked
+// yet: an answer that leaves it waiting sets the time of its next request.
 func (q *Queue) Asking() bool { return q.retryAt == clock.Never }
 
-// Refused notes that the holder's lease ends at ends, and that the first asks again at retry though nothing happened.
+// Refused notes the end of the holder's lease, and when the first waiter asks again without an event.
 func (q *Queue) Refused(ends, retry int64) { q.ends, q.retryAt = ends, retry }
 
-// RetryAt has the first ask at a time though nothing happens.
+// RetryAt sets when the first waiter asks again without an event.
 func (q *Queue) RetryAt(at int64) { q.retryAt = at }
 
-// RetryBy has the first ask at a time at the latest.
+// RetryBy makes the first waiter ask without an event at the given time, or earlier if it was to.
 func (q *Queue) RetryBy(at int64) {
 	if q.retryAt > at {
 		q.retryAt = at
@@ -119,24 +121,24 @@ func (q *Queue) RetryBy(at int64) {
 	}
 }
 
-// Recheck has the first ask at a time, though it may not be told.
+// Recheck makes the first waiter ask without an event at the given time, besides the time of its retry.
 func (q *Queue) Recheck(at int64) {
 	if q.recheckAt = at; at < q.sleeps {
 		q.Wake()
 	}
 }
 
-// RechecksBefore reports whether the first rechecks before a time.
+// RechecksBefore reports whether the first waiter rechecks at the given time or before.
 func (q *Queue) RechecksBefore(at int64) bool { return q.recheckAt <= at }
 
-// Sleeps notes until when t, which is about to sleep, will not look.
+// Sleeps notes that t goes to sleep until wakeAt. Recheck wakes the first waiter if it would sleep for too long.
 func (q *Queue) Sleeps(t *Ticket, wakeAt int64) {
 	if t == q.first {
 		q.sleeps = wakeAt
 	}
 }
 
-// Ends is what is left of the holder's lease; negative if that is not known.
+// Ends returns the rest of the holder's lease at now; negative if the rest is unknown.
 func (q *Queue) Ends(now int64) time.Duration {
 	if q.ends == clock.Never {
 		return -1
@@ -144,8 +146,8 @@ func (q *Queue) Ends(now int64) time.Duration {
 	return time.Duration(max(q.ends-now, 0))
 }
 
-// Notify notes that the lock may be free and has the first look, unless the record is held here: then the first
-// looks when it no longer is.
+// Notify notes that the lock may be free, and wakes the first waiter to ask the store. While this process holds the
+// record the first waiter sleeps on.
 func (q *Queue) Notify() {
 	if q != nil {
 		q.events++
@@ -153,23 +155,24 @@ func (q *Queue) Notify() {
 	}
 }
 
-// Pass notes an event without waking: what a leaving first was told is the next one's.
+// Pass notes an event without waking a waiter. A waiter that leaves passes on the event that woke it, so that the next
+// one asks: no event is lost.
 func (q *Queue) Pass() { q.events++ }
 
-// Heard notes that an event before now was about what is known already.
+// Heard notes that the events up to a count, which Events has returned before, need no request.
 func (q *Queue) Heard(events uint64) { q.asked = max(q.asked, events) }
 
-// Events counts what may have freed the lock.
+// Events returns the number of events that may have freed the lock.
 func (q *Queue) Events() uint64 { return q.events }
 
-// Wake has the first look.
+// Wake wakes the first waiter, unless this process holds the record. The waiter then calls Next.
 func (q *Queue) Wake() {
 	if q != nil && q.first != nil && !q.held {
 		q.first.tell()
 	}
 }
 
-// Hold notes whether the record is held in this process. A new tenure settles what was told before.
+// Hold notes whether this process holds the record. Events before a new tenure began need no request.
 func (q *Queue) Hold(held bool) {
 	if q == nil {
 		return
@@ -179,14 +182,15 @@ func (q *Queue) Hold(held bool) {
 	}
 }
 
-// Serve tells all waiters up to a ticket's number that what they wait for is so.
+// Serve serves all waiters up to a ticket's number.
 func (q *Queue) Serve(number uint64) {
 	for t := q.First(); t != nil && t.number <= number; t = t.next {
 		t.Serve()
 	}
 }
 
-// Taker is the first waiter behind the first that wants no more permits than are free; nil if there is none.
+// Taker notes how many permits are free, and returns the oldest waiter behind the first that wants no more than those;
+// nil if there is none.
 func (q *Queue) Taker(free int64) *Ticket {
 	if q.First() == nil {
 		return nil
@@ -200,14 +204,15 @@ func (q *Queue) Taker(free int64) *Ticket {
 	return nil
 }
 
-// Advance has a waiter behind the first ask now, before the first.
+// Advance puts a waiter before the first, and wakes it to ask the store now.
 func (q *Queue) Advance(t *Ticket) {
 	q.remove(t)
 	q.insert(t, nil)
 	q.Notify()
 }
 
-// Least is how many permits of a semaphore the waiters want at the least, as the first asks.
+// Least returns the smallest number of permits that a waiter wants; Join compares later waiters with it. The queue is
+// not empty.
 func (q *Queue) Least() int64 {
 	q.least = q.first.Wants
 	for t := q.first; t != nil && q.least > 1; t = t.next {
@@ -218,32 +223,32 @@ func (q *Queue) Least() int64 {
 	return q.least
 }
 
-// Budget is how many more times a record goes on within the process before others have their turn, and until when
-// (monotonic). It outlives the waiters: a waiter that comes after them does not begin anew.
+// Budget is the handoff budget of a record: how many local handoffs are left, and until when (monotonic), before other
+// clients have their turn. It outlives the waiters: a waiter that comes after them gets no new budget.
 type Budget struct {
 	handoffs int
 	until    int64
-	extra    bool // others had their turn, and did not want it
+	extra    bool // given because no other client waited
 }
 
-// Refill gives a tenure that begins now its budget: the waiters of now may follow within the process, those that come
-// later do not keep others out.
+// Refill sets the budget of a tenure that begins now: a handoff for each waiter of now, so that later waiters do not
+// keep other clients out.
 func (b *Budget) Refill(q *Queue, now int64) {
 	*b = Budget{handoffs: min(max(q.Len(), 1), maxHandoffs), until: now + int64(maxTenure)}
 }
 
-// Extra marks a budget that goes to a tenure since nothing else waits, and Wanted ends such a one: something does.
+// Extra marks a budget that was given because no other client waited.
 func (b *Budget) Extra() { b.extra = true }
 
-// Wanted is described at Extra.
+// Wanted notes that another client waits: it ends an extra budget.
 func (b *Budget) Wanted() {
 	if b.extra {
 		*b = Budget{}
 	}
 }
 
-// Spend notes that a record goes on within the process.
+// Spend takes a handoff from the budget.
 func (b *Budget) Spend() { b.handoffs-- }
 
-// Left reports whether a record may go on within the process.
+// Left reports whether another local handoff is allowed.
 func (b *Budget) Left(now int64) bool { return b.handoffs > 0 && now < b.until }

@@ -19,38 +19,41 @@ import (
 
 // Acquirer is the engine of a client.
 type Acquirer interface {
-	// Acquire takes one lock: its lease's parent is ctx, and the waiting ends with wait.
+	// Acquire takes one lock. The lease's parent is ctx; the waiting ends with wait.
 	Acquire(ctx, wait context.Context, r engine.Request) (*lease.Handle, error)
-	// AcquireAll takes those that go together, or says which one could not be had.
+	// AcquireAll takes all locks with one command, or returns the index of a lock that it could not take. It does not
+	// wait for a lock; wait bounds the command.
 	AcquireAll(ctx, wait context.Context, rs []engine.Request) (leases []*lease.Handle, failed int, err error)
-	// Together reports whether a request can be taken together with others, and Group which of several names
-	// one command takes with the first.
+	// Together reports whether AcquireAll can take a request. Group returns the indexes of the names that one command
+	// can take with the first name.
 	Together(r *engine.Request) bool
 	Group(names []string) []int
-	// Enters reports whether a call with ctx enters what it holds already.
+	// Enters reports whether a call with ctx re-enters the lock, or enters it under a delegation.
 	Enters(ctx context.Context, name string) bool
 }
 
 // Part is one of the locks of a set.
 type Part struct {
 	Name string
-	// Acquirer takes Request; nil where the lock is of another Locker.
+	// Acquirer takes Request; nil if the lock belongs to another implementation of Locker.
 	Acquirer Acquirer
 	Request  engine.Request
-	// Other takes the lock of another Locker, waiting for as long as wait says, 0 for as long as ctx, or trying.
+	// Other takes the lock of another implementation of Locker: it tries, or waits for wait at most; a wait of 0 is
+	// bounded by ctx only.
 	Other func(ctx context.Context, try bool, wait time.Duration) (*lease.Handle, error)
-	// Of names the Locker's type, in errors.
+	// Of is the type of the Locker, for errors.
 	Of string
 }
 
-// keepFor is for how long a call keeps the parts that it has while it waits for another, at first. Where the store is
-// so far away, or so busy, that no part is had in that time, the calls would go on taking parts from each other.
+// keepFor is how long a call at first keeps its parts while it waits for another part, and keepMax how long at most.
+// The time grows: if a part takes longer than keepFor, on a distant or busy store, calls would go on taking parts from
+// each other.
 const (
 	keepFor = 250 * time.Millisecond
 	keepMax = 16 * keepFor
 )
 
-// LockAll takes all parts. Wait bounds the whole; 0 for as long as ctx.
+// LockAll takes all parts. Wait bounds the waiting for all of them together; a wait of 0 is bounded by ctx only.
 func LockAll(ctx context.Context, parts []Part, wait time.Duration) (*lease.Handle, error) {
 	return lockAll(ctx, &set{parts: parts, wait: wait, began: time.Now()})
 }
@@ -82,7 +85,7 @@ func lockAll(ctx context.Context, a *set) (*lease.Handle, error) {
 		if !again && ctx.Err() == nil {
 			err = lostMeanwhile(t.held, err)
 		}
-		// Where it fails, or ctx has ended, it goes on in the background.
+		// The release goes on in the background if it fails, or if ctx has ended.
 		engine.UnlockAll(ctx, context.WithoutCancel(ctx), t.held)
 		if !again {
 			return nil, err
@@ -94,7 +97,7 @@ func lockAll(ctx context.Context, a *set) (*lease.Handle, error) {
 	}
 }
 
-// Name is that of the set.
+// Name returns the name of a set: the names of its parts.
 func Name(parts []Part) string {
 	names := make([]string, len(parts))
 	for i, p := range parts {
@@ -109,12 +112,12 @@ type set struct {
 	wait   time.Duration
 	began  time.Time
 	try    bool
-	rounds int // that a part was held in
+	rounds int // rounds that failed because another owner held a part
 }
 
-// order is that in which parts are taken: as they were given at first. Once one was held it is that of their names, so
-// that calls do not wait for each other's parts in a ring. A part that was waited for in vain while others were kept
-// is the first in each second round.
+// order returns the order of the parts in the next round, as indexes. It is nil, the order given, in round 0. From then
+// on it is the order of the names, so that calls do not wait for each other's parts in a ring. In every second round
+// the part on which the last round failed comes first.
 func (a *set) order(failed int) []int {
 	if a.rounds == 0 {
 		return nil
@@ -132,8 +135,8 @@ func (a *set) order(failed int) []int {
 	return order
 }
 
-// pause lets others go first, at random, when parts were held again and again: two calls that want the same parts in
-// another order would otherwise go on taking them from each other, in step. It is false if bounds ends.
+// pause sleeps for a random time between two rounds, from the second pause on: two calls that want the same parts in
+// different orders would otherwise take parts from each other in step. It reports false if bounds has ended.
 func (a *set) pause(bounds context.Context) bool {
 	if a.rounds > 0 {
 		t := time.NewTimer(rand.N(time.Millisecond << min(a.rounds, 6)))
@@ -146,7 +149,8 @@ func (a *set) pause(bounds context.Context) bool {
 	return bounds.Err() == nil
 }
 
-// late is the error where the waiting ended between two rounds. Err is of the part that was held last.
+// late returns the error of a call whose wait ended between two rounds. Err is the error of the last round, about the
+// part failed.
 func (a *set) late(bounds context.Context, failed int, err error) error {
 	late := &fail.Error{Op: "lockall", Name: a.parts[failed].Name, Err: fail.Gone(bounds)}
 	if fail.WaitIsOver(late.Err) {
@@ -158,7 +162,7 @@ func (a *set) late(bounds context.Context, failed int, err error) error {
 	return fail.Public(late)
 }
 
-// lostMeanwhile is err, or what explains it: a part that was held already is lost.
+// lostMeanwhile returns an error if a part in held was lost meanwhile, and otherwise err.
 func lostMeanwhile(held []*lease.Handle, err error) error {
 	for _, l := range held {
 		h := l.Holding()
@@ -173,14 +177,14 @@ func lostMeanwhile(held []*lease.Handle, err error) error {
 // attempt is one try to take all parts.
 type attempt struct {
 	*set
-	ctx    context.Context // of the next part: it carries those that are held
-	bounds context.Context // of the waiting
-	order  []int           // nil: as they were given
-	done   []bool
+	ctx    context.Context // the parent of the next part's lease; it carries the parts in held
+	bounds context.Context // bounds the waiting
+	order  []int           // nil: the order given
+	done   []bool          // by index of the part: it is held
 	held   []*lease.Handle
 }
 
-// take is takeAll. Where an observer panics, or a Locker of another type, what is held is released.
+// take is takeAll, but releases the held parts if an observer or another implementation of Locker panics.
 func (t *attempt) take() (failed int, waited bool, err error) {
 	returned := false
 	defer func() {
@@ -193,10 +197,11 @@ func (t *attempt) take() (failed int, waited bool, err error) {
 	return failed, waited, err
 }
 
-// takeAll tries to take as many parts as can be by one command, and then the others. Where a part was held it waits for
-// each of them by itself: for the first as long as it may, for the others, while it keeps what it has, for keepFor.
-// Each is taken under the context of the one before, so that the last carries all. Failed is the part that could not
-// be had, and waited tells that the waiting is over.
+// takeAll takes all parts, or returns the index of the part that it could not take. In round 0 it takes as many parts
+// as possible with one command, and only tries the others (see try). In later rounds it takes the parts one by one, and
+// waits: for the first part as long as the call may, and for each other part for a short time, while it keeps the parts
+// in held. Each part is taken under the context of the one before, so the last context carries all. Waited reports that
+// the wait for the first part failed: the call must not go on.
 func (t *attempt) takeAll() (failed int, waited bool, err error) {
 	for n := range t.parts {
 		i := n
@@ -237,8 +242,8 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 	return 0, false, nil
 }
 
-// waitFor is for how long the next part is waited for; 0: as long as bounds. It grows from round to round where the
-// parts are taken in the order of their names.
+// waitFor returns how long to wait for the next part; 0: until bounds ends. In the rounds that take the parts in the
+// order of their names it grows from round to round.
 func (t *attempt) waitFor() time.Duration {
 	keep := keepFor
 	if t.rounds%2 == 1 {
@@ -253,7 +258,7 @@ func (t *attempt) waitFor() time.Duration {
 	return min(keep, t.wait)
 }
 
-// request is what is asked for a part.
+// request returns the request for a part.
 func (t *attempt) request(i int, try bool) engine.Request {
 	r := t.parts[i].Request
 	if r.Try, r.Wait = try, 0; !try {
@@ -263,8 +268,8 @@ func (t *attempt) request(i int, try bool) engine.Request {
 	return r
 }
 
-// together are the parts that one command takes together with part i, which is the first of them; fewer than two if
-// there are none.
+// together returns the parts that one command can take: part i first, and others. It returns fewer than two if no other
+// part goes with part i.
 func (t *attempt) together(i int) []int {
 	a := t.parts[i].Acquirer
 	if t.rounds > 0 || a == nil || !a.Together(&t.parts[i].Request) || a.Enters(t.ctx, t.parts[i].Name) {
@@ -293,12 +298,12 @@ func (t *attempt) together(i int) []int {
 	return which
 }
 
-// one takes one part.
+// one takes a single part.
 func (t *attempt) one(i int, try bool) (*lease.Handle, error) {
 	p := &t.parts[i]
 	if p.Acquirer != nil {
 		wait := t.bounds
-		if !try && len(t.held) > 0 { // a part that is lost ends the wait for the next
+		if !try && len(t.held) > 0 { // the loss of a held part ends the wait for the next
 			child, cancel := context.WithCancelCause(t.bounds)
 			defer cancel(nil)
 			defer context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })()
@@ -325,13 +330,15 @@ func (t *attempt) one(i int, try bool) (*lease.Handle, error) {
 	return l, nil
 }
 
-// lineage marks the context that a Locker is given, to tell whether its lease's comes from it.
+// lineage marks the context given to another implementation of Locker. It shows whether the lease's context is derived
+// from that context.
 type lineage struct {
 	of   *attempt
 	part int
 }
 
-// adopt makes a lease whose context does not come from ctx one whose context ends, and carries, what both do.
+// adopt gives a lease whose context is not derived from ctx another context: one that ends when either context ends,
+// and carries the values of both.
 func adopt(ctx context.Context, l *lease.Handle) *lease.Handle {
 	both, cancel := context.WithCancelCause(ctx)
 	own := l.Holding().Context()
@@ -347,23 +354,23 @@ type adopted struct {
 	end func()
 }
 
-// Context carries what both contexts carry.
+// Context returns the context with the values of both contexts.
 func (a *adopted) Context() context.Context { return a.ctx }
 
-// Unlock ends the context first.
+// Unlock ends the context, and then unlocks the lease.
 func (a *adopted) Unlock(ctx context.Context) error {
 	a.end()
 	return a.Holding.Unlock(ctx)
 }
 
-// held stands behind the lease of a set.
+// held is the lease of a set.
 type held struct {
 	lease.Facts
 	leases []*lease.Handle
 	done   atomic.Bool // Unlock was called
 }
 
-// Err is that of the first part that is lost.
+// Err returns the error of the first part that is not held any more.
 func (m *held) Err() error {
 	for _, l := range m.leases {
 		if err := l.Holding().Err(); err != nil {

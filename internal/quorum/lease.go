@@ -14,29 +14,29 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// Lease stands behind a lease of a quorum.
+// Lease is the lease of a quorum: it lives while a majority of its parts does.
 type Lease struct {
 	lease.Facts
 	call
 	end   context.CancelCauseFunc
-	heals bool      // with a watchdog
-	until time.Time // of WithMaxHold; zero without it
+	heals bool      // the watchdog renews the lease: lost parts are locked again
+	until time.Time // the end of WithMaxHold; zero without it
 
 	mu       sync.Mutex
-	parts    []part   // by store
-	inner    []*Lease // live ones that follow it
+	parts    []part   // by index of the store
+	inner    []*Lease // live leases that were entered under this one, and follow it
 	cause    error
 	unlocked bool
 }
 
-// part is one store's share of a lease. All of it is guarded by Lease.mu.
+// part is the lock in one store, guarded by Lease.mu.
 type part struct {
-	lease   *lease.Handle // nil where it is not held
-	counts  time.Time     // it may count from then on; zero if it does
-	why     error         // it ended last
-	healing bool          // a lock of this store is on its way, or due
-	failed  int           // how many of those failed in a row
-	timer   *time.Timer   // until that is due, or it may count
+	lease   *lease.Handle // nil if the store's lock is not held
+	counts  time.Time     // when the part may count at the earliest; zero if it counts
+	why     error         // the last failure or loss; nil while held
+	healing bool          // a request that locks the store again is planned or on its way
+	failed  int           // the number of such requests that failed in a row
+	timer   *time.Timer   // for the planned request, or for counts
 }
 
 func (r *call) lease(votes []vote, start time.Time) *lease.Handle {
@@ -51,7 +51,7 @@ func (r *call) lease(votes []vote, start time.Time) *lease.Handle {
 		o.inner = append(o.inner, x)
 		o.mu.Unlock()
 	}
-	x.mu.Lock() // a part may end from here on
+	x.mu.Lock() // partEnded may be called from here on
 	for i, v := range votes {
 		switch {
 		case v.lease != nil:
@@ -70,16 +70,16 @@ func (r *call) lease(votes []vote, start time.Time) *lease.Handle {
 // key is the key under which a lease's context carries it.
 type key struct{ name string }
 
-// CarriesLock marks it: see lease.Without.
+// CarriesLock marks the key for lease.Without.
 func (key) CarriesLock() {}
 
-// leaseContext carries the holds of all parts, so that each store enters again.
+// leaseContext carries the holds of all parts, so that a Lock with it re-enters in each store.
 type leaseContext struct {
 	context.Context
 	lease *Lease
 }
 
-// Value answers a *lease.Key with the hold of that store's part.
+// Value returns the hold of a store's part for the *lease.Key of that store's client.
 func (c leaseContext) Value(k any) any {
 	x := c.lease
 	switch k := k.(type) {
@@ -95,8 +95,8 @@ func (c leaseContext) Value(k any) any {
 	return c.Context.Value(k)
 }
 
-// part is the hold of the store that a key is about; nil if the lease has ended: it confers nothing then, nor does what
-// it was entered under.
+// part returns the hold of the store that k is about; found is false if no part is held. If the lease has ended without
+// the part, part returns nil and true: neither the lease nor an outer one can be entered through it.
 func (x *Lease) part(k *lease.Key) (h any, found bool) {
 	if k.Record != uint8(backend.KindLock) || k.Name != x.Of {
 		return nil, false
@@ -110,7 +110,7 @@ func (x *Lease) part(k *lease.Key) (h any, found bool) {
 	return nil, i >= 0 && x.cause != nil
 }
 
-// has tells whether a store's part is held, and from when it may count; zero if it does.
+// has reports whether a store's part is held, and when it may count at the earliest; zero if it counts.
 func (x *Lease) has(node int) (counts time.Time, has bool) {
 	x.mu.Lock()
 	p := x.parts[node]
@@ -130,7 +130,7 @@ func (x *Lease) joinLocked(v vote) {
 	}
 }
 
-// partEnded notes that a store's part is gone, and locks that store again.
+// partEnded notes that a store's part has ended, and has the store locked again at once.
 func (x *Lease) partEnded(node int, l *lease.Handle) {
 	if x.Err() != nil {
 		return
@@ -143,7 +143,7 @@ func (x *Lease) partEnded(node int, l *lease.Handle) {
 	}
 }
 
-// healLocked has a store locked after a while.
+// healLocked plans to lock a store again after a time.
 func (x *Lease) healLocked(node int, after time.Duration) {
 	p := &x.parts[node]
 	if !x.heals || p.healing || x.cause != nil || x.unlocked {
@@ -153,8 +153,7 @@ func (x *Lease) healLocked(node int, after time.Duration) {
 	p.timer = time.AfterFunc(after, func() { x.heal(node) })
 }
 
-// follow has a store locked at once, where that is due: the lease that x was entered
-// under has it now, or has ended.
+// follow locks a store now if x plans to lock it later: the outer lease holds the store now, or has ended.
 func (x *Lease) follow(node int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -165,8 +164,7 @@ func (x *Lease) follow(node int) {
 	}
 }
 
-// within is the innermost live lease that x was entered under, or nil, and a context that
-// carries it.
+// within returns the innermost live lease that x was entered under, or nil, and the context to lock with under it.
 func (x *Lease) within() (*Lease, context.Context) {
 	var live *Lease
 	root := x
@@ -194,13 +192,13 @@ func (x *Lease) heal(node int) {
 			x.parts[node].healing = false
 			x.healLocked(node, third)
 			x.mu.Unlock()
-			if _, has := o.has(node); has || o.Err() != nil { // it would not tell again
+			if _, has := o.has(node); has || o.Err() != nil { // o changed meanwhile, and does not call follow again
 				x.follow(node)
 			}
 			return
 		}
 	}
-	if !x.until.IsZero() { // the bound counts from when the whole was acquired
+	if !x.until.IsZero() { // MaxHold counts from the acquisition of the whole lease
 		if c.MaxHold = time.Until(x.until); c.MaxHold < engine.MinLease {
 			return
 		}
@@ -209,8 +207,7 @@ func (x *Lease) heal(node int) {
 	defer cancel()
 	v := c.ask(bound, node, true)
 	if errors.Is(v.err, fail.Barred) {
-		// It keeps others out while the store has no vote, and counts when no other call can
-		// count on what the store has forgotten.
+		// The store has no vote, but its lock keeps other owners out. It counts after countsAfter.
 		v.lease, v.err = x.nodes[node].Acquire(c.parent, bound, c.question(true))
 		v.counts = time.Now().Add(countsAfter)
 	}
@@ -223,7 +220,7 @@ func (x *Lease) heal(node int) {
 	x.mu.Lock()
 	p := &x.parts[node]
 	p.healing = false
-	if over = over || x.unlocked || x.cause != nil; !over { // drop looks at the parts once
+	if over = over || x.unlocked || x.cause != nil; !over { // drop or Unlock has read the parts already
 		if v.err == nil {
 			x.joinLocked(v)
 		} else if !errors.Is(v.err, fail.Closed) {
@@ -237,7 +234,7 @@ func (x *Lease) heal(node int) {
 	}
 }
 
-// Err is nil while a majority of the parts lives, and then why it does not.
+// Err returns nil while a majority of the parts is held, and then the cause of the lease's end.
 func (x *Lease) Err() error {
 	x.mu.Lock()
 	if x.cause != nil {
@@ -280,8 +277,8 @@ func (x *Lease) Err() error {
 	return x.finish(fail.New("lease", x.Of, cause))
 }
 
-// admit has those of parts count that may by now. It is called where the lease lives without
-// them: a lease that had ended by then, unnoticed, while this process stood still, is not revived.
+// admit lets those of parts count whose time has come. The caller has checked that the lease lives without them: they
+// must not revive a lease that ended unnoticed while this process stood still.
 func (x *Lease) admit(parts []part, now time.Time) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -309,15 +306,15 @@ func (x *Lease) finish(cause error) error {
 	x.mu.Unlock()
 	x.end(cause)
 	if errors.Is(cause, fail.Lost) {
-		// The holder was told. What is left in the minority would stand in others' way
-		// until it unlocks.
+		// The holder was told of the loss. The parts that are left, a minority, would keep other owners out until its
+		// Unlock.
 		go drop(parts)
 	}
 	for o := x.outer; o != nil; o = o.outer {
 		o.mu.Lock()
 		o.inner = slices.DeleteFunc(o.inner, func(in *Lease) bool { return in == x })
 		if o == x.outer {
-			o.inner = append(o.inner, inner...) // they follow that one now
+			o.inner = append(o.inner, inner...) // they follow x.outer now
 		}
 		o.mu.Unlock()
 	}
@@ -329,13 +326,13 @@ func (x *Lease) finish(cause error) error {
 	return cause
 }
 
-// drop releases the parts that are left of a lease that was lost.
+// drop releases the parts of a lost lease that are still held.
 func drop(parts []part) {
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
 	for _, p := range parts {
 		if p.lease != nil && p.lease.Holding().Err() == nil {
-			_ = p.lease.Holding().Unlock(over) // it is sent all the same
+			_ = p.lease.Holding().Unlock(over) // the release is sent though the context has ended
 		}
 	}
 }
@@ -352,8 +349,7 @@ func (x *Lease) Unlock(ctx context.Context) error {
 		return fail.New("unlock", x.Of, fail.Twice)
 	}
 	_ = x.finish(fail.Released)
-	// When enough stores have confirmed it, the rest have a moment to, and are then left to
-	// the background.
+	// Once a majority has confirmed, the other stores have a little longer; their releases then go on in the background.
 	bound, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan vote, len(parts))
@@ -381,7 +377,7 @@ func (x *Lease) Unlock(ctx context.Context) error {
 	case lost != nil:
 		return fail.New("unlock", x.Of, fmt.Errorf("%w: %w", fail.NotHeld, lost))
 	case done < x.majority:
-		// Enough stores must have let it go for others to get it.
+		// Another owner needs a majority of stores without the lock.
 		return fail.New("unlock", x.Of, failed)
 	}
 	return nil

@@ -1,4 +1,4 @@
-// Package quorum holds a lock while it holds it in more than half of several independent stores: Redlock.
+// Package quorum implements locks that are held in more than half of several independent stores: Redlock.
 package quorum
 
 import (
@@ -17,41 +17,42 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// Node is the engine of one store's client.
+// Node is the engine of the client of one store.
 type Node interface {
-	// Acquire takes the lock there: its lease's parent is ctx, and the waiting ends with wait.
+	// Acquire takes the lock in the store. The lease's parent is ctx; the waiting ends with wait.
 	Acquire(ctx, wait context.Context, r engine.Request) (*lease.Handle, error)
-	// Number is the Client of its leases' keys.
+	// Number returns the lease.Key.Client of the node's leases.
 	Number() uint32
-	// Now is the time by which the node's leases are judged.
+	// Now returns the time on the clock of the node's leases.
 	Now() clock.Instant
-	// Watchdog is the lease of locks that are renewed.
+	// Watchdog returns the watchdog timeout.
 	Watchdog() time.Duration
-	// RejoinDelay is for how long the store has no vote after it lost its data; zero if it votes at once.
+	// RejoinDelay returns for how long the store has no vote after it lost its data; zero if it votes at once.
 	RejoinDelay() time.Duration
-	// KnowsAge reports whether the store can tell since when it has its data, in the scope.
+	// KnowsAge reports whether the store knows since when it has its data; the age is recorded under scope.
 	KnowsAge() (scope string, knows bool)
 }
 
 const (
-	// countWithin bounds the age of the votes that a lease is made of, and countsAfter, which is longer, is when a
-	// store that was locked again while it is barred counts again. Another call may have had its vote before it lost its
-	// data; by then that one either holds the lock, and not this one, or has given up.
+	// countWithin bounds the age of the votes that a lease is made of. countsAfter, which is longer, is how long after a
+	// live lease has locked a barred store again the store counts for the lease. The store may have given its vote to
+	// another call before it lost its data: by then that call holds the lock, and this lease has lost its majority, or
+	// that vote is too old.
 	countWithin = 2 * time.Second
 	countsAfter = 3 * time.Second
-	// roundsOfTrouble is how often a call asks all stores when too few answer.
+	// roundsOfTrouble is the number of rounds after which a call fails if too few stores answer in each.
 	roundsOfTrouble = 3
 )
 
-// Quorum is several stores.
+// Quorum is a set of independent stores.
 type Quorum struct {
 	nodes    []Node
 	majority int
-	standing []standing // of the stores
-	sites    bool       // a lock notes its call site
+	standing []standing // by index of the store
+	sites    bool       // the call sites of Lock are noted
 }
 
-// New makes a quorum of an odd number of nodes; sites reports whether a node logs call sites.
+// New returns a quorum of an odd number of nodes; sites: a node logs call sites.
 func New(nodes []Node, sites bool) *Quorum {
 	return &Quorum{nodes: nodes, majority: len(nodes)/2 + 1, standing: make([]standing, len(nodes)), sites: sites}
 }
@@ -59,14 +60,14 @@ func New(nodes []Node, sites bool) *Quorum {
 // call is one call of Lock or TryLock.
 type call struct {
 	*Quorum
-	engine.Request // of the parts
+	engine.Request // the request for each store
 	ctx            context.Context
-	parent         context.Context // of the parts
-	outer          *Lease          // the live one that it enters under, or nil
-	patience       time.Duration   // for how long one store is waited for
+	parent         context.Context // the parent of the parts' leases
+	outer          *Lease          // the live lease that the call enters under; nil if none
+	patience       time.Duration   // how long to wait for the answer of a store
 }
 
-// Acquire takes the lock in a majority.
+// Acquire takes the lock in a majority of the stores.
 func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, error) {
 	if ctx == nil {
 		return nil, r.Fail(fail.NilContext)
@@ -81,8 +82,8 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 				"give all clients WithRejoinDelay(%v)", r.Lease, i, out, r.Lease))
 		}
 	}
-	// The parts live until they are unlocked or lost: the caller's context ends the lease's context, not what notices
-	// a loss.
+	// The caller's context is not a parent of the parts' leases: its end ends the context of the quorum's lease, but
+	// the contexts of the parts must go on, since they report the loss of a part.
 	c := &call{Quorum: q, Request: r, ctx: ctx, parent: context.WithoutCancel(ctx)}
 	if q.sites {
 		c.parent = engine.WithCallSite(c.parent)
@@ -103,19 +104,20 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 	}
 }
 
-// rounds are the questions of one call to all stores.
+// rounds is a call that asks all stores, round after round, until it has a majority.
 type rounds struct {
 	*call
 	wait    context.Context
-	first   *vote         // what is there already of the next round
-	left    time.Duration // of the holder's lease; negative before the first answer
-	last    error         // of the round before, if too few answered
-	trouble time.Time     // since when too few answer
-	failed  int           // rounds in which too few answered, one after the other
-	waited  bool
+	first   *vote         // a vote for the next round, which await has got; or nil
+	left    time.Duration // the rest of the holder's lease; negative before a majority has answered
+	last    error         // why the last round failed, if too few stores answered or had a vote
+	trouble time.Time     // the start of the first of the failed rounds
+	failed  int           // the number of rounds in a row in which too few stores answered
+	waited  bool          // the call has waited for a holder, or for barred stores
 }
 
-// round asks all stores once, and waits for the next round. It returns a lease, or an error that is the call's.
+// round asks all stores once. It returns a lease; or the error of the call; or neither, after the pause before the next
+// round.
 func (x *rounds) round() (*lease.Handle, error) {
 	start := time.Now()
 	x.outer = x.enclosing()
@@ -150,7 +152,7 @@ func (x *rounds) round() (*lease.Handle, error) {
 	case t.out > 0:
 		x.waited = true
 		err = sleep(x.wait, min(t.left, time.Second)+time.Millisecond)
-	default: // votes that are too old
+	default: // some votes were too old to count
 		err = sleep(x.wait, rand.N(20*time.Millisecond)+time.Millisecond)
 	}
 	if err != nil {
@@ -159,7 +161,7 @@ func (x *rounds) round() (*lease.Handle, error) {
 	return nil, nil
 }
 
-// enclosing is the live lease of the same stores that the call's context comes from; nil if there is none.
+// enclosing returns the live lease of the same stores that the call's context carries; nil if there is none.
 func (x *rounds) enclosing() *Lease {
 	outer, _ := x.ctx.Value(key{x.Name}).(*Lease)
 	if outer == nil || !slices.Equal(outer.nodes, x.nodes) || outer.Err() != nil {
@@ -168,7 +170,7 @@ func (x *rounds) enclosing() *Lease {
 	return outer
 }
 
-// answered notes what a majority said.
+// answered notes the answers of a majority.
 func (x *rounds) answered(t *tally, stores int) {
 	x.last, x.failed, x.left = nil, 0, max(t.left, 0)
 	if t.barred() {
@@ -177,7 +179,7 @@ func (x *rounds) answered(t *tally, stores int) {
 	}
 }
 
-// tooFew notes that too few stores answered; an error ends the call.
+// tooFew notes that too few stores answered. An error that it returns is the error of the call.
 func (x *rounds) tooFew(t *tally, start time.Time, stores int) error {
 	if len(t.hopeless) > len(x.nodes)-x.majority {
 		return x.Fail(t.hopeless)
@@ -186,7 +188,7 @@ func (x *rounds) tooFew(t *tally, start time.Time, stores int) error {
 	if x.failed++; x.failed == 1 {
 		x.trouble = start
 	}
-	// A call that waits already sits an outage out, as long as a lease lives.
+	// A call that has waited goes on through an outage, for as long as a lease lasts.
 	more := x.failed < roundsOfTrouble || x.waited && time.Since(x.trouble) < x.nodes[0].Watchdog()
 	if x.Try || !more || !t.passing {
 		return x.Fail(fmt.Errorf("%w: %w", fail.Unavailable, x.last))
@@ -194,7 +196,7 @@ func (x *rounds) tooFew(t *tally, start time.Time, stores int) error {
 	return nil
 }
 
-// sleep waits; it returns *fail.CallerGone if wait ends before.
+// sleep waits for d. It returns *fail.CallerGone if wait ends before.
 func sleep(wait context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

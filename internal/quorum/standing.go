@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// suspected is for how long a store that failed is not waited for, and probed how often it is asked
-	// meanwhile, as long as the others are a majority.
+	// suspected is for how long after a failure a store is a suspect: calls do not wait for its answer while the other
+	// stores are a majority. probed is the least time between two requests to a suspect.
 	suspected = 10 * time.Second
 	probed    = 250 * time.Millisecond
 )
 
-// standing is what is known about a store: a call that contends for a lock must not hold a minority of it for as long
-// as a dead store takes to fail.
+// standing is the state of a store: whether it failed lately. A contending call must not keep the lock in a minority
+// of the stores for as long as a dead store takes to fail.
 type standing struct {
 	mu     sync.Mutex
-	err    error     // its last failure; nil after an answer
-	failed time.Time // when that was
-	asked  time.Time // when it was asked last, since
+	err    error     // the last failure; nil after an answer
+	failed time.Time // the time of the failure
+	asked  time.Time // the last time that probe let a call ask
 }
 
-// suspects tells which stores failed lately; none if too few would be left.
+// suspects reports by index which stores failed lately; none if the others are not a majority.
 func (q *Quorum) suspects() []bool {
 	out, left := make([]bool, len(q.nodes)), len(q.nodes)
 	for i := range q.standing {
@@ -42,7 +42,7 @@ func (q *Quorum) suspects() []bool {
 	return out
 }
 
-// probe tells whether a suspect is to be asked now, and otherwise how it failed.
+// probe returns nil if a suspect is to be asked now, and otherwise its last failure.
 func (s *standing) probe() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -53,14 +53,14 @@ func (s *standing) probe() error {
 	return nil
 }
 
-// heard notes what came of asking.
+// heard notes the vote of the store.
 func (s *standing) heard(v vote) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case v.err == nil, errors.Is(v.err, fail.NotAcquired), errors.Is(v.err, fail.WrongKind):
 		s.err = nil
-	case v.err != errOuterAway && v.err != s.err: // that was told by probe
+	case v.err != errOuterAway && v.err != s.err: // probe returns s.err: no new failure
 		s.err, s.failed = v.err, time.Now()
 	}
 }

@@ -15,17 +15,17 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// vote is one store's answer.
+// vote is the answer of one store.
 type vote struct {
 	node  int
 	lease *lease.Handle
-	// counts is from when on it may count; zero if it does.
+	// counts is when the vote may count at the earliest; zero if it counts.
 	counts time.Time
 	err    error
 }
 
-// collect asks all stores at once. first is a vote that is there already. When the
-// outcome is clear, the rest have a moment to answer and are not waited for.
+// collect asks all stores at the same time; first, if not nil, is a vote that the call has already. Once the outcome is
+// clear, collect waits for the other stores only a little longer.
 func (r *call) collect(wait context.Context, first *vote) []vote {
 	bound, cancel := context.WithTimeout(wait, r.patience)
 	defer cancel()
@@ -33,7 +33,7 @@ func (r *call) collect(wait context.Context, first *vote) []vote {
 	votes := make([]vote, len(r.nodes))
 	answers := make(chan vote, len(r.nodes))
 	suspects := r.suspects()
-	trusted := 0 // that have not answered yet
+	trusted := 0 // stores that are no suspects and have not answered yet
 	for i := range r.nodes {
 		if !suspects[i] {
 			trusted++
@@ -66,7 +66,7 @@ func (r *call) collect(wait context.Context, first *vote) []vote {
 		}
 		grace := time.Duration(0)
 		switch took := time.Since(start); {
-		case trusted == 0: // a suspect that is back is as quick as they were
+		case trusted == 0: // a suspect that works again answers about as fast as the others did
 			grace = 3*took + 10*time.Millisecond
 		case held >= r.majority, refused > len(votes)-r.majority:
 			grace = max(2*took, r.patience/10)
@@ -81,7 +81,7 @@ func (r *call) collect(wait context.Context, first *vote) []vote {
 			if wait.Err() != nil {
 				continue
 			}
-			// What is not heard by then is not the caller's fault, if its own time is not over.
+			// The store was too slow: the caller's own wait has not ended.
 			votes[i].err = silent(time.Since(start))
 		}
 		r.standing[i].heard(votes[i])
@@ -97,12 +97,13 @@ func silent(d time.Duration) error {
 	}
 }
 
-// ask asks one store, which must be old enough.
+// ask asks one store for the lock. A store that lost its data less than its rejoin delay ago refuses with fail.Barred.
 func (r *call) ask(bound context.Context, node int, try bool) vote {
 	n := r.nodes[node]
 	v := vote{node: node}
 	if r.outer != nil {
-		// What enters again does so where the outer lease is; elsewhere it follows it.
+		// A re-entry asks only stores that the outer lease holds. When the outer lease gets another, the re-entry
+		// follows: see Lease.follow.
 		var has bool
 		if v.counts, has = r.outer.has(node); !has {
 			v.err = errOuterAway
@@ -114,7 +115,7 @@ func (r *call) ask(bound context.Context, node int, try bool) vote {
 		q.Age = &backend.Age{Least: n.RejoinDelay(), Scope: scope}
 	}
 	v.lease, v.err = n.Acquire(r.parent, bound, q)
-	if r.outer != nil { // its part may have been healed just now, and then that is what was entered
+	if r.outer != nil { // the outer lease may have a new part meanwhile, and the call has entered under that
 		if counts, _ := r.outer.has(node); counts.After(v.counts) {
 			v.counts = counts
 		}
@@ -122,25 +123,25 @@ func (r *call) ask(bound context.Context, node int, try bool) vote {
 	return v
 }
 
-// question is what one store is asked.
+// question returns the request for one store.
 func (r *call) question(try bool) engine.Request {
 	q := r.Request
 	q.Try, q.Wait = try, 0
 	return q
 }
 
-// tally is what votes come to.
+// tally is the result of a round's votes.
 type tally struct {
-	held, answered int
-	refused        int           // the lowest store that another holds; -1 if none
-	out            int           // stores without a vote
-	left           time.Duration // until enough may be had without a release; negative if never
+	held, answered int           // the number of votes that count; the number of stores that answered
+	refused        int           // the index of the first store in which another owner holds the lock; -1 if none
+	out            int           // the number of barred stores
+	left           time.Duration // until a majority may be free without a release; negative if never or unknown
 	failures       fail.List
-	hopeless       fail.List // those of them that no other round will change
-	passing        bool      // a failure may pass
+	hopeless       fail.List // the failures that another round will not change
+	passing        bool      // a failure is temporary
 }
 
-// barred reports whether nothing stands in the way but stores that have no vote for a while.
+// barred reports whether no store refused the lock for another owner, and some are barred.
 func (t *tally) barred() bool { return t.refused < 0 && t.out > 0 }
 
 func (r *call) tally(votes []vote) tally {
@@ -184,9 +185,9 @@ func (r *call) tally(votes []vote) tally {
 	return t
 }
 
-// giveBack releases what a round got. hurry does not wait for it.
+// giveBack releases the locks that a round got. With hurry it does not wait for the stores' answers.
 func (r *call) giveBack(votes []vote, hurry bool) {
-	// What is not confirmed in this time is released in the background.
+	// A release that is not confirmed in this time goes on in the background.
 	short, cancel := context.WithTimeout(context.Background(), r.patience)
 	defer cancel()
 	if hurry {
@@ -201,9 +202,8 @@ func (r *call) giveBack(votes []vote, hurry bool) {
 	wg.Wait()
 }
 
-// await waits until the lock is free in one store that refused it: waiters
-// then queue in the same one, and wake by its releases. It returns with that store's
-// lock, or without after a while, since the store may fail.
+// await waits for the lock in one store that refused it, so all waiters wait in the same store's queue and wake by its
+// releases. It returns the store's vote; or nil after a second or more, since the store may fail.
 func (r *call) await(wait context.Context, node int) (*vote, error) {
 	bound, cancel := context.WithTimeout(wait, time.Second+rand.N(500*time.Millisecond))
 	defer cancel()
@@ -216,6 +216,6 @@ func (r *call) await(wait context.Context, node int) (*vote, error) {
 	case bound.Err() != nil:
 		return nil, nil
 	}
-	// It failed at once, so it would again.
+	// The request failed at once, and would fail again: pause.
 	return nil, sleep(wait, 20*time.Millisecond+rand.N(100*time.Millisecond))
 }

@@ -1,4 +1,4 @@
-// Package timerq is one timer for many things that become due: a heap of times and one goroutine.
+// Package timerq runs tasks at their times: a heap of timers with one goroutine.
 package timerq
 
 import (
@@ -10,66 +10,67 @@ import (
 )
 
 const (
-	// fireBatch bounds the tasks that run under one hold of the lock, and so how late the effects of the
-	// first of many come.
+	// fireBatch bounds the tasks that run before the lock is released, and so the delay of the effects that Unlock
+	// carries out.
 	fireBatch = 256
 	// clockInterval is how often both clocks are read while there is a timer: the runtime's timers stand
 	// still while a machine sleeps.
 	clockInterval = time.Second
-	// wallJump is by how much the wall clock must gain on the monotonic one to count as sleep. A smaller
-	// gain is a clock that is slewed.
+	// wallJump is the least gain of the wall clock on the monotonic clock that counts as sleep of the machine. A
+	// clock that is slewed gains less.
 	wallJump = 10 * time.Millisecond
 )
 
-// Task is called when its timer is due, with the queue's lock. It puts its timer again if it wants another call.
+// Task is the work of a timer. Fire is called when the timer is due, with the queue's lock; for another call it puts
+// the timer again.
 type Task interface{ Fire(now clock.Instant) }
 
-// Sleeper is a Task whose time counts while the machine sleeps.
+// Sleeper is a Task whose time goes on while the machine sleeps.
 type Sleeper interface {
 	Task
-	// Slept tells that the wall clock gained d on the monotonic clock, and returns when the task is due now.
+	// Slept notes that the wall clock gained d on the monotonic clock, and returns the new time of the timer.
 	Slept(d time.Duration) (at int64)
 }
 
-// Func is a Task.
+// Func is a function as a Task.
 type Func func(now clock.Instant)
 
 // Fire calls f.
 func (f Func) Fire(now clock.Instant) { f(now) }
 
-// Timer is an entry. The zero value is not in the queue.
+// Timer is an entry of a Queue. The zero value is not in a queue.
 type Timer struct {
-	at   int64 // monotonic
-	pos  int   // in the heap, from 1; 0 when it is not in it
+	at   int64 // monotonic nanoseconds
+	pos  int   // position in the heap, from 1; 0: not in the heap
 	task Task
 }
 
 // Waits reports whether the timer is in the queue.
 func (t *Timer) Waits() bool { return t.pos != 0 }
 
-// Hooks is what the queue is embedded in.
+// Hooks connect a queue with its owner.
 type Hooks struct {
-	// Locker guards the queue and all that tasks change; its Unlock may carry out what tasks noted.
+	// Locker guards the queue and all that tasks change. Its Unlock may carry out effects that tasks have noted.
 	sync.Locker
-	// Idle is called with the lock after all that was due has fired. It may be nil.
+	// Idle is called with the lock after all due tasks have fired. It may be nil.
 	Idle func(now clock.Instant)
 	// Done ends the goroutine.
 	Done <-chan struct{}
 }
 
-// Queue is guarded by Hooks.Locker. Its goroutine starts with the first timer.
+// Queue is a queue of timers, guarded by Hooks.Locker. Its goroutine starts with the first timer.
 type Queue struct {
 	clock   clock.Clock
 	hooks   Hooks
 	entries timers
-	armed   int64 // when the goroutine looks next
+	armed   int64 // when the goroutine wakes by itself: only an earlier timer rouses it
 	started bool
-	rouse   chan struct{}
-	stopped chan struct{}
-	ahead   int64 // of the wall clock over the monotonic one, when last looked at
+	rouse   chan struct{} // wakes the goroutine; capacity 1
+	stopped chan struct{} // closed when the goroutine has ended
+	ahead   int64         // the wall clock less the monotonic clock, when last read
 }
 
-// New makes a queue.
+// New returns an empty queue.
 func New(k clock.Clock, hooks Hooks) *Queue {
 	return &Queue{
 		clock: k, hooks: hooks, ahead: k.Epoch().UnixNano(), armed: clock.Never,
@@ -77,10 +78,10 @@ func New(k clock.Clock, hooks Hooks) *Queue {
 	}
 }
 
-// Len is the number of timers.
+// Len returns the number of timers.
 func (q *Queue) Len() int { return len(q.entries) }
 
-// Put has task called at a monotonic time; a timer that is in the queue is moved.
+// Put sets a timer to call task at a monotonic time. A timer that is in the queue is moved.
 func (q *Queue) Put(t *Timer, at int64, task Task) {
 	t.at, t.task = at, task
 	if t.pos == 0 {
@@ -108,7 +109,7 @@ func (q *Queue) Remove(t *Timer) {
 	}
 }
 
-// First is the task that is due next, and when; nil if there is none.
+// First returns the task that is due next, and its time; nil if there is no timer.
 func (q *Queue) First() (task Task, at int64) {
 	if len(q.entries) == 0 {
 		return nil, clock.Never
@@ -116,10 +117,11 @@ func (q *Queue) First() (task Task, at int64) {
 	return q.entries[0].task, q.entries[0].at
 }
 
-// DueAt is when either clock reaches i (monotonic), as far as the wall clock's lead is known.
+// DueAt returns the monotonic time at which the first of the two clocks reaches i, if the wall clock's lead stays as
+// it was when last read.
 func (q *Queue) DueAt(i clock.Instant) int64 { return min(i.Mono, i.Wall-q.ahead) }
 
-// Hasten has every timer that is no Sleeper's due at a time at the latest. The goroutine notices within a second.
+// Hasten moves later timers to the given time, except for Sleepers' timers. The goroutine notices within a second.
 func (q *Queue) Hasten(at int64) {
 	for _, t := range q.entries {
 		if _, sleeps := t.task.(Sleeper); !sleeps {
@@ -129,8 +131,8 @@ func (q *Queue) Hasten(at int64) {
 	heap.Init(&q.entries)
 }
 
-// Stop keeps the goroutine from being started, and returns what is closed when it has ended: Hooks.Done ends it.
-// Nil if it never ran.
+// Stop keeps the goroutine from being started. It returns a channel that is closed when the goroutine has ended; nil
+// if the goroutine never ran. Stop does not end the goroutine: Hooks.Done does.
 func (q *Queue) Stop() <-chan struct{} {
 	if !q.started {
 		q.started = true
@@ -158,12 +160,12 @@ func (q *Queue) run() {
 	}
 }
 
-// fire calls what is due, up to a batch, and says whether there is more, or for how long to sleep.
+// fire calls at most fireBatch due tasks. It returns whether more tasks are due, or for how long to sleep.
 func (q *Queue) fire() (sleep time.Duration, more bool) {
 	q.hooks.Lock()
 	defer q.hooks.Unlock()
 	planned := q.armed
-	q.armed = 0 // awake: nothing has to rouse it
+	q.armed = 0 // the goroutine is awake: Put need not rouse it
 	now := q.clock.Now()
 	q.notice(now)
 	for n := 0; n < fireBatch && q.due(now); n++ {
@@ -178,8 +180,8 @@ func (q *Queue) fire() (sleep time.Duration, more bool) {
 		q.hooks.Idle(now)
 	}
 	if _, q.armed = q.First(); planned > now.Mono {
-		// The timer that roused it may be removed already: a caller that locks and unlocks puts and removes one each time,
-		// and the next one must not rouse the goroutine again.
+		// A timer has roused the goroutine early, and may be removed already: a caller that locks and unlocks in a loop
+		// puts and removes a timer each time. Its next timer must not rouse the goroutine again.
 		q.armed = min(q.armed, planned, now.Mono+int64(clockInterval))
 	}
 	if q.armed == clock.Never {
@@ -191,7 +193,7 @@ func (q *Queue) fire() (sleep time.Duration, more bool) {
 // due reports whether a timer is due.
 func (q *Queue) due(now clock.Instant) bool { return len(q.entries) > 0 && q.entries[0].at <= now.Mono }
 
-// notice has Sleepers moved where the wall clock has gained on the monotonic one.
+// notice moves the timers of Sleepers if the wall clock has gained on the monotonic clock.
 func (q *Queue) notice(now clock.Instant) {
 	ahead := now.Wall - now.Mono
 	slept := ahead - q.ahead
@@ -208,7 +210,7 @@ func (q *Queue) notice(now clock.Instant) {
 	heap.Init(&q.entries)
 }
 
-// timers is a heap by time, for container/heap.
+// timers is a heap ordered by time, for container/heap.
 type timers []*Timer
 
 func (h timers) Len() int           { return len(h) }
@@ -218,14 +220,14 @@ func (h timers) Swap(i, j int) {
 	h[i].pos, h[j].pos = i+1, j+1
 }
 
-// Push appends a timer.
+// Push implements heap.Interface.
 func (h *timers) Push(x any) {
 	t := x.(*Timer)
 	*h = append(*h, t)
 	t.pos = len(*h)
 }
 
-// Pop takes the last timer.
+// Pop implements heap.Interface.
 func (h *timers) Pop() any {
 	old := *h
 	t := old[len(old)-1]

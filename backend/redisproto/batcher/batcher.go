@@ -1,5 +1,5 @@
-// Package batcher sends calls together when they are ready at the same time. The batcher never
-// delays a call to fill a batch, and does not look into calls.
+// Package batcher sends calls that are ready at the same time in one round trip. A call is never
+// delayed to fill a batch.
 package batcher
 
 import (
@@ -11,72 +11,72 @@ import (
 )
 
 const (
-	// fewSenders is how many round trips are on their way at once, near a server that answers: one
-	// of them is in the client while the other is in the server. More are smaller, and cost both
-	// sides more.
+	// fewSenders is the number of round trips at the same time to a server that is near: one is in
+	// the client while the other is in the server. With more round trips each has fewer calls, and
+	// costs both sides more.
 	fewSenders = 2
-	// waits is how long a call may wait for others' round trips, about: the longer they are, the more there are
-	// at once, mostSenders at most.
+	// waits is about how long a call may wait for the round trips before it. Each such time that a
+	// round trip takes allows one more round trip at the same time, up to mostSenders.
 	waits       = 100 * time.Microsecond
 	mostSenders = 8
-	// stuckAfter is how long they may be, before another is begun beside them: a connection
-	// that is broken, and does not show it, holds up only the calls that it took.
+	// stuckAfter is how long all senders may be busy before an extra sender is started: a connection
+	// that is broken without an error delays only the calls sent over it.
 	stuckAfter = 5 * time.Millisecond
-	// mostExtra bounds those.
+	// mostExtra bounds the number of extra senders.
 	mostExtra = 64
 )
 
-// Batcher sends calls to one server: calls ready at the same time go out in one round trip, and no
-// call is delayed to fill a batch. A caller whose context ends leaves its call behind. The
-// goroutines are few, and end with Close.
+// Batcher sends calls to one server: calls that are ready at the same time go out in one round trip,
+// and no call is delayed to fill a batch. If the context of a caller ends, the caller leaves, and its
+// call goes on. The goroutines are few, and end after Close.
 //
-// A Batcher is of no use for a cluster: a node without answers would delay the batched calls to
-// other nodes.
+// A Batcher is of no use for a cluster: a node that does not answer would delay calls to other nodes
+// in the same batch.
 type Batcher[C any] struct {
-	send   func(ctx context.Context, calls []C) // returns when each has its reply
-	share  int                                  // the most that go out together; 0 for any number
-	ctx    context.Context
+	send   func(ctx context.Context, calls []C) // returns when each call has its reply
+	share  int                                  // the most calls in one round trip; 0 for any number
+	ctx    context.Context                      // ends with Close
 	cancel context.CancelFunc
-	wake   chan struct{} // a token for each sender that is to look
+	wake   chan struct{} // wakes a parked sender, once for each value
 	free   sync.Pool     // of *queued[C]
 
 	mu      sync.Mutex
-	pending []*queued[C]
-	parked  int // senders that sleep: one at most
-	senders int // that stay while there is something to send, and those that are parked
-	extra   int // that end when there is nothing left
-	leading int // callers that send their own
-	most    int // senders and leading ones at once, save the extra ones
-	// quickest is what a round trip took that took little, of the last ones; 0 if there was none.
+	pending []*queued[C] // calls that no sender has taken
+	parked  int          // senders that wait for wake: one at most
+	senders int          // goroutines of run, the parked one included
+	extra   int          // goroutines of carry
+	leading int          // callers that send their own call
+	most    int          // the most busy senders and leading callers at the same time, without extra senders
+	// quickest is about the shortest of the last round trips; 0 before the first.
 	quickest time.Duration
 	stuck    patience
 }
 
-// patience is how long the senders may be busy.
+// patience is the timer that finds all senders busy for too long.
 type patience struct {
 	timer *time.Timer
-	armed bool // timer is
-	taken bool // something was sent since it was armed
+	armed bool // timer runs
+	taken bool // a sender took calls since timer was started
 }
 
 type queued[C any] struct {
 	call C
-	done chan struct{} // has room for one
+	done chan struct{} // gets a value when the reply is there; capacity 1
 }
 
-// New makes a batcher. send gets at least one call, and returns when each call has its reply.
+// New returns a Batcher. send gets at least one call, and returns when each call has its reply.
 func New[C any](send func(ctx context.Context, calls []C)) *Batcher[C] { return newLimited(0, send) }
 
-// newLimited makes a batcher that sends so many calls together at most, zero for any number.
+// newLimited returns a Batcher that sends at most share calls in a round trip; zero for any number.
 func newLimited[C any](share int, send func(ctx context.Context, calls []C)) *Batcher[C] {
 	x := &Batcher[C]{send: send, share: share, wake: make(chan struct{}, mostSenders), most: fewSenders}
 	x.ctx, x.cancel = context.WithCancel(context.Background())
 	return x
 }
 
-// Lead reports whether a caller may send its call by itself, under the context own: there is no
-// other call for a batch, and a caller without a cancellable context needs no other goroutine. The
-// caller then calls Led. A nil batcher makes each caller send by itself, under ctx.
+// Lead reports whether a caller may send its call by itself, with the context own: no other call is
+// on its way or waits, and ctx cannot end, so the caller cannot leave. The caller then calls Led. With
+// a nil Batcher each caller sends its call by itself, with ctx.
 func (x *Batcher[C]) Lead(ctx context.Context) (own context.Context, alone bool) {
 	if x == nil {
 		return ctx, true
@@ -87,7 +87,7 @@ func (x *Batcher[C]) Lead(ctx context.Context) (own context.Context, alone bool)
 	return x.ctx, x.leads()
 }
 
-// leads is Lead for a caller that can leave the call that it sends.
+// leads is Lead for a caller whose context may end, because it can leave a call that it sends by itself.
 func (x *Batcher[C]) leads() bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -98,7 +98,7 @@ func (x *Batcher[C]) leads() bool {
 	return true
 }
 
-// Led is called after the call of a leading caller.
+// Led ends the call of a caller that Lead let send by itself.
 func (x *Batcher[C]) Led() {
 	if x == nil {
 		return
@@ -111,8 +111,8 @@ func (x *Batcher[C]) Led() {
 	x.mu.Unlock()
 }
 
-// Do sends call, also after the end of ctx. Do returns nil when the reply has arrived. If ctx ends
-// first, Do returns a channel; the channel gets one value when the reply has arrived.
+// Do sends call, even if ctx has ended. Do returns nil when the reply has arrived. If ctx ends before,
+// Do returns a channel that gets one value when the reply has arrived.
 func (x *Batcher[C]) Do(ctx context.Context, call C) (left <-chan struct{}) {
 	if own, alone := x.Lead(ctx); alone {
 		defer x.Led()
@@ -144,8 +144,8 @@ func (x *Batcher[C]) Do(ctx context.Context, call C) (left <-chan struct{}) {
 	return nil
 }
 
-// Close ends the goroutines once they have sent all accepted calls, and makes the client library
-// give up calls in flight, where possible.
+// Close ends the context that send gets, which makes the client library give up calls in flight if it
+// can. The goroutines end once all accepted calls were sent.
 func (x *Batcher[C]) Close() {
 	x.cancel()
 	x.mu.Lock()
@@ -155,7 +155,8 @@ func (x *Batcher[C]) Close() {
 	}
 }
 
-// dispatch has what is pending sent. It is called with the mutex.
+// dispatch wakes or starts a sender for the pending calls. If there are as many as allowed, it starts the timer of
+// unstick. It is called with the mutex.
 func (x *Batcher[C]) dispatch() {
 	switch {
 	case x.ctx.Err() != nil:
@@ -173,14 +174,15 @@ func (x *Batcher[C]) dispatch() {
 		}
 	case x.parked > 0:
 		x.parked--
-		x.wake <- struct{}{} // has room: there is one for each sender at most
+		x.wake <- struct{}{} // does not block: at most one value for each sender
 	default:
 		x.senders++
 		go x.run()
 	}
 }
 
-// timed notes what a round trip took.
+// timed notes the duration of a round trip, and sets most. A longer duration than quickest raises quickest by 1/64 at
+// most.
 func (x *Batcher[C]) timed(took time.Duration) {
 	if later := x.quickest + x.quickest/64 + 1; x.quickest == 0 || took < later {
 		x.quickest = took
@@ -190,7 +192,8 @@ func (x *Batcher[C]) timed(took time.Duration) {
 	x.most = min(fewSenders+int(x.quickest/waits), mostSenders)
 }
 
-// unstick is called a moment after all senders were busy.
+// unstick is called stuckAfter after all senders were busy. It starts an extra sender if none of them has taken the
+// pending calls since.
 func (x *Batcher[C]) unstick() {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -206,7 +209,7 @@ func (x *Batcher[C]) unstick() {
 	x.stuck.timer.Reset(stuckAfter)
 }
 
-// run is a sender that stays.
+// run is the goroutine of a sender. It parks when nothing is pending, unless another sender is parked.
 func (x *Batcher[C]) run() {
 	var b batch[C]
 	for {
@@ -218,7 +221,7 @@ func (x *Batcher[C]) run() {
 			x.mu.Unlock()
 			continue
 		}
-		if x.ctx.Err() != nil || x.parked > 0 { // one is enough to wait for what comes
+		if x.ctx.Err() != nil || x.parked > 0 { // one parked sender is enough
 			x.senders--
 			x.mu.Unlock()
 			return
@@ -230,7 +233,7 @@ func (x *Batcher[C]) run() {
 		case <-x.ctx.Done():
 			x.mu.Lock()
 			select {
-			case <-x.wake: // was told to, and is not parked any more
+			case <-x.wake: // dispatch woke this sender, and has counted it as not parked
 			default:
 				x.parked--
 			}
@@ -239,7 +242,7 @@ func (x *Batcher[C]) run() {
 	}
 }
 
-// carry is a sender that does not.
+// carry is the goroutine of an extra sender. It ends when nothing is pending.
 func (x *Batcher[C]) carry() {
 	var b batch[C]
 	for x.take(&b) {
@@ -253,15 +256,15 @@ func (x *Batcher[C]) carry() {
 	x.mu.Unlock()
 }
 
-// batch is what goes out together.
+// batch is the calls of one round trip of a sender.
 type batch[C any] struct {
 	queued  []*queued[C]
 	calls   []C
-	took    time.Duration // the last round trip; 0 if there was none
-	several bool          // went out together the last time
+	took    time.Duration // the duration of the last round trip; 0 once timed has noted it
+	several bool          // the last round trip had several calls
 }
 
-// yieldForBatch lets runnable callers join the batch, if there were several the last time. For a
+// yieldForBatch lets runnable callers join the batch, if the last round trip had several calls. For a
 // lone caller it would only take time.
 func (b *batch[C]) yieldForBatch() {
 	if b.several {

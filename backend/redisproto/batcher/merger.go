@@ -13,8 +13,8 @@ type Reply interface {
 	}
 }
 
-// Merger sends items ready at the same time by one command for all of them: a command costs the
-// server, and the client library, about as much as the work for a single item.
+// Merger sends items that are ready at the same time by one command. A command costs the server and
+// the client library about as much as the work for a single item, so one for several is cheaper.
 type Merger[I any, R Reply] struct {
 	batcher *Batcher[*item[I]]
 	send    Sender[I, R]
@@ -29,25 +29,25 @@ type Sender[I any, R Reply] struct {
 	// Many sends a command for several items, and One a command for a single item.
 	Many func(ctx context.Context, items []I, out []R)
 	One  func(item I) (int64, error)
-	// Again reports whether an item must be sent by itself, by the reply to the command for several
-	// items: such a reply says that nothing was done.
+	// Again reports whether an item must be sent once more, by One, after Many returned this reply
+	// for it: the reply says that nothing was done for the item.
 	Again func(value int64, err error) bool
 }
 
-// item is one caller's.
+// item is the item of one caller, and its reply.
 type item[I any] struct {
 	item  I
 	value int64
 	err   error
 }
 
-// merged is what a command for several takes and answers.
+// merged is the arguments of Sender.Many.
 type merged[I any, R Reply] struct {
 	items []I
 	out   []R
 }
 
-// NewMerger makes a merger.
+// NewMerger returns a Merger.
 func NewMerger[I any, R Reply](send Sender[I, R]) *Merger[I, R] {
 	m := &Merger[I, R]{send: send}
 	m.batcher = newLimited(send.Most, m.deliver)
@@ -56,8 +56,8 @@ func NewMerger[I any, R Reply](send Sender[I, R]) *Merger[I, R] {
 	return m
 }
 
-// Lead is [Batcher.Lead]: the caller then sends its item by [Sender.One], and calls Led. Leaves
-// reports whether the caller can leave its own item.
+// Lead is [Batcher.Lead]: if it reports true, the caller sends its item by itself, and then calls Led.
+// leaves: the caller can leave an item that it sends by itself, so its context may be one that ends.
 func (m *Merger[I, R]) Lead(ctx context.Context, leaves bool) (alone bool) {
 	if leaves {
 		return m.batcher.leads()
@@ -69,8 +69,8 @@ func (m *Merger[I, R]) Lead(ctx context.Context, leaves bool) (alone bool) {
 // Led is [Batcher.Led].
 func (m *Merger[I, R]) Led() { m.batcher.Led() }
 
-// Do sends an item. If ctx ends before the reply, left gets a value once the reply has arrived, and
-// reply returns the reply.
+// Do sends an item and returns the reply. If ctx ends before the reply, Do returns a Left at once, and
+// the item is sent all the same.
 func (m *Merger[I, R]) Do(ctx context.Context, i I) (value int64, left *Left, err error) {
 	c := m.calls.Get().(*item[I])
 	c.item = i
@@ -92,7 +92,8 @@ type Left struct {
 // Close is [Batcher.Close].
 func (m *Merger[I, R]) Close() { m.batcher.Close() }
 
-// deliver sends calls by one command, and a lone call by its own, as the calls that are to be sent again.
+// deliver sends several items by Many, and then by One the items that must be sent again. A single item it sends by
+// One at once.
 func (m *Merger[I, R]) deliver(ctx context.Context, calls []*item[I]) {
 	if len(calls) == 1 {
 		calls[0].value, calls[0].err = m.send.One(calls[0].item)

@@ -1,6 +1,6 @@
-// Package heldcache is a client's knowledge of held locks by client-side caching: the cache of
-// names held by others, for refusals without a command, and the second connection, for commands
-// without tracking.
+// Package heldcache uses client-side caching of Redis: a cache of the locks that other owners hold, so
+// that a session can refuse without a command, and a second connection for commands that need no
+// tracking.
 package heldcache
 
 import (
@@ -11,27 +11,26 @@ import (
 // DefaultSize bounds the cache of a client: some 20 MB with names of 64 bytes.
 const DefaultSize = 100_000
 
-// excludedFor is how long a release with an unknown outcome keeps its name out of the
-// cache. Client libraries give up a silent connection sooner.
+// excludedFor is how long a release of unknown outcome keeps its name out of the cache. It is longer
+// than client libraries keep a connection that does not answer.
 const excludedFor = time.Minute
 
-// Cache is a session's knowledge of locks held by others, for refusals without a command. Refused
-// acquires fill the cache, and invalidations keep the cache true. The cache may lag behind by the
-// time of an invalidation's trip, and then refuses wrongly. The cache never grants.
+// Cache is the set of locks that other owners hold, as far as a session knows. Refused acquisitions add
+// names, invalidations remove them. The cache lags behind the server by the time that an invalidation
+// takes to arrive: meanwhile it may refuse wrongly. It never grants.
 //
 // Two races shape the cache:
 //
-//   - The reply of a refused acquire goes to the goroutine of the call, invalidations go to
+//   - The reply to a refused acquisition goes to the goroutine of the call, invalidations go to
 //     another goroutine. The lock may be freed, and the invalidation be handled, before the
-//     first goroutine records "held"; nothing would ever correct the record. So a query begins
-//     before the request to the server, and its outcome counts only if no invalidation of the
-//     name was handled since.
+//     first goroutine adds the name; nothing would ever remove it. So a Query begins before the
+//     request is sent, and its outcome counts only if no invalidation of the name was handled
+//     since.
 //   - Tracking is switched on with NOLOOP: the server does not tell a connection of its own
-//     writes. So a session's own releases are handled as invalidations, when their reply
-//     arrives; and a release of unknown outcome keeps the name out of the cache for a while
-//     (Exclude).
+//     writes. So the session's own releases count as invalidations when their reply arrives, and
+//     a release of unknown outcome keeps the name out of the cache for a while (Exclude).
 //
-// The methods may be called concurrently. A call costs one mutex and some map operations; a name
+// The methods may be called concurrently. A call costs one mutex and some map operations. A name
 // leaves nothing behind after its invalidation or expiry.
 type Cache struct {
 	max int
@@ -39,34 +38,35 @@ type Cache struct {
 	mu      sync.Mutex
 	entries map[string]entry
 	queries map[string]underWay
-	// seq counts invalidations; all is its value at the last one for all names.
+	// seq counts invalidations; all is the seq of the last invalidation of all names.
 	seq, all uint64
 }
 
-// entry is what is believed of a name.
+// entry is the state of a name: held, or excluded.
 type entry struct {
-	until    time.Time // zero: without end
-	excluded bool      // nothing may be believed of it until then
+	until    time.Time // the end of the entry; zero: no end
+	excluded bool      // the name may not be added as held until then
 }
 
-// underWay stands for the acquires of a name that are on their way.
+// underWay is the acquisitions of a name that are on their way.
 type underWay struct {
 	count       int
-	invalidated uint64 // seq of the name's last invalidation since count was zero
+	invalidated uint64 // seq of the last invalidation of the name while they were on their way
 }
 
-// Query is an acquire in flight.
+// Query is an acquisition on its way.
 type Query struct {
 	name  string
-	since uint64
+	since uint64 // seq when it began
 }
 
-// New makes a cache of at most so many names.
+// New returns a cache of at most max names.
 func New(max int) *Cache {
 	return &Cache{max: max, entries: map[string]entry{}, queries: map[string]underWay{}}
 }
 
-// Held reports whether the cache has name as held, and the remaining time; negative if without end.
+// Held reports whether another owner holds name, and the remaining time of its lease; negative if it
+// has no end.
 func (c *Cache) Held(name string, now time.Time) (time.Duration, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +83,7 @@ func (c *Cache) Held(name string, now time.Time) (time.Duration, bool) {
 	return max(e.until.Sub(now).Round(time.Millisecond), time.Millisecond), true
 }
 
-// Begin is called before an acquire is sent. End, Free or Refused must follow.
+// Begin is called before an acquisition is sent. End, Free or Refused must follow.
 func (c *Cache) Begin(name string) Query {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -100,7 +100,7 @@ func (c *Cache) End(l Query) {
 	c.finish(l)
 }
 
-// Free ends a granted query: no other owner holds the name.
+// Free ends a query that was granted: no other owner holds the name.
 func (c *Cache) Free(l Query) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -108,8 +108,8 @@ func (c *Cache) Free(l Query) {
 	c.forgetEntry(l.name)
 }
 
-// Refused ends a query with a refusal: the acquire was sent at the given time, and refused for the
-// remaining time (negative: without end).
+// Refused ends a query that was refused. The acquisition was sent at sent; remaining is the rest of
+// the holder's lease, negative if it has no end.
 func (c *Cache) Refused(l Query, sent time.Time, remaining time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -123,8 +123,7 @@ func (c *Cache) Refused(l Query, sent time.Time, remaining time.Duration) {
 	c.put(l.name, e, sent)
 }
 
-// finish takes l off the acquires on their way, and reports whether an invalidation
-// was handled meanwhile.
+// finish ends l, and reports whether an invalidation of the name was handled since it began.
 func (c *Cache) finish(l Query) (overtaken bool) {
 	now := c.queries[l.name]
 	overtaken = now.invalidated > l.since || c.all > l.since
@@ -136,7 +135,7 @@ func (c *Cache) finish(l Query) (overtaken bool) {
 	return overtaken
 }
 
-// Forget handles an invalidation of name, or the session's own write.
+// Forget removes name, after an invalidation or a write of the session itself.
 func (c *Cache) Forget(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -158,8 +157,8 @@ func (c *Cache) noteInvalidation(name string) {
 	}
 }
 
-// ForgetAll handles an invalidation of everything: a flush, or a lost connection (and with the
-// connection every release in flight).
+// ForgetAll removes all entries, after a flush or the loss of the connection. It also ends exclusions:
+// releases in flight are lost with the connection.
 func (c *Cache) ForgetAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +167,8 @@ func (c *Cache) ForgetAll() {
 	c.entries = map[string]entry{}
 }
 
-// Exclude keeps name out of the cache, for a release of this session may still arrive.
+// Exclude keeps name out of the cache for a minute: a release by this session, of unknown outcome, may
+// still arrive at the server.
 func (c *Cache) Exclude(name string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,8 +176,9 @@ func (c *Cache) Exclude(name string, now time.Time) {
 	c.put(name, entry{until: now.Add(excludedFor), excluded: true}, now)
 }
 
-// put writes an entry down, for which it queries at a few others and drops those
-// that are over, so that entries that are never asked for again go too.
+// put adds an entry. It also looks at a few other entries, and removes those that have ended, so that
+// entries of names that are never asked for again go, too. If the cache is full, it removes live entries
+// that are not excluded; if that makes no room, it does not add the entry.
 func (c *Cache) put(name string, e entry, now time.Time) {
 	if old, ok := c.entries[name]; ok {
 		if old.excluded && now.Before(old.until) && !e.excluded {

@@ -5,26 +5,26 @@ import (
 	"time"
 )
 
-// shunned is for how long the second connection is not used after it failed: the tracking
-// connection is watched, and made again as soon as it breaks.
+// shunned is how long the second connection is not used after a failure. The tracking connection is
+// used instead: it is watched, and made again as soon as it breaks.
 const shunned = time.Second
 
-// Second sends commands without need of tracking over a second connection, if there is one. While
-// the second connection fails, commands go over the tracking connection, and so does a repeated
-// command. C is a client's commands.
+// Second chooses the connection for commands that need no tracking: the second connection, or the
+// tracking connection if there is no second one, or if it failed lately. C is the commands of a
+// client.
 type Second[C any] struct {
-	own, other C
-	there      bool
-	// answered reports an error that a server answered, undone an error after which it is certain
-	// that nothing was done.
+	own, other C    // over the tracking connection; over the second one
+	there      bool // there is a second one
+	// answered reports whether an error is the server's answer; undone reports whether after an error
+	// it is certain that nothing was done.
 	answered, undone func(error) bool
 
 	epoch time.Time
-	until atomic.Int64 // since epoch, the second is not used
+	until atomic.Int64 // the second connection is not used before this time, in nanoseconds since epoch
 }
 
-// NewSecond makes a Second for the commands over the tracking connection. answered reports whether
-// an error is a server's answer, undone whether an error means for certain that nothing was done.
+// NewSecond returns a Second for own, the commands over the tracking connection. answered reports
+// whether an error is the server's answer, undone whether it is certain that nothing was done.
 func NewSecond[C any](own C, answered, undone func(error) bool) *Second[C] {
 	return &Second[C]{own: own, answered: answered, undone: undone, epoch: time.Now()}
 }
@@ -35,8 +35,8 @@ func (u *Second[C]) Use(other C) { u.other, u.there = other, true }
 // Apart reports whether there is a second connection.
 func (u *Second[C]) Apart() bool { return u.there }
 
-// Commands returns the commands over the second connection, or over the tracking connection where there is
-// no second, or while the second fails.
+// Commands returns the commands over the second connection. It returns those over the tracking connection if there
+// is no second one, or for a second after a failure.
 func (u *Second[C]) Commands() (c C, second bool) {
 	if !u.there || int64(time.Since(u.epoch)) < u.until.Load() {
 		return u.own, false
@@ -44,8 +44,9 @@ func (u *Second[C]) Commands() (c C, second bool) {
 	return u.other, true
 }
 
-// Failed records err, the result of a command over the second connection. Failed reports whether
-// the command must be sent over the tracking connection, because certainly nothing was done.
+// Failed notes err, the result of a command over the second connection. It reports whether to send the
+// command again, over the tracking connection: the server did not answer, and certainly nothing was
+// done.
 func (u *Second[C]) Failed(err error) (again bool) {
 	if err == nil || u.answered(err) {
 		return false

@@ -1,6 +1,7 @@
-// Package lone has the connection of a lone caller: the caller sends a command by itself and may
-// leave before the reply arrives. The connection is then taken from the client library, the library
-// gets an error, and another goroutine reads the reply.
+// Package lone keeps a connection for lone callers: calls that are the only ones of their client. A
+// lone caller sends its command by itself, without another goroutine, and can leave before the reply
+// arrives. Read then returns an error to the client library, which gives the connection up, and a
+// goroutine reads the reply behind the library's back.
 package lone
 
 import (
@@ -17,13 +18,13 @@ import (
 )
 
 const (
-	// worth is after how many lone calls in a period a connection is made for them: one in a period at most, also
-	// where it cannot be had or callers leave it.
+	// worth is the number of lone calls in a period after which a connection is made. There is one attempt in a period
+	// at most, even if it fails, or if callers leave the connection.
 	worth  = 32
-	period = time.Second // and a connection that was idle so long is not used: the server may have closed it
-	// patience bounds how long the reply to a call that was left is awaited.
+	period = time.Second // a connection that was idle for a period is not used: the server may have closed it
+	// patience bounds the wait for the reply to a call whose caller has left.
 	patience = 10 * time.Second
-	// replyBound is more than the replies of the scripts that a lone caller sends.
+	// replyBound is larger, in bytes, than the replies of the scripts that a lone caller sends.
 	replyBound = 512
 )
 
@@ -33,35 +34,37 @@ var (
 	past    = time.Unix(1, 0)
 )
 
-// Dial dials for a client whose only connection is kept by a [Line].
+// Dial calls dial, and returns a connection that a [Line] controls. It returns an error for a second
+// connection of a client.
 type Dial func(dial func() (net.Conn, error)) (net.Conn, error)
 
-// Line is a connection for one call at a time, and the client over this connection. A connection is
-// replaced after a failure, and after its caller leaves. Ready and Close may be called concurrently
-// with all other methods.
+// Line is a connection for one call at a time, with a client of the library over this connection. It
+// makes a new connection after a failure, and after a caller has left. Ready and Close may be called
+// concurrently with all methods; the other methods are for one caller at a time.
 type Line[C any] struct {
 	build   func(Dial) (C, error)
 	discard func(C)
-	current atomic.Pointer[wire[C]] // nil while there is none
-	taken   *wire[C]                // by the call that is under way
+	current atomic.Pointer[wire[C]] // nil if there is no connection
+	taken   *wire[C]                // the connection of the call under way
 	ctx     context.Context         // ends with Close
 	cancel  context.CancelFunc
 
 	epoch time.Time
 
 	mu     sync.Mutex
-	asked  int           // for a connection in this period, while there was none
-	until  time.Duration // since epoch: the period's end
-	making bool          // one, or none is made any more
+	asked  int           // calls of Ready in this period without a connection
+	until  time.Duration // the end of the period, since epoch
+	making bool          // a connection is being made, or none may be made any more
 }
 
+// wire is a connection and the client over it.
 type wire[C any] struct {
 	client C
-	stale  atomic.Int64 // since epoch: it is not used from then on
+	stale  atomic.Int64 // the time since epoch, in nanoseconds, from which the connection is not used
 	*conn
 }
 
-// New makes a Line. build makes a client with connections from the Dial, and discard closes the
+// New returns a Line. build makes a client whose connections come from the Dial; discard closes a
 // client.
 func New[C any](build func(Dial) (C, error), discard func(C)) *Line[C] {
 	l := &Line[C]{build: build, discard: discard, epoch: time.Now()}
@@ -69,8 +72,8 @@ func New[C any](build func(Dial) (C, error), discard func(C)) *Line[C] {
 	return l
 }
 
-// Ready reports whether there is a connection. Without a connection, Ready begins to make one in
-// the background once a connection is worth its cost.
+// Ready reports whether there is a connection. If there is none, and Ready was called often enough in
+// this period, it starts to make one in the background.
 func (l *Line[C]) Ready() bool {
 	if l == nil {
 		return false
@@ -108,7 +111,7 @@ func (l *Line[C]) make() {
 	})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.making = unfit || l.ctx.Err() != nil // a caller could not leave a connection without deadlines
+	l.making = unfit || l.ctx.Err() != nil // unfit: without deadlines on the connection no caller could leave
 	switch {
 	case err != nil:
 	case l.making:
@@ -122,7 +125,7 @@ func (l *Line[C]) make() {
 	}
 }
 
-// Close discards the client, and ends the wait for replies to abandoned calls.
+// Close discards the client, and ends the wait for the replies to calls whose callers have left.
 func (l *Line[C]) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,8 +136,8 @@ func (l *Line[C]) Close() {
 	}
 }
 
-// Take returns the client for the next call, to begin with Begin; ok is false if there is none, or if a call was left
-// since Ready was asked.
+// Take returns the client for the next call; Begin must follow. ok is false if there is no connection, or if the
+// caller of the last call has left it.
 func (l *Line[C]) Take() (c C, ok bool) {
 	if l.taken = l.current.Load(); l.taken == nil || l.taken.gone() {
 		return c, false
@@ -142,17 +145,19 @@ func (l *Line[C]) Take() (c C, ok bool) {
 	return l.taken.client, true
 }
 
-// Begin is called before the client gets a command; the command is cut off when ctx ends.
+// Begin is called before the client gets a command. When ctx ends, the client gets an error, and the
+// caller leaves.
 func (l *Line[C]) Begin(ctx context.Context) {
 	l.taken.stale.Store(math.MaxInt64)
 	l.taken.begin(ctx)
 }
 
-// Rest waits for the reply to a command that was cut off. The reply is value where known is true;
-// otherwise the reply is no number, or err says why there is none.
+// Rest waits for the reply to a command whose caller left. If known is true, the reply is the number
+// value. Otherwise the reply is no number, or err says why there is no reply.
 type Rest func() (value int64, known bool, err error)
 
-// End is called when the client has returned. Rest is nil where the client's result holds.
+// End is called when the client has returned. It returns nil if the client's result is the outcome of
+// the command, and otherwise a Rest for the outcome.
 func (l *Line[C]) End() Rest {
 	c := l.taken.conn
 	l.taken.stale.Store(int64(time.Since(l.epoch) + period))
@@ -162,23 +167,23 @@ func (l *Line[C]) End() Rest {
 	return func() (int64, bool, error) { return c.rest(l.ctx) }
 }
 
-// conn is what the client library reads and writes.
+// conn is the connection as the client library sees it. Its Read returns an error when the caller leaves.
 type conn struct {
 	net.Conn
-	over atomic.Bool // closed by the client library
+	over atomic.Bool // the client library has closed the connection
 
 	mu    sync.Mutex
-	bound bool            // a call is under way whose caller may leave
-	left  bool            // and it has
-	cut   bool            // so the client library gets no more
-	reply []byte          // what was read since the last write
+	bound bool            // a call is under way whose context can end
+	left  bool            // its context has ended
+	cut   bool            // the library got errLeft from Read, and gets nothing more
+	reply []byte          // read by the library since the last write, up to replyBound
 	done  <-chan struct{} // of the last context that can end
-	same  int             // calls before this one with that context
-	ended func()          // is called when it ends
-	watch func() bool     // has it not called; nil if it will not be
+	same  int             // the number of earlier calls with this context
+	ended func()          // context.AfterFunc calls it when this context ends
+	watch func() bool     // stops the AfterFunc; nil if there is none
 }
 
-// often is after how many calls with one context that context is watched between calls, too.
+// often is the number of earlier calls with one context from which on the AfterFunc stays between calls.
 const often = 3
 
 func newConn(nc net.Conn) *conn {
@@ -215,10 +220,10 @@ func (c *conn) unwatch() {
 	}
 }
 
-// leave has a Read that waits return, if the caller's context has ended. It is called with the mutex.
+// leave makes a waiting Read return, if the caller's context has ended. It is called with the mutex.
 func (c *conn) leave() {
 	select {
-	case <-c.done: // not so where it was the context of a call before
+	case <-c.done: // not closed if ended was called for the context of an earlier call
 		if c.bound {
 			c.left = true
 			_ = c.Conn.SetReadDeadline(past)
@@ -227,7 +232,7 @@ func (c *conn) leave() {
 	}
 }
 
-// end reports whether the reply is yet to come.
+// end ends the call. It reports whether the reply is still to come.
 func (c *conn) end() (owed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -235,17 +240,18 @@ func (c *conn) end() (owed bool) {
 	if c.same < often {
 		c.unwatch()
 	}
-	if c.left && !c.cut { // the reply was there first
+	if c.left && !c.cut { // the reply came before the end of the context stopped a Read
 		c.left = false
 		_ = c.Conn.SetReadDeadline(time.Time{})
 	}
 	return c.owes()
 }
 
-// owes reports whether a reply was not read to its end by the client library. It is called with the mutex.
+// owes reports whether the client library was cut off before it had read the reply to its end. It is called with the
+// mutex.
 func (c *conn) owes() bool { return c.cut && !bytes.HasSuffix(c.reply, []byte("\r\n")) }
 
-// rest reads what the client library did not.
+// rest reads the part of the reply that the client library did not read, and closes the connection.
 func (c *conn) rest(ctx context.Context) (value int64, known bool, err error) {
 	defer c.Conn.Close()
 	defer context.AfterFunc(ctx, func() { c.Conn.Close() })()
@@ -296,7 +302,7 @@ func (c *conn) gone() bool {
 	return c.cut
 }
 
-// Close leaves the connection to the goroutine that waits for a reply, if there is one.
+// Close closes the connection, unless a reply is still to come: then rest closes it.
 func (c *conn) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -311,7 +317,7 @@ func (c *conn) SetDeadline(t time.Time) error { return c.set(c.Conn.SetDeadline,
 
 func (c *conn) SetReadDeadline(t time.Time) error { return c.set(c.Conn.SetReadDeadline, t) }
 
-// set keeps a deadline that has a Read return.
+// set sets a deadline for the client library. After the caller has left, the deadline that stops Read stays.
 func (c *conn) set(deadline func(time.Time) error, t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -10,65 +10,62 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// lastSearch is the longest pause between two searches for the nodes of slots, while slots
-// move or are refused; the first is FirstPause.
+// lastSearch is the longest pause between two searches for the nodes of slots. The shortest is about FirstPause.
 const lastSearch = 300 * time.Millisecond
 
-// newsTravels is when it is looked once more after slots moved: the node that was asked
-// may not have heard of it. A former master, now a replica, takes subscriptions like a master.
+// newsTravels is how long after a move of slots another search follows: the node that was asked first may not have
+// known of the move yet. The search is necessary, because a former master that is a replica now accepts subscriptions.
 const newsTravels = 2 * time.Second
 
-// shards keeps subscriptions on each node of a cluster that has channels which are
-// watched. One goroutine finds the node of a slot that it does not know, and moves channels
-// when their slot does: when the server ends their subscription, when it refuses one, when
-// a node's connection is lost. A channel that has moved is subscribed anew, so whoever
-// watches it is told Watching again, as after any interruption.
+// shards keeps a subscriptions for each node of a cluster that has watched channels. Its goroutine, run, finds the
+// nodes of slots. It moves the channels of a slot to another node when the server ends their subscription, when a node
+// refuses a subscription, or when the connection to a node is lost. A moved channel is subscribed again, so Watching is
+// called again for its topics, as after each interruption.
 //
-// Until it is decided that pub/sub is sharded, channels wait. Where it is not, there
-// is one place for all, and nothing moves.
+// Channels wait until Decide has reported whether pub/sub is sharded. If it is not, one subscriptions has all channels.
 //
-// Locks are taken in the order shards, subscriptions.
+// Lock order: shards, subscriptions.
 type shards struct {
 	Config
 	Sharding
 
 	loop
-	gone sync.WaitGroup
+	gone sync.WaitGroup // subscriptions that are being closed
 
 	mu      sync.Mutex
-	decided bool
-	all     *subscriptions // where nothing is sharded
-	routes  map[string]*route
-	slots   map[int]*shardSlot
-	nodes   map[string]*subscriptions
-	lost    map[int]bool // slots to be found by what is known, or anew
+	decided bool                      // Decide has reported
+	all     *subscriptions            // all channels, if pub/sub is not sharded
+	routes  map[string]*route         // by channel
+	slots   map[int]*shardSlot        // by slot
+	nodes   map[string]*subscriptions // by name of the node
+	lost    map[int]bool              // slots whose node is to be looked up
 	searches
 }
 
-// searches says when the nodes of the slots are to be asked for.
+// searches plans the searches: requests to the cluster for the nodes of all slots.
 type searches struct {
-	search bool      // they are
-	pauses int       // how many searches followed each other closely
-	last   time.Time // of the last search
-	next   time.Time // no search before
-	verify time.Time // a search is due then; or zero
+	search bool      // a search is wanted
+	pauses int       // the number of searches in close succession
+	last   time.Time // the time of the last search
+	next   time.Time // the earliest time of the next search
+	verify time.Time // when to search once more after a move; zero if not
 }
 
-// route is a channel that is watched.
+// route is a watched channel.
 type route struct {
 	topics []backend.Topic
-	at     *subscriptions // nil while its node is not known
+	at     *subscriptions // nil while the node is unknown
 }
 
-// shardSlot is a slot with channels that are watched.
+// shardSlot is a slot with watched channels.
 type shardSlot struct {
-	at       *subscriptions // nil while its node is not known
+	at       *subscriptions // nil while the node is unknown
 	channels map[string]*route
-	moved    bool // what is known about it was wrong
+	moved    bool // the node that the client knows was wrong: the slot waits for a search
 }
 
-// NewSharded makes a watcher with a connection for each node, or a single connection if pub/sub
-// turns out not to be sharded.
+// NewSharded returns a Watcher with a connection for each node, or with a single connection if Decide
+// reports that pub/sub is not sharded.
 func NewSharded(c Config, sharding Sharding) Watcher {
 	return &shards{
 		Config:   c,
@@ -165,7 +162,7 @@ func (s *shards) Unwatch(channel string, t backend.Topic) {
 	}
 }
 
-// Listens reports whether a channel that is watched is subscribed.
+// Listens implements [Watcher]; with sharded pub/sub for watched channels only.
 func (s *shards) Listens(channel string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,7 +173,7 @@ func (s *shards) Listens(channel string) bool {
 	return at != nil && at.Listens(channel)
 }
 
-// Close ends all connections and goroutines. No event is delivered after it.
+// Close implements [Watcher].
 func (s *shards) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -199,7 +196,7 @@ func (s *shards) Close() {
 	s.gone.Wait()
 }
 
-// newNode makes the subscriptions of one node.
+// newNode returns the subscriptions of a node.
 func (s *shards) newNode(name string) *subscriptions {
 	n := newSubscriptions(s.Config)
 	n.Open = func(ctx context.Context, ev ShardEvents) (Subscription, error) {
@@ -209,8 +206,7 @@ func (s *shards) newNode(name string) *subscriptions {
 	return n
 }
 
-// moved hears from a node that it does not have the slots of these channels any more, or
-// that it refused them.
+// moved notes that a node does not have the slots of these channels any more, or refused to subscribe them.
 func (s *shards) moved(at *subscriptions, channels []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -225,8 +221,8 @@ func (s *shards) moved(at *subscriptions, channels []string) {
 	s.signal()
 }
 
-// broken hears that a node's connection was lost or could not be had: another may have
-// taken its slots over.
+// broken notes that the connection to a node was lost, or that a dial failed: another node may have taken over its
+// slots.
 func (s *shards) broken(at *subscriptions) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -240,7 +236,7 @@ func (s *shards) broken(at *subscriptions) {
 	}
 }
 
-// run finds nodes and moves channels; it alone does.
+// run is the goroutine that finds nodes and moves channels: no other does.
 func (s *shards) run() {
 	defer close(s.ended)
 	timer := time.NewTimer(time.Hour)
@@ -256,7 +252,7 @@ func (s *shards) run() {
 	}
 }
 
-// step does what is due, and tells when more will be.
+// step decides, searches and looks up nodes, as far as due. It returns the time until the next step is due.
 func (s *shards) step() time.Duration {
 	s.mu.Lock()
 	if !s.verify.IsZero() && time.Until(s.verify) <= 0 {
@@ -308,7 +304,7 @@ func (s *shards) step() time.Duration {
 	return time.Hour
 }
 
-// pause sets the time of the next search after one that begins now.
+// pause notes that a search begins now, and sets the earliest time of the next.
 func (s *shards) pause() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -323,7 +319,7 @@ func (s *shards) pause() time.Duration {
 	return time.Until(s.next)
 }
 
-// again has the search repeated.
+// again plans another search after one that failed. It returns the time until then.
 func (s *shards) again() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -331,8 +327,8 @@ func (s *shards) again() time.Duration {
 	return max(time.Until(s.next), 0)
 }
 
-// find looks up the nodes of slots by what the client knows: those that are lost, and
-// after a search all of them. A slot that has moved waits for the search.
+// find looks up the nodes of slots, as the client library knows them: of the lost slots, or of all slots after a
+// search. A slot that has moved waits for the search.
 func (s *shards) find(searched bool) error {
 	type lookup struct {
 		slot    int
@@ -380,7 +376,7 @@ func (s *shards) find(searched bool) error {
 	return failed
 }
 
-// settle brings the channels of a slot to a node. It is called with s.mu held.
+// settle moves the channels of a slot to a node. It is called with s.mu held.
 func (s *shards) settle(slot int, name string, searched bool) {
 	x := s.slots[slot]
 	if x == nil || s.closed || x.moved && !searched {
@@ -399,7 +395,7 @@ func (s *shards) settle(slot int, name string, searched bool) {
 	for channel, r := range x.channels {
 		from := r.at
 		r.at = at
-		if from == at { // those that were not refused go on undisturbed
+		if from == at { // resubscribe leaves channels that are subscribed alone
 			at.resubscribe(channel, r.topics)
 			continue
 		}
@@ -415,7 +411,7 @@ func (s *shards) settle(slot int, name string, searched bool) {
 	}
 }
 
-// sweep closes what nodes without channels leave open.
+// sweep closes the subscriptions of nodes without channels.
 func (s *shards) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -434,8 +430,7 @@ func (s *shards) sweep() {
 	}
 }
 
-// shard begins with what was watched before it was known how. It is called with s.mu
-// held.
+// shard takes the answer of Decide, and assigns the channels that were watched before it. It is called with s.mu held.
 func (s *shards) shard(sharded bool) {
 	early := s.routes
 	s.decided = true
@@ -456,7 +451,7 @@ func (s *shards) shard(sharded bool) {
 	}
 }
 
-// tell tells of the topics whose channels have no node, if the reason will not pass by itself.
+// tell calls Failed's function for the topics whose slots have no node, if err is not temporary.
 func (s *shards) tell(err error) {
 	tell := s.Failed(err)
 	if tell == nil || s.ctx.Err() != nil {

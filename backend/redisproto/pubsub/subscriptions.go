@@ -11,13 +11,13 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// The times of subscriptions.
+// Times and limits of subscriptions.
 const (
 	// Linger is how long a channel stays subscribed after its last Unwatch, so a name with frequent
 	// waits is not subscribed each time.
 	Linger = 50 * time.Millisecond
-	// Silence is how long a connection with channels may be silent before a Ping, and Patience how
-	// long the answer to the Ping may take.
+	// Silence is how long a connection with channels may be silent before a Ping. Patience is how
+	// long the answer to a command may take.
 	Silence  = 10 * time.Second
 	Patience = 5 * time.Second
 	// IdleClose is how long a connection without channels is kept.
@@ -32,43 +32,43 @@ const (
 
 var errSilent = errors.New("the subscription connection gave no sign of life")
 
-// subscriptions keeps one subscription connection for all topics that are watched.
-// It is opened when it is first needed and closed when no channel was subscribed
-// for IdleClose. One goroutine brings what the connection is subscribed to in line
-// with what is wanted, many channels to a command; one more, the adapter's, reads.
-// Neither their number nor that of connections grows with topics.
+// subscriptions keeps one subscription connection for all watched topics. The connection is
+// opened when it is first needed, and closed when it had no channel for IdleClose. One goroutine, run,
+// sends SUBSCRIBE and UNSUBSCRIBE for the difference between wanted and subscribed channels, many
+// channels in one command; a goroutine of the adapter reads. The number of goroutines and connections
+// does not grow with the topics.
 //
-// Where pub/sub is sharded there is one for each node of the cluster, and shards tells
-// each which channels are its own.
+// With sharded pub/sub there is one subscriptions for each node of the cluster, and shards assigns the
+// channels.
 type subscriptions struct {
 	Config
-	shards *shards // nil where there is one for all
+	shards *shards // nil without sharded pub/sub
 
 	loop
 
 	mu       sync.Mutex
 	channels map[string]*channel
-	watched  int           // channels with topics
-	todo     []string      // channels that wait for run: to subscribe, or to confirm
-	left     []leftChannel // channels whose last topic went, oldest first
-	conn     *connection   // nil while there is none
-	pauses   int           // how often in a row a connection could not be had or kept
+	watched  int           // the number of channels with topics
+	todo     []string      // channels to subscribe, or whose fresh topics are to be told
+	left     []leftChannel // channels whose last topic was unwatched, oldest first
+	conn     *connection   // nil if there is none
+	pauses   int           // the number of connections in a row that failed
 	redialAt time.Time
 }
 
-// channel is one channel that is wanted, or was, and may be subscribed yet.
+// channel is a channel that is watched, or that is not watched any more and may still be subscribed.
 type channel struct {
-	topics []backend.Topic // wanted; copied on write
-	fresh  []backend.Topic // those that wait for their Handler.Watching
-	// sent tells that SUBSCRIBE was the last command sent about it, unanswered how
-	// many SUBSCRIBEs have no confirmation yet. An earlier one's confirmation says
-	// nothing about a later one, should UNSUBSCRIBE have been between them.
+	topics []backend.Topic // watched; copied on write
+	fresh  []backend.Topic // topics for which Watching is still to be called
+	// sent: SUBSCRIBE, not UNSUBSCRIBE, was the last command sent for the channel. unanswered is the
+	// number of SUBSCRIBEs without a confirmation. All must be confirmed: the confirmation of an earlier
+	// SUBSCRIBE says nothing about the state after a later UNSUBSCRIBE and SUBSCRIBE.
 	sent       bool
 	unanswered int
-	leftAt     time.Time
+	leftAt     time.Time // the last time that its last topic was unwatched
 }
 
-// live tells that the server confirmed the last SUBSCRIBE.
+// live reports whether the server has confirmed the last SUBSCRIBE.
 func (c *channel) live() bool { return c.sent && c.unanswered == 0 }
 
 type leftChannel struct {
@@ -120,8 +120,7 @@ func (s *subscriptions) add(name string, t backend.Topic) {
 	s.todo = append(s.todo, name)
 }
 
-// resubscribe subscribes a channel that is watched, and may not be subscribed any more, and watches it for those of its
-// topics that came meanwhile.
+// resubscribe watches a channel for the topics that are new here, and subscribes it if it is not subscribed any more.
 func (s *subscriptions) resubscribe(name string, topics []backend.Topic) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -158,7 +157,7 @@ func (s *subscriptions) Unwatch(name string, t backend.Topic) {
 	}
 }
 
-// Listens reports whether the server confirmed that a channel is subscribed, watched or not.
+// Listens implements [Watcher].
 func (s *subscriptions) Listens(name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,7 +165,7 @@ func (s *subscriptions) Listens(name string) bool {
 	return c != nil && c.live() && s.conn != nil && !s.conn.down
 }
 
-// Close ends the connection and the goroutines. No event is delivered after it.
+// Close implements [Watcher].
 func (s *subscriptions) Close() {
 	s.mu.Lock()
 	s.closed = true
@@ -178,7 +177,7 @@ func (s *subscriptions) Close() {
 	}
 }
 
-// run owns the connection: it alone opens it, sends on it and closes it.
+// run is the goroutine that owns the connection: no other opens the connection, sends on it or closes it.
 func (s *subscriptions) run() {
 	defer close(s.ended)
 	timer := time.NewTimer(time.Hour)
@@ -201,7 +200,7 @@ func (s *subscriptions) run() {
 	}
 }
 
-// step does what is due.
+// step drops a broken connection, dials, calls Watching, subscribes, unsubscribes and pings, as far as due.
 func (s *subscriptions) step() {
 	if c, err := s.broken(); c != nil {
 		s.drop(c, err)
@@ -212,7 +211,7 @@ func (s *subscriptions) step() {
 	s.mu.Lock()
 	c := s.conn
 	if c == nil {
-		s.todo = nil // dial makes it anew
+		s.todo = nil // dial makes a new list
 		s.forgetLeft()
 		s.mu.Unlock()
 		return
@@ -250,7 +249,7 @@ func (s *subscriptions) step() {
 	}
 }
 
-// nextLook tells when something will be due without a call.
+// nextLook returns when the next step is due if nothing wakes run before.
 func (s *subscriptions) nextLook() time.Time {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -284,7 +283,7 @@ func (s *subscriptions) nextLook() time.Time {
 	return next
 }
 
-// broken returns the connection if it is to be given up, and why.
+// broken returns the connection, and the reason, if the connection is to be dropped.
 func (s *subscriptions) broken() (*connection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -306,7 +305,7 @@ func (s *subscriptions) dialDue() bool {
 	return s.conn == nil && s.watched > 0 && !time.Now().Before(s.redialAt)
 }
 
-// anyName is a name that is watched.
+// anyName returns the name of a watched topic; "" if there is none.
 func (s *subscriptions) anyName() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -318,7 +317,7 @@ func (s *subscriptions) anyName() string {
 	return ""
 }
 
-// dial opens a connection and puts all that is wanted on the list for it.
+// dial opens a connection, and puts all watched channels on the list to subscribe.
 func (s *subscriptions) dial() {
 	ctx, cancel := context.WithTimeout(s.ctx, Patience)
 	defer cancel()
@@ -342,8 +341,8 @@ func (s *subscriptions) dial() {
 	}
 }
 
-// openWithin opens a connection for as long as ctx lasts. One that comes too late is
-// closed; its goroutine lives as long as the client library takes to give up.
+// openWithin calls Open, and returns an error when ctx ends, even if Open does not return then. A connection that
+// comes later is closed.
 func (s *subscriptions) openWithin(ctx context.Context, c *connection) (Subscription, error) {
 	got, failed := make(chan Subscription), make(chan error, 1)
 	go func() {
@@ -368,12 +367,12 @@ func (s *subscriptions) openWithin(ctx context.Context, c *connection) (Subscrip
 	}
 }
 
-// drop gives a connection up.
+// drop closes a connection that failed, and forgets what was subscribed.
 func (s *subscriptions) drop(c *connection, err error) {
 	s.mu.Lock()
 	s.conn = nil
 	if c.confirmed && time.Since(c.opened) > LastPause {
-		s.pauses = 0 // it was good for a while
+		s.pauses = 0 // the connection worked for a while
 	}
 	for name, ch := range s.channels {
 		ch.sent, ch.unanswered, ch.fresh = false, 0, nil
@@ -387,8 +386,7 @@ func (s *subscriptions) drop(c *connection, err error) {
 	s.retreat(err)
 }
 
-// retreat sets the time of the next attempt, and tells the watching topics if the
-// reason for it will not pass by itself.
+// retreat sets the time of the next dial. If err is not temporary, it calls Failed's function for all watched topics.
 func (s *subscriptions) retreat(err error) {
 	tell := s.Failed(err)
 	var topics []backend.Topic
@@ -410,8 +408,8 @@ func (s *subscriptions) retreat(err error) {
 	}
 }
 
-// takeTodo sorts the channels on the list: those to subscribe now, and topics of
-// channels that are subscribed already and only wait to be told.
+// takeTodo empties the list. It returns the channels to subscribe now, and the topics of subscribed channels for which
+// Watching is to be called.
 func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic) {
 	for _, name := range s.todo {
 		ch := s.channels[name]
@@ -430,11 +428,11 @@ func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic)
 	return subscribe, confirm
 }
 
-// takeLeft takes the channels that are not wanted again.
+// takeLeft returns the channels to unsubscribe: Linger has passed since their last Unwatch.
 func (s *subscriptions) takeLeft(now time.Time) (unsubscribe []string) {
 	due := Linger
 	if len(s.left) > 0 && now.Sub(s.left[0].at) >= Linger {
-		due = Linger / 2 // those go along that are due soon
+		due = Linger / 2 // channels that are due soon go in the same command
 	}
 	for len(s.left) > 0 && now.Sub(s.left[0].at) >= due {
 		l := s.left[0]
@@ -457,7 +455,7 @@ func (s *subscriptions) takeLeft(now time.Time) (unsubscribe []string) {
 	return unsubscribe
 }
 
-// forgetLeft removes, while there is no connection, the channels that are not wanted.
+// forgetLeft removes the channels that are not watched any more. It is called while there is no connection.
 func (s *subscriptions) forgetLeft() {
 	for _, l := range s.left {
 		if ch := s.channels[l.name]; ch != nil && len(ch.topics) == 0 {
@@ -477,7 +475,7 @@ func (s *subscriptions) remove(name string) {
 	}
 }
 
-// send sends names in batches. It reports whether c is still good.
+// send sends a command for names, in batches. It reports false if c failed and was dropped.
 func (s *subscriptions) send(c *connection, names []string, do func(context.Context, ...string) error) bool {
 	for batch := range slices.Chunk(names, SubscribeBatch) {
 		s.mu.Lock()
@@ -496,16 +494,16 @@ func (s *subscriptions) send(c *connection, names []string, do func(context.Cont
 	return true
 }
 
-// connection is one subscription connection, and hears what arrives on it. All
-// fields but sub are guarded by the mutex of subscriptions.
+// connection is a subscription connection; as a ShardEvents it receives the messages of the adapter. All
+// fields except sub are guarded by the mutex of subscriptions.
 type connection struct {
 	s          *subscriptions
 	sub        Subscription
-	heard      time.Time // last sign of life
-	asked      time.Time // when something was sent that has no answer; or zero
+	heard      time.Time // the last sign of life
+	asked      time.Time // when the first command since the last sign of life was sent; zero if none was
 	opened     time.Time
-	emptySince time.Time // when the last channel was unsubscribed
-	confirmed  bool      // a subscription was
+	emptySince time.Time // since when there is no channel
+	confirmed  bool      // the server has confirmed a subscription
 	down       bool
 	err        error
 }
@@ -542,8 +540,8 @@ func (c *connection) Subscribed(name string) {
 	}
 }
 
-// Unsubscribed does nothing for a channel that was to be unsubscribed: it may be wanted
-// again, and then its SUBSCRIBE is unanswered yet.
+// Unsubscribed notes that the server ended a live subscription: the slot has moved. It ignores the confirmation of an
+// UNSUBSCRIBE: the channel is not live then, even if it is watched again, since its new SUBSCRIBE is unanswered.
 func (c *connection) Unsubscribed(name string) {
 	s := c.s
 	s.mu.Lock()
@@ -559,8 +557,8 @@ func (c *connection) Unsubscribed(name string) {
 	}
 }
 
-// Refused gives channels back to shards, which finds out whether they have a node
-// elsewhere. The watching topics are told if the reason will not pass by itself.
+// Refused gives the refused channels back to shards, which looks for their node. If err is not temporary, it calls
+// Failed's function for their topics.
 func (c *connection) Refused(names []string, err error) {
 	s := c.s
 	tell := s.Failed(err)
