@@ -211,8 +211,8 @@ func (w *wait) begins() {
 }
 
 // relays reports whether the call may be handed a record within the process, and its client may enrol.
-func (c *call) relays() bool {
-	return c.Family == backend.KindLock && c.Polling == 0 && c.Age == nil && c.engine.store.can.Queue != nil
+func (w *wait) relays() bool {
+	return w.Family == backend.KindLock && w.Polling == 0 && w.Age == nil && w.engine.store.can.Queue != nil
 }
 
 // queues reports whether the call's client may enrol, once it is told of releases.
