@@ -24,7 +24,7 @@ type grant struct {
 	late     int32 // the number of requests of unknown outcome
 	changes  int32 // handed: Record.Changes when the handoff began; if it differs later, the new tenure verifies
 	granted  bool
-	handed   bool // the tenure before handed its record over, by a handoff
+	handed   bool // the grant came by a handoff
 	left     bool // the caller left while the request was on its way
 }
 

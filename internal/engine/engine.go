@@ -102,7 +102,7 @@ func (e *Engine) Number() uint32 { return e.number }
 type ids struct {
 	client string
 	prefix string // of owner ids: the client's id and a colon
-	first  uint64 // owner ids are numbered from first+1; random if the client's id is not
+	first  uint64 // owner ids are numbered from first+1; random if the client's id was given
 	owners atomic.Uint64
 	leases atomic.Uint64
 }

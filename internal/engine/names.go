@@ -45,7 +45,7 @@ type name struct {
 // entry of its own in the store's queue, so messages for earlier waiters are recognized.
 type waiters struct {
 	localqueue.Queue
-	refused  bool   // the store has refused a waiter, so the client watches the topic
+	refused  bool   // the store has refused a waiter that does not poll: the client watches the topic
 	answered bool   // the store has refused a waiter: the lock was held
 	enrols   bool   // the last request was to enrol
 	enrolled bool   // the entry is in the store's queue: the session reports when to ask

@@ -20,7 +20,7 @@ type Request struct {
 	Try          bool
 	Fenced       bool
 	NonReentrant bool
-	Resumed      bool          // the call has waited before: it sits out a temporary failure of the store
+	Resumed      bool          // its caller has waited before: it sits out a temporary failure
 	Part         bool          // the call is part of a LockAll that waits, even if this request only tries
 	Polling      time.Duration // the first pause between requests; 0: the call does not poll, releases are announced to it
 	Lease        time.Duration // 0: the watchdog renews the lease
