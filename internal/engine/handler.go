@@ -10,14 +10,15 @@ import (
 )
 
 const (
-	// hintInterval is the least time between two requests that changes of the record cause. Each renewal of a reader
-	// is a change.
+	// hintInterval is the least time between two requests caused by changes of the record. A reader's renewal is a
+	// change.
 	hintInterval = 250 * time.Millisecond
 	// hintDelay is the least delay, and half of the longest, of an enrolled waiter's request after a change of the
 	// record. The store notifies a client of a release anyway: only an expiry or a deletion makes the request
 	// necessary.
 	hintDelay = 250 * time.Millisecond
-	// silence: other clients ask 2 to 4 times silence after a release, in case the client of the first entry does not.
+	// silence is half of the least time, and a quarter of the longest, that the client of the first entry has to ask
+	// before other clients do.
 	silence = 250 * time.Millisecond
 	// checkWithin bounds the delay of a tenure's verification after a change of a record that has other owners, too. A
 	// renewal instead would be a change, and the owners would notify each other for ever.
