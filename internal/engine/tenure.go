@@ -24,6 +24,7 @@ type tenure struct {
 	family  backend.Kind
 	handed  bool          // its record is another's now
 	freed   bool          // a release set the count to zero, for all holds that had ended by then
+	frees   bool          // it is being released in the background, perhaps before a release that is on its way
 	place   time.Duration // for how long it asked for a place in the queue of a fair lock
 	timer   timerq.Timer
 	trouble *trouble  // nil as long as all goes well
@@ -111,6 +112,7 @@ func (t *tenure) free(now clock.Instant) {
 	d := debtOf(t, 0, mayLast(t, now))
 	d.family = t.kind()
 	e.renewer.compensate(d)
+	t.frees = true
 }
 
 // mayLast is until when t's record may last, though t's own time is over, if the store answers no more: the leases in
