@@ -243,17 +243,16 @@ func (s *fairQueues) find(name string) *fairTicket {
 func (s *fairQueues) join(name string, p *fairTicket, lost bool) {
 	e := s.engine
 	e.lock()
+	if e.calls.shut || p.at != nil && !lost { // one that is shut down forgets its queues
+		e.unlock()
+		return
+	}
 	l := s.all[name]
 	if l == nil {
 		l = &fairQueue{engine: e, name: name, kept: make(map[backend.Topic]*fairTicket)}
 		s.all[name] = l
 	}
-	if lost && p.at != nil {
-		l.remove(p)
-	} else if e.calls.shut || p.at != nil {
-		e.unlock()
-		return
-	}
+	l.remove(p)
 	l.numbered++
 	p.at, p.number = l.standing.PushBack(p), l.numbered
 	l.used = e.Now().Mono

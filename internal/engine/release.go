@@ -248,6 +248,7 @@ func (x *releasing) settle(err error) error {
 		t.sweep()
 		t.vacate(ask)
 	}
+	x.unsure = x.unsure || t.frees
 	t.Leave()
 	e.names.watches.update(t.name.topic)
 	e.unlock()
@@ -261,6 +262,7 @@ func (x *releasing) failed() {
 	if t.Mode == lease.Admitting && t.Entered() {
 		until = mayLast(t, t.engine.Now())
 	}
+	t.frees = t.frees || x.keep == 0
 	switch {
 	case x.keep > 0:
 		if t.State == lease.Live {

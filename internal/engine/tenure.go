@@ -24,6 +24,7 @@ type tenure struct {
 	family  backend.Kind
 	handed  bool          // a local handoff gave the record to another tenure
 	freed   bool          // a release set the count to zero, for all holds that had ended by then
+	frees   bool          // it is being released in the background, perhaps before a release that is on its way
 	place   time.Duration // for how long it asked for a place in the queue of a fair lock
 	timer   timerq.Timer
 	trouble *trouble  // nil if no request failed
@@ -111,6 +112,7 @@ func (t *tenure) free(now clock.Instant) {
 	d := debtOf(t, 0, mayLast(t, now))
 	d.family = t.kind()
 	e.renewer.compensate(d)
+	t.frees = true
 }
 
 // mayLast returns until when t's record may last after t's lease has run out. All leases in the record were asked for
