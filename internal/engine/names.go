@@ -47,6 +47,7 @@ type waiters struct {
 	refused  bool   // the store has refused the first, so the client watches for releases
 	answered bool   // the store has said that it is held
 	enrols   bool   // the last question was to enrol
+	claims   bool   // the last question was a writer's
 	enrolled bool   // the store tells this client when it is its turn
 	behind   bool   // a request, whose caller had left, put the entry there while another was asking
 	foremost bool   // its entry is the first, so that a release that serves no entry makes it ask
@@ -159,6 +160,12 @@ func (s *names) tidy(n *name) {
 
 // notify notes that what t is about may be free.
 func (s *names) notify(t backend.Topic) { s.records[t].queue().Notify() }
+
+// claims reports whether a writer asks for a read-write lock, and may claim it.
+func (s *names) claims(t backend.Topic) bool {
+	n := s.records[t]
+	return n.first() != nil && n.claims
+}
 
 // tenures are all live ones and those being released.
 func (s *names) tenures() (all []*tenure) {
