@@ -96,6 +96,9 @@ func (s *renewer) compensate(d debt) {
 		s.leaveFairQueue(d)
 		return
 	}
+	if d.family == backend.KindWrite && d.late > 0 {
+		s.withdrawLateClaims(d)
+	}
 	q := backend.ReleaseRequest{Name: d.name, Owner: d.owner, Undo: d.late > 0}
 	var p *repetition
 	p = s.repeat(d.name, d.until, func() bool {
@@ -109,6 +112,25 @@ func (s *renewer) compensate(d debt) {
 			(*handler)(e).released(topicOf(d.family, d.name), false)
 		}
 		return d.late <= 0
+	}, nil)
+}
+
+// withdrawLateClaims withdraws the claims that a debt's write requests leave if they arrive after their writer has
+// withdrawn its claim. It repeats the withdrawal for as long as such a claim may last. All writers of a client share
+// one claim, so nothing is withdrawn while a writer of the client asks. A withdrawal that crosses a new writer's request
+// costs that writer one more request: a withdrawal is announced as a release. It is called with the mutex.
+func (s *renewer) withdrawLateClaims(d debt) {
+	e, t := s.engine, topicOf(d.family, d.name)
+	until := min(d.until, e.Now().Mono) + int64(e.Config.Watchdog)
+	var p *repetition
+	p = s.repeat(d.name, until, func() (done bool) {
+		e.lock()
+		claims := e.names.claims(t)
+		e.unlock()
+		if !claims && e.store.can.ReadWrite.Withdraw(e.base, d.name, e.Config.ID) == nil {
+			p.rarely(until)
+		}
+		return false
 	}, nil)
 }
 

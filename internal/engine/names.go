@@ -48,6 +48,7 @@ type waiters struct {
 	refused  bool   // the store has refused a waiter that does not poll: the client watches the topic
 	answered bool   // the store has refused a waiter: the lock was held
 	enrols   bool   // the last request was to enrol
+	claims   bool   // the last request was a writer's, which may have made a claim
 	enrolled bool   // the entry is in the store's queue: the session reports when to ask
 	behind   bool   // a request whose caller had left put the entry into the queue, while another waiter asked
 	foremost bool   // the entry is the first: a release that serves no entry makes the first waiter ask
@@ -160,6 +161,12 @@ func (s *names) tidy(n *name) {
 
 // notify notes that the lock of t may be free, and wakes the first waiter.
 func (s *names) notify(t backend.Topic) { s.records[t].queue().Notify() }
+
+// claims reports whether a writer of this client asks for a read-write lock, and so may have made a claim.
+func (s *names) claims(t backend.Topic) bool {
+	n := s.records[t]
+	return n.first() != nil && n.claims
+}
 
 // tenures returns all tenures that are live or being released.
 func (s *names) tenures() (all []*tenure) {

@@ -201,7 +201,7 @@ func (w *wait) begins() {
 	e, n, handed := w.engine, w.name, w.waiter.handed
 	w.asks.handed, w.waiter.handed = handed, nil
 	w.marks.enrols = handed == nil && (w.queues() && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
-	n.enrols, n.behind = w.marks.enrols, false
+	n.enrols, n.behind, n.claims = w.marks.enrols, false, w.Family == backend.KindWrite
 	w.asks.entry, w.marks.heard, n.heard = n.entry, n.heard, false
 	w.marks.least, w.marks.stays = n.Least(), n.Len() > 1
 	w.retry, w.asking = n.Asks(), true
