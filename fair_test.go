@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -337,6 +338,29 @@ func TestAPlainWaiterIsServedWhenAllFairWaitersAreDead(t *testing.T) {
 		plain.lease(t)
 		if d := time.Since(start); d > 0 {
 			t.Errorf("served %v after the release", d)
+		}
+	})
+}
+
+// A waiter whose question is on its way when Shutdown begins may be refused when the client has forgotten the queue.
+func TestShutdownWhileAFairWaiterAsksForLong(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var asked atomic.Int32
+		c := on(t, spyOn(s, "Fair", hooks{"Fair.Acquire": func(c *call) error {
+			if asked.Add(1) > 1 {
+				time.Sleep(2 * time.Second)
+			}
+			return c.run(context.Background())
+		}}))
+		need(open().Lock(t.Context(), "x"))(t)
+		waiter := queued(t.Context(), need(c.Locker(Fair()))(t), "x")
+		if asked.Load() != 2 {
+			t.Fatalf("the waiter asked %d times, and is not asking", asked.Load())
+		}
+		must(t, c.Shutdown(t.Context()))
+		wants(t, (<-waiter).err, ErrClosed)
+		if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+			t.Errorf("left: %+v", s)
 		}
 	})
 }

@@ -440,3 +440,25 @@ func TestLockAllEndsWhenAPartIsLostWhileItWaitsForAnother(t *testing.T) {
 		must(t, rival.Unlock(t.Context()))
 	})
 }
+
+// The first part's lease runs out at the moment at which the second is released: for the race detector.
+func TestAPartOfLockAllThatEndsAsTheNextIsAcquired(t *testing.T) {
+	for range 100 {
+		bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+			c, fair := open(), need(open().Locker(Fair()))(t)
+			other := need(c.Lock(t.Context(), "b"))(t)
+			unlocked := later(func() error {
+				time.Sleep(MinLease - 10*time.Millisecond)
+				return other.Unlock(context.Background())
+			})
+			l, err := LockAll(t.Context(), Parts(fair, "a", "b"), WithLease(MinLease))
+			if err == nil {
+				err = l.Unlock(t.Context())
+			}
+			if err != nil && !errors.Is(err, ErrLost) {
+				t.Error(err)
+			}
+			check(t, <-unlocked)
+		})
+	}
+}

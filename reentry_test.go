@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -41,6 +42,37 @@ func TestTwoHoldsUnlockedAtOnceAreBothUnlocked(t *testing.T) {
 		wg.Wait()
 		must(t, errors.Join(ea, eb))
 	}
+}
+
+// The second of two Unlocks at once finds nothing in the store, since the first's release has run, or runs again in the
+// background. That is no loss.
+func TestAnUnlockAfterAReleaseOfUnknownOutcomeReportsNoLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		c := on(t, spyOn(s, "Batch", hooks{"ReleaseAll": replyLost}))
+		l := need(LockAll(t.Context(), Parts(c, "x", "x")))(t)
+		err := l.Unlock(t.Context())
+		if wants(t, err, ErrUnavailable); errors.Is(err, ErrNotHeld) || errors.Is(err, ErrLost) {
+			t.Errorf("Unlock of a live lease: %v", err)
+		}
+	})
+}
+
+// The release of an inner hold is on its way when WithMaxHold ends the outer one, and so arrives after the client has
+// released the lock. The inner hold was not lost.
+func TestAnUnlockThatTheEndOfTheOuterHoldOvertakesReportsNoLoss(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		c := on(t, spyOn(s, "", hooks{"Release": func(c *call) error {
+			if c.request.(backend.ReleaseRequest).Keep > 0 {
+				time.Sleep(200 * time.Millisecond)
+			}
+			return c.run(context.Background())
+		}}))
+		outer := need(c.Lock(t.Context(), "x", WithMaxHold(time.Second)))(t)
+		inner := need(c.Lock(outer.Context(), "x"))(t)
+		time.Sleep(900 * time.Millisecond)
+		must(t, inner.Unlock(t.Context()))
+		wants(t, outer.Err(), ErrLost)
+	})
 }
 
 func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -287,6 +288,123 @@ func TestAWriterThatNeverAskedWithdrawsNoClaim(t *testing.T) {
 		if n := b.take("Withdraw"); n != 0 {
 			t.Errorf("%d claims taken back after Close", n)
 		}
+	})
+}
+
+// lateWriter is a client whose first request to write is lost, and arrives when late is called.
+func lateWriter(t *testing.T, s *memory.Store) (c *Client, b *spy, late func()) {
+	var first atomic.Pointer[call]
+	b = spyOn(s, "ReadWrite Enrolments", hooks{"AcquireWrite": func(k *call) error {
+		if first.CompareAndSwap(nil, k) {
+			return unknownOutcome()
+		}
+		return k.run(k.ctx)
+	}})
+	return on(t, b), b, func() { _ = first.Load().run(context.Background()) }
+}
+
+// readsWithin checks that a reader gets its lock in time.
+func readsWithin(t *testing.T, read Locker, most time.Duration) {
+	t.Helper()
+	began := time.Now()
+	must(t, thenUnlock(read.Lock(t.Context(), "x", WithWait(time.Minute))))
+	if waited := time.Since(began); waited > most {
+		t.Errorf("a reader waited for %v, though no writer waits; want at most %v", waited, most)
+	}
+}
+
+// A write request whose outcome is unknown arrives after its writer has left, or has had the lock. It leaves a claim
+// for a watchdog timeout, whatever its lease.
+func TestTheClaimOfALateWriteRequestIsWithdrawn(t *testing.T) {
+	for what, x := range map[string]struct {
+		refused bool // otherwise its second request gets the lock
+		lease   time.Duration
+		after   time.Duration // when it arrives
+	}{
+		"its writer was refused":    {true, 0, 20 * time.Second},
+		"its lease was short":       {true, time.Second, 20 * time.Second},
+		"its lease was long":        {true, time.Hour, 20 * time.Second},
+		"its writer had the lock":   {false, 0, 20 * time.Second},
+		"it arrives almost at once": {false, 0, 0},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				c, _, late := lateWriter(t, s)
+				read, write := open().RW().Read, c.RW().Write
+				opts := []Option{WithWait(time.Second)}
+				if x.lease > 0 {
+					opts = append(opts, WithLease(x.lease))
+				}
+				if x.refused {
+					must(t, errorOf(read.Lock(t.Context(), "x")))
+					wants(t, errorOf(write.Lock(t.Context(), "x", opts...)), ErrNotAcquired)
+				} else {
+					must(t, thenUnlock(write.Lock(t.Context(), "x", opts...)))
+					must(t, errorOf(read.Lock(t.Context(), "x")))
+				}
+				time.Sleep(x.after)
+				late()
+				readsWithin(t, read, 2*time.Second)
+			})
+		})
+	}
+}
+
+// The claims of a client's writers are one.
+func TestAWaitingWriterKeepsItsClaimBesideALateWriteRequest(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, b, late := lateWriter(t, s)
+		read, write := open().RW().Read, c.RW().Write
+		must(t, errorOf(read.Lock(t.Context(), "x")))
+		wants(t, errorOf(write.Lock(t.Context(), "x", WithWait(time.Second))), ErrNotAcquired)
+		ctx, leave := context.WithCancel(t.Context())
+		second := later(func() error { return errorOf(write.Lock(ctx, "x")) })
+		synctest.Wait()
+		b.take("Withdraw")
+		for range 20 {
+			time.Sleep(time.Second)
+			wants(t, errorOf(read.TryLock(t.Context(), "x")), ErrNotAcquired)
+		}
+		if n := b.take("Withdraw"); n != 0 {
+			t.Errorf("the claim of a writer that waits was withdrawn %d times", n)
+		}
+		leave()
+		wants(t, <-second, context.Canceled)
+		synctest.Wait()
+		late()
+		readsWithin(t, read, 2*time.Second)
+		time.Sleep(time.Minute)
+		b.take("Withdraw")
+		time.Sleep(time.Minute)
+		if n := b.take("Withdraw"); n != 0 {
+			t.Errorf("%d claims are withdrawn after all that may be late has ended", n)
+		}
+	})
+}
+
+// A late claim is being withdrawn when another writer of the client makes the same claim: it makes it again.
+func TestAClaimThatIsWithdrawnWithALateOneIsMadeAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, b, _ := lateWriter(t, s)
+		read, write := open().RW().Read, c.RW().Write
+		must(t, errorOf(read.Lock(t.Context(), "x")))
+		wants(t, errorOf(write.Lock(t.Context(), "x", WithWait(time.Second))), ErrNotAcquired)
+		synctest.Wait()
+		ctx, leave := context.WithCancel(t.Context())
+		var once sync.Once
+		var second <-chan error
+		b.hook("Withdraw", func(k *call) error {
+			once.Do(func() {
+				second = later(func() error { return errorOf(write.Lock(ctx, "x")) })
+				time.Sleep(100 * time.Millisecond)
+				wants(t, errorOf(read.TryLock(ctx, "x")), ErrNotAcquired)
+			})
+			return k.run(k.ctx)
+		})
+		time.Sleep(2 * time.Second)
+		wants(t, errorOf(read.TryLock(t.Context(), "x")), ErrNotAcquired)
+		leave()
+		wants(t, <-second, context.Canceled)
 	})
 }
 

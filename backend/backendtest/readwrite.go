@@ -442,6 +442,27 @@ var rwRuleTests = []test{
 			e.freeRW()
 		}
 	}},
+	{"Rule09_RW_AWriteRequestThatArrivesLateLeavesNoClaim", func(e *env) {
+		c, f := e.tapped()
+		_, write := e.sides(c)
+		read, _ := e.sides(e.client())
+		r := e.lock(read, background, "n", mortise.WithLease(long))
+		arrive, _ := f.holdsFirst(arrivesLate, OpAcquire)
+		ctx, leave := context.WithCancel(background)
+		defer leave()
+		writer := locking(write, ctx, "n", mortise.WithLease(long))
+		e.until("its second request claims", func() bool { return f.answered(OpAcquire) > 0 })
+		leave()
+		e.is("the writer", receive(e, "the writer leaves", writer).err, context.Canceled)
+		e.until("its claim is withdrawn", func() bool { return f.answered(OpWithdraw) > 0 })
+		e.unlock(e.lock(read, background, "n", mortise.WithLease(long)))
+		close(arrive)
+		e.until("its first request arrives", func() bool { return f.underway(OpAcquire) == 0 })
+		began := time.Now()
+		e.unlock(e.lock(read, background, "n", mortise.WithLease(long), mortise.WithWait(patience)))
+		atMost(e, "a reader waited for %v, though no writer waits", time.Since(began), 5*time.Second)
+		e.unlockLastRW(r)
+	}},
 	{"Rule11_RW_LostRepliesCountOnce", func(e *env) {
 		c, f := e.tapped()
 		read, write := e.sides(c)

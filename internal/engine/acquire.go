@@ -11,24 +11,24 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// grant is what asking the store for a lock came to.
+// grant is the outcome of a question: of the requests for one new owner.
 type grant struct {
-	owner    string // for which it was asked
+	owner    string // the new owner's id
 	reply    reply
-	sent     clock.Instant // before the first request that may have got the lease
+	sent     clock.Instant // before the first request that may have taken effect: the lease counts from here
 	asked    clock.Instant // before the last request; zero if none was sent
-	verifyAt int64         // monotonic; when to ask whether it is held; 0 if it need not be
+	verifyAt int64         // when to verify the grant (monotonic); 0: not needed
 	until    int64         // when the last request of unknown outcome can no longer take effect (monotonic)
 	slot     limiter
 	err      error
-	late     int32 // requests whose outcome is unknown
-	changes  int32 // of the record, that were told before it was handed on
+	late     int32 // the number of requests of unknown outcome
+	changes  int32 // handed: Record.Changes when the handoff began; if it differs later, the new tenure verifies
 	granted  bool
-	handed   bool // by the tenure before, within the process
-	left     bool // its caller left while it was on its way
+	handed   bool // the grant came by a handoff
+	left     bool // the caller left while the request was on its way
 }
 
-// heard notes what the last request came to.
+// heard notes the answer to the last request.
 func (g *grant) heard(reply *reply, err error, ttl time.Duration) {
 	if g.err = err; err != nil {
 		g.blame(err, ttl)
@@ -38,7 +38,8 @@ func (g *grant) heard(reply *reply, err error, ttl time.Duration) {
 	g.verifyAt = verifyAt(g.asked, reply.VerifyAfter)
 }
 
-// verifyAt is when a grant that was asked for then is to be verified. Those of one period are verified together.
+// verifyAt returns when to verify a grant that was asked for at asked: at the end of the next period of the length
+// within. Grants of the same period get the same time, so that one command verifies many.
 func verifyAt(asked clock.Instant, within time.Duration) int64 {
 	if within <= 0 {
 		return 0
@@ -47,7 +48,7 @@ func verifyAt(asked clock.Instant, within time.Duration) int64 {
 	return (asked.Mono/period + 2) * period
 }
 
-// blame notes a request that may have taken effect.
+// blame counts a failed request if it may have taken effect.
 func (g *grant) blame(err error, ttl time.Duration) {
 	if backend.FaultOf(err).MayHaveRun {
 		g.late++
@@ -65,7 +66,7 @@ func (g *grant) sending(now clock.Instant) {
 // wasSent reports whether a request was sent.
 func (g *grant) wasSent() bool { return g.asked != clock.Instant{} }
 
-// resume repeats p, whose first request came to err, while that may pass. What it comes to is in g.
+// resume repeats p, whose first request returned err, while the failure is temporary. p notes the outcome in g.
 func (g *grant) resume(e *Engine, p pending, err error) {
 	if err == nil {
 		return
@@ -74,17 +75,17 @@ func (g *grant) resume(e *Engine, p pending, err error) {
 	_ = e.retry.Resume(err, first, func() error { return p.send(e.base) })
 }
 
-// question is what a call asks the store: a pending command.
+// question is what a call asks the store. It is a pending command.
 type question struct {
 	errand
-	entry uint32 // of the client in the store's queue
+	entry uint32 // the waiters' entry in the store's queue
 	*call
-	handed *grant // what a tenure of this process has got for the call; nil if it is to ask
-	grant  grant  // what the last one came to
+	handed *grant // the grant of a handoff that made the question needless; nil: send a request
+	grant  grant  // the outcome of the last request
 }
 
-// ask asks the store once for a new owner, and makes a grant a lease. It returns a lease; or nil, with what it came
-// to in c.grant; or *fail.CallerGone.
+// ask asks the store once, for a new owner, and makes a grant a lease. It returns the lease; or nil if c.grant was
+// refused or failed; or *fail.CallerGone.
 func (c *question) ask() (*lease.Hold, error) {
 	defer c.panicked()
 	if ctx, alone := c.open(); alone {
@@ -93,8 +94,8 @@ func (c *question) ask() (*lease.Hold, error) {
 	return c.apart()
 }
 
-// open prepares a question. Where alone is true its caller sends it, with ctx, and closes it: no other goroutine is
-// needed. Otherwise apart does what is to be done.
+// open prepares a question. If alone is true, the caller sends the request with ctx on its own goroutine, and then
+// calls close. Otherwise the caller calls apart.
 func (c *question) open() (ctx context.Context, alone bool) {
 	e := c.engine
 	if c.handed != nil {
@@ -116,7 +117,7 @@ func (c *question) open() (ctx context.Context, alone bool) {
 	return e.route(c.wait, c.Replicas.N == 0 && e.store.leaves(c.Family))
 }
 
-// close settles a question after a first send that came to err.
+// close finishes a question whose first send returned err.
 func (c *question) close(err error) (*lease.Hold, error) {
 	err = c.engine.sent(c.wait, c, err)
 	if c.marks.sending = false; err != nil {
@@ -125,12 +126,12 @@ func (c *question) close(err error) (*lease.Hold, error) {
 	return c.receive()
 }
 
-// apart takes what was handed over, or sends from another goroutine.
+// apart takes the grant of a handoff, or sends the request from another goroutine.
 func (c *question) apart() (*lease.Hold, error) {
 	e := c.engine
 	if g := c.handed; g != nil {
 		c.grant, c.handed = *g, nil
-		defer e.end() // begun where it was handed over
+		defer e.end() // handoff.local or handoff.settle counted it as running
 		return c.receive()
 	}
 	if g := &c.grant; g.slot == nil {
@@ -146,7 +147,7 @@ func (c *question) apart() (*lease.Hold, error) {
 	return c.receive()
 }
 
-// panicked gives the slot back where the backend panicked.
+// panicked releases the slot of the in-flight limiter if the backend panicked.
 func (c *question) panicked() {
 	if c.marks.sending {
 		c.marks.sending = false
@@ -154,13 +155,13 @@ func (c *question) panicked() {
 	}
 }
 
-// enterLimit takes a slot of the in-flight limiter. The error is *fail.CallerGone; another is in c.grant.
+// enterLimit takes a slot of the in-flight limiter. It returns *fail.CallerGone; other errors are in c.grant.err.
 func (c *question) enterLimit() error {
 	e := c.engine
 	slot := e.limits.of(e.store.node(c.Name), c.Replicas.N > 0)
 	waited, err := slot.enter(c.wait, e.calls.closing)
 	if waited {
-		c.marks.fresh = false // a lease counts from when its request is sent
+		c.marks.fresh = false // the lease must count from the time of the request, not from the time of the call
 	}
 	if err != nil {
 		if fail.IsGone(err) {
@@ -173,11 +174,12 @@ func (c *question) enterLimit() error {
 	return nil
 }
 
-// send sends the next request.
+// send sends one request.
 func (c *question) send(ctx context.Context) error {
 	q := backend.AcquireRequest{
 		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced, Replication: c.replication(),
-		// What the session knows after a first request may be that this one got the lock.
+		// The held cache may know of a hold because a first request got it. So only the first request is refused by
+		// the cache.
 		Unasked: c.Try && !c.grant.wasSent(),
 	}
 	c.grant.sending(c.ready())
@@ -203,8 +205,8 @@ func (c *question) left(err error) func() error {
 	})
 }
 
-// finish repeats a request that failed for a reason that may pass, unless the caller has left: the same request counts
-// once however often it arrives. It gives the slot back.
+// finish repeats a request after a temporary failure, unless the caller has left. The same request counts once,
+// however often it arrives. finish releases the slot of the in-flight limiter.
 func (c *question) finish(err error) error {
 	defer c.grant.leave()
 	if !c.grant.left {
@@ -214,18 +216,18 @@ func (c *question) finish(err error) error {
 	return nil
 }
 
-// dispose releases a grant whose caller has left.
+// dispose releases a grant whose caller has left, with the entry and the claim that the request may have left.
 func (c *question) dispose() {
 	if c.grant.reply.Enrolled {
 		c.engine.names.enrolledBehind(c.topic(), c.entry)
 	}
 	c.abandon()
 	if c.marks.claims {
-		c.withdrawClaim() // it may have been made after its owner left
+		c.withdrawClaim() // the request may have made the claim after the call withdrew it
 	}
 }
 
-// receive settles what an acquisition came to, for a caller that may have left.
+// receive makes a grant a lease, or releases the grant if the caller's wait has ended.
 func (c *question) receive() (*lease.Hold, error) {
 	if !c.grant.granted {
 		c.abandon()
@@ -243,7 +245,7 @@ func (c *question) receive() (*lease.Hold, error) {
 	return h, nil
 }
 
-// settle makes a grant a lease whose context is a child of ctx.
+// settle makes a grant a live tenure with its first hold. The context of the lease is a child of ctx.
 func (c *question) settle(ctx context.Context) (*lease.Hold, error) {
 	e := c.engine
 	t := c.tenure()
@@ -270,7 +272,7 @@ func (c *question) settle(ctx context.Context) (*lease.Hold, error) {
 	return h, nil
 }
 
-// tenure makes that of a grant. It is not yet live.
+// tenure makes the tenure of a grant. It is not live yet.
 func (c *question) tenure() *tenure {
 	e, g := c.engine, &c.grant
 	t := &tenure{engine: e, family: c.Family, place: c.place}
@@ -304,7 +306,7 @@ func (c *question) tenure() *tenure {
 	return t
 }
 
-// admit enters a tenure into the client.
+// admit adds a new tenure to the engine's state. It is called with the mutex.
 func (c *question) admit(t *tenure, now clock.Instant) {
 	e := c.engine
 	n := e.names.of(c.topic())
@@ -334,18 +336,19 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 	e.calls.held++
 }
 
-// supersede ends x, whose record is t's now. Replies do not come in the order of the grants: the store is asked of t,
-// and of x, too, where x was asked for while t was.
+// supersede handles x, a tenure of this process in the record that the store has granted to t. Replies may arrive in
+// another order than the grants. If x was asked for before t, x is lost. Otherwise either may be the later one: the
+// store is asked whether x is still held. In both cases it is asked whether t is.
 func (c *question) supersede(t, x *tenure, now clock.Instant, why string) {
 	if x.First.Since.Mono < c.grant.sent.Mono {
 		x.lose(now, why)
 	} else {
 		x.verify()
 	}
-	t.Plan.Verify, t.Plan.RenewAt = true, now.Mono // as verify does: it is not live yet
+	t.Plan.Verify, t.Plan.RenewAt = true, now.Mono // as verify does; t is not live yet
 }
 
-// require releases a grant that too few replicas have.
+// require releases a grant with fewer replicas than the call wants.
 func (c *question) require() {
 	g := &c.grant
 	if g.err != nil || !g.granted {

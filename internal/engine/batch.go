@@ -12,18 +12,18 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// maxTogether bounds how long one command for many locks occupies the store.
+// maxTogether bounds the locks of one command, and so how long the command occupies the store.
 const maxTogether = 256
 
-// Together reports whether a request for a lock can be taken together with others: those of the plain record whose
-// waiters are told of releases.
+// Together reports whether one command can acquire the request's lock together with others: a plain lock that neither
+// polls nor waits for replicas, if the store has backend.BatchStore.
 func (e *Engine) Together(r *Request) bool {
 	return e.Usable() == nil && e.store.can.Batch != nil &&
 		r.Family == backend.KindLock && r.Polling == 0 && r.Replicas.N == 0
 }
 
-// Group is those of names that one command takes together with the first: their indexes, the first's among them.
-// Fewer than two where there are none.
+// Group returns the indexes of the names that one command can acquire together with the first name, the first
+// included.
 func (e *Engine) Group(names []string) []int {
 	for _, group := range e.store.can.Batch.Groups(names) {
 		if group[0] == 0 {
@@ -33,19 +33,20 @@ func (e *Engine) Group(names []string) []int {
 	return nil
 }
 
-// batch is several locks of one client that one command takes, all or none: a pending command.
+// batch is several locks of one client that one command acquires, all or none. It is a pending command.
 type batch struct {
 	errand
 	engine *Engine
 	calls  []call
 	wait   context.Context
 	owners []string
-	grant  grant                  // of all of them
-	all    []backend.AcquireReply // one for each
+	grant  grant                  // the outcome for all locks; reply and owner are not set
+	all    []backend.AcquireReply // one reply for each lock
 }
 
-// AcquireAll takes all locks, or says which one could not be had. It does not wait for any. Wait bounds the question,
-// the leases' parent is ctx; each is the parent of the next.
+// AcquireAll acquires all locks or none, without waiting for a holder. If it fails, failed is the index of the lock
+// that the error is about. Wait bounds the request. The context of the first lease is a child of ctx, and that of each
+// other lease is a child of the one before.
 func (e *Engine) AcquireAll(ctx, wait context.Context, rs []Request) (leases []*lease.Handle, failed int, err error) {
 	b := &batch{engine: e, calls: make([]call, len(rs)), wait: wait}
 	site := siteOf(ctx, e)
@@ -87,8 +88,8 @@ func (b *batch) try(ctx context.Context) ([]*lease.Handle, int, error) {
 	return nil, i, b.calls[i].Refused(b.all[i].Remaining)
 }
 
-// blocked finds a lock that a holder of this client stands in the way of; -1 if there is none. It is called with the
-// mutex.
+// blocked returns the first lock that a tenure of this client holds, and for how long; -1 if there is none. It is
+// called with the mutex.
 func (b *batch) blocked() (i int, left time.Duration) {
 	now := b.engine.Now()
 	for i := range b.calls {
@@ -101,7 +102,7 @@ func (b *batch) blocked() (i int, left time.Duration) {
 	return -1, 0
 }
 
-// culprit is the lock that an error is about: the first, if it does not say.
+// culprit returns the index of the lock that the store's error is about; 0 if the error does not say.
 func (b *batch) culprit() int {
 	if about, is := errors.AsType[*backend.RequestError](b.grant.err); is {
 		return about.Index
@@ -109,7 +110,7 @@ func (b *batch) culprit() int {
 	return 0
 }
 
-// attempt sends one acquisition for new owners and settles what becomes of it, as call.attempt does for one.
+// attempt sends the request for new owners once, and makes a grant leases, as question.ask does for one lock.
 func (b *batch) attempt(ctx context.Context) ([]*lease.Handle, error) {
 	e, c := b.engine, &b.calls[0]
 	if err := c.asks.enterLimit(); err != nil {
@@ -144,8 +145,8 @@ func (b *batch) attempt(ctx context.Context) ([]*lease.Handle, error) {
 	return leases, nil
 }
 
-// settle makes the grants leases, each under the one before. Where one cannot be, or an observer panics, all are
-// given back.
+// settle makes the grant leases, each with a context that is a child of the one before. If one of them fails, or an
+// observer panics, all locks are released.
 func (b *batch) settle(ctx context.Context) ([]*lease.Handle, error) {
 	leases := make([]*lease.Handle, 0, len(b.owners))
 	defer func() {
@@ -174,7 +175,7 @@ func (b *batch) send(ctx context.Context) error {
 		c := &b.calls[i]
 		in[i] = backend.AcquireRequest{
 			Name: c.Name, Owner: b.owners[i], Lease: c.ttl, Fenced: c.Fenced,
-			// What the session knows after a first request may be that this one got the lock.
+			// As in question.send: the held cache may know of a hold because a first request got it.
 			Unasked: c.Try && !b.grant.wasSent(),
 		}
 	}
@@ -199,7 +200,7 @@ func (b *batch) finish(err error) error {
 
 func (b *batch) dispose() { b.abandon(0) }
 
-// abandon releases, in the background, what the locks from the i-th on got, or may yet get.
+// abandon releases, in the background, the locks from index i on that the request got or may still get.
 func (b *batch) abandon(i int) {
 	b.engine.lock()
 	defer b.engine.unlock()
@@ -209,9 +210,9 @@ func (b *batch) abandon(i int) {
 	}
 }
 
-// UnlockAll unlocks leases of engines: those of one engine that can be released together in one command for each
-// slot. The i-th error is of the i-th lease. Leases of other Lockers are unlocked under others, which may know
-// no better than to leave a lock behind when their context has ended. All of that is done at the same time.
+// UnlockAll unlocks leases at the same time, with the plain locks of one engine in as few commands as the store
+// allows. The i-th error is that of the i-th lease. Leases of other Lockers are unlocked with the context others:
+// after the end of a context they may not send the release.
 func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
 	errs := make([]error, len(leases))
 	together := make(map[*Engine][]int)
@@ -243,7 +244,7 @@ func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
 	return errs
 }
 
-// AtOnce does jobs at the same time, the first in the caller's goroutine.
+// AtOnce runs jobs at the same time, the first on the caller's goroutine, and waits for all.
 func AtOnce(jobs []func()) {
 	var wg sync.WaitGroup
 	for _, job := range jobs[min(1, len(jobs)):] {
@@ -255,7 +256,7 @@ func AtOnce(jobs []func()) {
 	wg.Wait()
 }
 
-// unlockTogether is Unlock for several.
+// unlockTogether unlocks holds of one engine in one call of BatchStore.ReleaseAll.
 func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error {
 	if len(holds) == 1 {
 		return []error{holds[0].Unlock(ctx)}
@@ -282,7 +283,7 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 	}
 	err := e.SendOff(ctx, func() error { (&releaseBatch{e, sent}).release(); return nil }, nil)
 	for _, x := range sent {
-		if err != nil { // the caller has left, and sent is not its own any more
+		if err != nil { // the caller has left: the goroutine that sends them uses sent now
 			errs[x.at] = us[x.at].finish(0, err)
 		} else {
 			errs[x.at] = us[x.at].finish(x.keep, x.err)
@@ -291,21 +292,22 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 	return errs
 }
 
-// releaseBatch is releases of one client that are sent in the same commands.
+// releaseBatch is the releases of one client that are sent together.
 type releaseBatch struct {
 	engine *Engine
 	todo   []*batched
 }
 
-// batched is one release of a batch.
+// batched is a release of a releaseBatch.
 type batched struct {
 	releasing
-	at  int   // its index in the call
-	err error // its result
+	at  int   // index among the holds of unlockTogether
+	err error // the result
 }
 
-// release sends all. One whose tenure has an operation on its way comes afterwards, by itself. The others are settled
-// as soon as they are answered, so that a waiter for one here need not wait for all.
+// release sends all releases, and retries those with a temporary failure. Each one is settled as soon as it is
+// answered, so a waiter of this process need not wait for all. A release that must wait for another operation of its
+// tenure is sent afterwards, by itself.
 func (g *releaseBatch) release() {
 	e := g.engine
 	alone := g.prepare()
@@ -323,7 +325,7 @@ func (g *releaseBatch) release() {
 	}
 }
 
-// prepare keeps those that can go now, and returns those that cannot.
+// prepare begins the releases that can run now, and returns the others.
 func (g *releaseBatch) prepare() (alone []*batched) {
 	all := g.todo
 	g.todo = make([]*batched, 0, len(all))
@@ -342,7 +344,8 @@ func (g *releaseBatch) prepare() (alone []*batched) {
 	return alone
 }
 
-// send sends all once, settles those that need not be repeated, and returns the failure of one of the others.
+// send sends all releases once, and settles those that succeeded or cannot be retried. The others stay in g.todo;
+// passing is the error of one of them.
 func (g *releaseBatch) send() (passing error) {
 	in := make([]backend.ReleaseRequest, len(g.todo))
 	out := make([]backend.ReleaseResult, len(g.todo))

@@ -12,45 +12,45 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// call is one call that acquires, with its request.
+// call is one call that acquires a lock, or waits for a count.
 type call struct {
 	Request
 	engine     *Engine
-	under      context.Context // what the call was given: the lease's parent
+	under      context.Context // the context given to the call: the parent of the lease's context
 	wait       context.Context // bounds the waiting
 	ttl        time.Duration   // the lease to ask for
-	place      time.Duration   // for how long a place in a fair lock's queue is kept; 0: no place is asked for
-	since      clock.Instant   // when it was called
-	outer      *lease.Hold     // the live one that it enters under
-	delegation *Delegation     // that it enters under; nil if it does not
-	key        lease.Key       // what its hold is found by in a context
-	waiter     waiter          // its place in the local queue
+	place      time.Duration   // how long the store keeps the place in a fair lock's queue; 0: no place is asked for
+	since      clock.Instant   // when the call began
+	outer      *lease.Hold     // the hold that the call enters under; nil if there is none
+	delegation *Delegation     // the delegation that the call enters under; nil if there is none
+	key        lease.Key       // finds the lock's hold or delegation in the context
+	waiter     waiter          // the ticket in the local queue
 	asks       question
 	marks      callMarks
-	site       uintptr // where it was called from
+	site       uintptr // the program counter of the call into this module, for the log; 0 if not needed
 }
 
-// callMarks are what is true of a call.
+// callMarks are flags of a call, and least.
 type callMarks struct {
-	fresh     bool  // since is just past: nothing was waited for
-	contended bool  // the observer knows that it waits
-	endless   bool  // the store said last that only a release will help
-	claims    bool  // a refusal of it keeps fresh readers out
-	enrols    bool  // a refusal leaves its client's entry in the store's queue
-	heard     bool  // of a release, which served no entry
-	stays     bool  // if it is granted, the entry stays for those behind it
-	sending   bool  // the question's slot is to be given back if the backend panics
-	least     int64 // permits that the waiters want at the least
+	fresh     bool  // the call has neither waited nor sent a request, so since serves as the time
+	contended bool  // the call had to wait: the observer was told, or is not to be
+	endless   bool  // the last refusal was without an end: only a release helps
+	claims    bool  // the call is a writer whose refused requests claim the lock: backend.WriteRequest.Claim
+	enrols    bool  // a refusal of the request puts the client's entry into the store's queue
+	heard     bool  // the session reported a release that served no entry: backend.EnrolRequest.Heard
+	stays     bool  // backend.Enrolment.Stays: more waiters are behind this one
+	sending   bool  // the question has a slot of the in-flight limiter, to release if the backend panics
+	least     int64 // the smallest number of permits that a waiter of the name wants
 }
 
-// begin sets a call up: ctx is the lease's parent, and the waiting ends with wait.
+// begin initializes a call. The lease's context is a child of ctx, and wait bounds the waiting.
 func (c *call) begin(e *Engine, ctx, wait context.Context, r Request) {
 	c.Request, c.engine, c.under, c.wait = r, e, ctx, wait
 	c.ttl, c.since = e.Config.lease(&r), e.Now()
 	c.asks.call = c
 }
 
-// Acquire carries a request out: ctx is the lease's parent, and the waiting ends with wait.
+// Acquire acquires the lock of a request. The lease's context is a child of ctx, and wait bounds the waiting.
 func (e *Engine) Acquire(ctx, wait context.Context, r Request) (h *lease.Handle, err error) {
 	if err := e.Usable(); err != nil {
 		return nil, r.Fail(err)
@@ -86,7 +86,8 @@ func (e *Engine) Acquire(ctx, wait context.Context, r Request) (h *lease.Handle,
 	return h, nil
 }
 
-// enter takes the lock under what the context carries; entered is false where that is nothing.
+// enter enters the lock under the hold or the delegation that the context carries. It reports entered as false, and
+// does nothing, if the context carries none, or a hold that has ended.
 func (c *call) enter() (h *lease.Handle, entered bool, err error) {
 	if c.Family == backend.KindSemaphore {
 		return nil, false, nil
@@ -103,7 +104,7 @@ func (c *call) enter() (h *lease.Handle, entered bool, err error) {
 	return nil, false, nil
 }
 
-// lease is what a request asks for.
+// lease returns the lease that a request asks the store for.
 func (cfg *Config) lease(r *Request) time.Duration {
 	switch {
 	case r.Lease > 0:
@@ -118,7 +119,7 @@ func keyOf(e *Engine, t backend.Topic) lease.Key {
 	return lease.Key{Client: e.number, Record: uint8(t.Kind), Name: t.Name}
 }
 
-// topic is where the call waits.
+// topic returns the topic of the local queue in which the call waits.
 func (c *call) topic() backend.Topic {
 	if c.delegation != nil {
 		return backend.Topic{Kind: backend.KindDelegated, Name: c.Name, Owner: c.delegation.Owner}
@@ -126,7 +127,7 @@ func (c *call) topic() backend.Topic {
 	return topicOf(c.Family, c.Name)
 }
 
-// enrolment is what the call asks of the store's queue.
+// enrolment returns the entry for a request of the call; the zero Enrolment if the call does not enrol.
 func (c *call) enrolment() backend.Enrolment {
 	if !c.marks.enrols {
 		return backend.Enrolment{}
@@ -136,7 +137,7 @@ func (c *call) enrolment() backend.Enrolment {
 	}
 }
 
-// now is the time; without a look at the clock, if the call has not waited since it began.
+// now returns the time. While the call is fresh it does not read the clocks.
 func (c *call) now() clock.Instant {
 	if c.marks.fresh {
 		return c.since
@@ -144,14 +145,14 @@ func (c *call) now() clock.Instant {
 	return c.engine.Now()
 }
 
-// ready is now for a call that then waits.
+// ready returns the time of a request that is sent next. The call is not fresh afterwards.
 func (c *call) ready() clock.Instant {
 	now := c.now()
 	c.marks.fresh = false
 	return now
 }
 
-// gaveUp is Request.GaveUp with what the store said last.
+// gaveUp is Request.GaveUp, with a negative Remaining if the holder's record had no end.
 func (c *call) gaveUp(err error, left time.Duration, last error) error {
 	if c.marks.endless && left >= 0 && last == nil && fail.WaitIsOver(err) {
 		return c.stillHeld(-1)
@@ -159,7 +160,7 @@ func (c *call) gaveUp(err error, left time.Duration, last error) error {
 	return c.GaveUp(err, left, last)
 }
 
-// replicable refuses a call that wants replicas and cannot have them.
+// replicable returns an error if the call wants replicas, and the store or the lease does not allow that.
 func (c *call) replicable() error {
 	r, e := c.Replicas, c.engine
 	if r.N == 0 {
@@ -176,7 +177,7 @@ func (c *call) replicable() error {
 	return nil
 }
 
-// lacks is why a request that was granted has not got the replicas that it wants; nil if it has.
+// lacks returns an error if a grant has fewer replicas than the call wants.
 func (c *call) lacks(replicas int) error {
 	if replicas >= c.Replicas.N {
 		return nil
@@ -189,7 +190,7 @@ func (c *call) lacks(replicas int) error {
 	}
 }
 
-// hold makes h a hold of the call's. It is not yet live.
+// hold initializes h, the hold of the call. The caller makes it live by Tenure.Attach.
 func (c *call) hold(h *lease.Hold, ctx context.Context, since clock.Instant) {
 	h.Number, h.Family, h.Since = c.engine.ids.leases.Add(1), uint8(c.Family), since
 	h.MaxHold, h.Marks.Watchdog = c.MaxHold, c.Lease == 0

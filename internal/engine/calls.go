@@ -8,25 +8,25 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// calls is what Shutdown waits for. Guarded by the engine's mutex, but for the channels.
+// calls is what Shutdown waits for. Guarded by the engine's mutex, except for the channels.
 type calls struct {
 	held    int           // live tenures
-	running int           // commands whose end must be awaited
-	idle    chan struct{} // non-nil once Shutdown waits for held and running to be zero
+	running int           // calls and background jobs that Shutdown waits for
+	idle    chan struct{} // closed when held and running are zero; nil unless Shutdown waits for that
 	shut    bool          // Shutdown has begun, at shutAt
-	over    bool          // and has ended the leases that were left
+	over    bool          // Shutdown has ended the leases that were left
 	shutAt  clock.Instant
 	closing chan struct{} // closed when Shutdown begins
 	closed  chan struct{} // closed when Shutdown is over
-	hurry   chan error    // a second Shutdown ends the waiting of the first
-	outcome error         // what Shutdown came to; set before closed is closed
+	hurry   chan error    // a second Shutdown whose context has ended makes the first stop waiting
+	outcome error         // the result of Shutdown; set before closed is closed
 }
 
 func (c *calls) init() {
 	c.closing, c.closed, c.hurry = make(chan struct{}), make(chan struct{}), make(chan error)
 }
 
-// begin and end bracket what Shutdown waits for.
+// begin and end count what Shutdown waits for.
 func (e *state) begin() {
 	e.lock()
 	e.calls.running++
@@ -39,13 +39,13 @@ func (e *state) end() {
 	e.unlock()
 }
 
-// ended is end with the mutex.
+// ended is end for callers with the mutex.
 func (c *calls) ended() {
 	c.running--
 	c.check()
 }
 
-// check tells Shutdown that nothing is held and nothing is on its way.
+// check tells Shutdown if nothing is held and nothing is running.
 func (c *calls) check() {
 	if c.idle != nil && c.held == 0 && c.running == 0 {
 		close(c.idle)
@@ -53,7 +53,7 @@ func (c *calls) check() {
 	}
 }
 
-// Begin is begin for what is not begun any more once Shutdown has; End ends it.
+// Begin is begin, unless Shutdown has begun: it then reports false. End ends what Begin began.
 func (e *state) Begin() bool {
 	e.lock()
 	defer e.unlock()
@@ -64,7 +64,7 @@ func (e *state) Begin() bool {
 	return true
 }
 
-// Hold is Begin though Shutdown may have begun; End ends it.
+// Hold is begin, even if Shutdown has begun. End ends what Hold began.
 func (e *state) Hold() { e.begin() }
 
 // End ends what Begin or Hold began.
@@ -77,7 +77,8 @@ func (e *state) Shut() bool {
 	return e.calls.shut
 }
 
-// admit refuses a grant that comes too late.
+// admit returns an error for a grant that comes too late: after the end of its lease, or after Shutdown has begun. A
+// call that enters under a hold is admitted until Shutdown ends the leases.
 func (c *calls) admit(t *tenure, enters bool, now clock.Instant) error {
 	if c.over || c.shut && !enters {
 		return fail.Closing

@@ -9,21 +9,21 @@ import (
 	"github.com/mortise-go/mortise/internal/timerq"
 )
 
-// repetition sends something in the background, again and again, until it is done or can no longer matter.
+// repetition repeats a request in the background until it is done, or no longer matters.
 type repetition struct {
 	engine *Engine
-	name   string // of the lock, which is on one node
+	name   string // of the lock; it selects the lane
 	send   func() (done bool)
-	gaveUp func() // called if it was not done in time; may be nil
+	gaveUp func() // called if the request was not done in time; may be nil
 	until  int64  // monotonic
 	began  clock.Instant
 	pauses retry.Backoff
-	sent   bool // once at least
+	sent   bool // send was called
 	timer  timerq.Timer
 }
 
-// repeat repeats send with pauses that double up to a second, until it is done, or until a time, when gaveUp is
-// called, which may be nil. It is called with the mutex.
+// repeat calls send until it reports true, after pauses that double up to a second. At until it gives up, and calls
+// gaveUp if that is not nil. Shutdown waits for the repetition, for a second. It is called with the mutex.
 func (s *renewer) repeat(name string, until int64, send func() (done bool), gaveUp func()) *repetition {
 	e := s.engine
 	p := &repetition{
@@ -35,13 +35,13 @@ func (s *renewer) repeat(name string, until int64, send func() (done bool), gave
 	return p
 }
 
-// rarely has the pauses grow, where the store answers, for what may be found until a time.
+// rarely lets the pauses grow. It is for repetitions that go on until the given time though the store answers.
 func (p *repetition) rarely(until int64) { p.pauses.Slow(time.Duration(until - p.began.Mono)) }
 
-// Fire has it sent.
+// Fire queues the next call of send, or gives up.
 func (p *repetition) Fire(now clock.Instant) {
 	e := p.engine
-	// A process that stood still for the second that Shutdown waits sends it all the same.
+	// A process may have stood still for the second that Shutdown waits: send is called once all the same.
 	if now.Mono >= p.until || p.sent && e.calls.shut && p.last().Reached(now) {
 		e.calls.ended()
 		if p.gaveUp != nil {
@@ -53,7 +53,7 @@ func (p *repetition) Fire(now clock.Instant) {
 	e.renewer.lane(p.name).jobs.Push(p.again)
 }
 
-// last is until when p holds Shutdown up: a second, also where p comes late in it.
+// last returns until when p delays Shutdown: a second after Shutdown, or p, has begun.
 func (p *repetition) last() clock.Instant {
 	return clock.Later(p.engine.calls.shutAt, p.began).Add(time.Second)
 }
@@ -75,26 +75,29 @@ func (p *repetition) again() {
 	e.renewer.timers.Put(&p.timer, at, p)
 }
 
-// debt is what an owner may have in the store that no tenure holds: late acquisitions of unknown outcome may have
-// taken effect, or may yet, until a time. Where late is zero, one answer is enough: a release that failed is
-// repeated.
+// debt is what an owner may have in the store without a tenure: late requests of unknown outcome may have taken
+// effect, or may do so until the time until. If late is zero, the owner may hold the lock, and one answer to a release
+// suffices.
 type debt struct {
 	family backend.Kind
 	name   string
 	owner  string
-	place  time.Duration // for how long a place in the queue was asked for
+	place  time.Duration // how long the place in a fair lock's queue was asked for
 	late   int32
 	until  int64 // monotonic
 }
 
-// compensate releases what a debt's owner holds until it has found all of it or it can no longer matter, because what
-// would have been got has run out. Owner ids are never used again (nor are those handed on of which something is on
-// its way), so it cannot hit another. It is called with the mutex.
+// compensate releases what a debt's owner holds, until all late requests are found, or their leases would have run
+// out. An owner id is never used again, and a local handoff passes on none with a request on its way, so the releases
+// cannot hit another tenure. It is called with the mutex.
 func (s *renewer) compensate(d debt) {
 	e := s.engine
 	if d.family == backend.KindFair {
 		s.leaveFairQueue(d)
 		return
+	}
+	if d.family == backend.KindWrite && d.late > 0 {
+		s.withdrawLateClaims(d)
 	}
 	q := backend.ReleaseRequest{Name: d.name, Owner: d.owner, Undo: d.late > 0}
 	var p *repetition
@@ -112,8 +115,27 @@ func (s *renewer) compensate(d debt) {
 	}, nil)
 }
 
-// leaveLine takes an owner out of a fair lock's queue, and releases the lock if it holds it. One answer is enough after
-// the debt's requests can no longer take effect, as it is if none is late. It is called with the mutex.
+// withdrawLateClaims withdraws the claims that a debt's write requests leave if they arrive after their writer has
+// withdrawn its claim. It repeats the withdrawal for as long as such a claim may last. All writers of a client share
+// one claim, so nothing is withdrawn while a writer of the client asks. A withdrawal that crosses a new writer's request
+// costs that writer one more request: a withdrawal is announced as a release. It is called with the mutex.
+func (s *renewer) withdrawLateClaims(d debt) {
+	e, t := s.engine, topicOf(d.family, d.name)
+	until := min(d.until, e.Now().Mono) + int64(e.Config.Watchdog)
+	var p *repetition
+	p = s.repeat(d.name, until, func() (done bool) {
+		e.lock()
+		claims := e.names.claims(t)
+		e.unlock()
+		if !claims && e.store.can.ReadWrite.Withdraw(e.base, d.name, e.Config.ID) == nil {
+			p.rarely(until)
+		}
+		return false
+	}, nil)
+}
+
+// leaveFairQueue takes an owner out of a fair lock's queue, and releases the lock if the owner holds it. It ends with
+// the first answer after the debt's late requests can no longer take effect. It is called with the mutex.
 func (s *renewer) leaveFairQueue(d debt) {
 	e := s.engine
 	fair := e.store.can.Fair
@@ -139,7 +161,7 @@ func (s *renewer) leaveFairQueue(d debt) {
 	}, nil)
 }
 
-// abandon releases, in the background, what the call's last question got, or may yet get, and no tenure has.
+// abandon releases, in the background, what the last question got or may still get, and no tenure has.
 func (c *question) abandon() {
 	c.engine.lock()
 	d := debt{family: c.Family, name: c.Name, owner: c.grant.owner, place: c.place}
@@ -147,13 +169,13 @@ func (c *question) abandon() {
 	c.engine.unlock()
 }
 
-// abandon is called with the mutex.
+// abandon is question.abandon for callers with the mutex. d has the owner and the place.
 func (s *renewer) abandon(r *Request, g *grant, d debt) {
 	e := s.engine
 	d.late, d.until = g.late, g.until
 	if g.granted {
 		d.until = max(d.until, e.Now().Mono+int64(e.Config.lease(r)))
-		if d.late > 0 { // the grant is found as well
+		if d.late > 0 { // the grant counts as well
 			d.late++
 		}
 	}

@@ -12,38 +12,38 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// stubbornly is how long a command that counts once is repeated. The store remembers it from when it first arrived, so
-// half of that time leaves as much for the way.
+// stubbornly is how long a request that must count once is retried. The store remembers a request for
+// backend.Remembered, so the last retry may take the other half to arrive.
 const stubbornly = backend.Remembered / 2
 
-// Counting is the engine as counters see it: one name with a count in the store.
+// Counting is the engine for package counters: one name with a count in the store.
 type Counting struct {
 	*Engine
 	Topic backend.Topic
 }
 
-// With is a request with what its options left to the client, unless they are wrong.
+// With returns r with the client's defaults, and err.
 func (k Counting) With(r Request, err error) (Request, error) { return WithDefaults(k.Engine, r), err }
 
-// Change is a request that counts once however often it is sent.
+// Change returns a request with an ID of its own: it counts once however often it is sent.
 func (k Counting) Change(n int64) backend.CountRequest {
 	if k.Usable() != nil {
-		return backend.CountRequest{} // it is not sent
+		return backend.CountRequest{} // the request is not sent
 	}
 	return backend.CountRequest{Topic: k.Topic, ID: k.OwnerID(), N: n}
 }
 
-// Ask asks or changes something, on behalf of a caller that may leave.
+// Ask runs send, with retries, for a caller that may leave. It fails after Shutdown has begun.
 func (k Counting) Ask(ctx context.Context, op string, send func(ctx context.Context) error) error {
 	return k.Manage(ctx, op, k.Topic.Name, func() error { return k.Send(send) })
 }
 
-// Send repeats what fails for a reason that may pass.
+// Send runs send with the client's context, and retries temporary failures.
 func (k Counting) Send(send func(ctx context.Context) error) error {
 	return k.retry.Do(func() error { return send(k.base) })
 }
 
-// SeeThrough sends what must be sent though the caller leaves, and though the store is unavailable for a while.
+// SeeThrough runs send, even if the caller leaves, and for up to stubbornly if the store is unavailable.
 func (k Counting) SeeThrough(ctx context.Context, op string, send func(ctx context.Context) error) error {
 	if err := CheckName(k.Topic.Name); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (k Counting) SeeThrough(ctx context.Context, op string, send func(ctx conte
 	return err
 }
 
-// insist is Send, and goes on in the background.
+// insist is Send. After a temporary failure it goes on in the background.
 func (k Counting) insist(op string, send func(ctx context.Context) error) error {
 	first := k.Now()
 	err := k.Send(send)
@@ -84,8 +84,8 @@ func (k Counting) insist(op string, send func(ctx context.Context) error) error 
 		fail.Unavailable, stubbornly, err)
 }
 
-// goOn repeats in the background what must arrive. What is given up, permits perhaps that no process has, is told in
-// the log. It is called with the mutex.
+// goOn retries send in the background until stubbornly after first. If it gives up, it logs that: the permits may then
+// belong to no process. It is called with the mutex.
 func (k Counting) goOn(op string, first clock.Instant, send func(ctx context.Context) error) {
 	var last error
 	gaveUp := func() {
@@ -101,20 +101,20 @@ func (k Counting) goOn(op string, first clock.Instant, send func(ctx context.Con
 	}, gaveUp)
 }
 
-// GoOn repeats in the background what must arrive.
+// GoOn runs send in the background, for up to stubbornly.
 func (k Counting) GoOn(op string, send func(ctx context.Context) error) {
 	k.lock()
 	defer k.unlock()
 	k.goOn(op, k.Now(), send)
 }
 
-// Waiting is one call that waits for a count.
+// Waiting is a call that waits for a count.
 type Waiting struct {
 	call  *call
 	topic backend.Topic
 }
 
-// Waiting makes one; what it gets begins with ctx, and its wait ends with ctx or with the request's.
+// Waiting returns a new Waiting. Its wait ends with ctx, or after r.Wait. The caller calls cancel in the end.
 func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel func(), err error) {
 	things := "latches"
 	if k.Topic.Kind == backend.KindCountingSemaphore {
@@ -140,14 +140,14 @@ func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel fu
 	return &Waiting{c, k.Topic}, cancel, nil
 }
 
-// Quiet keeps the wait from the observer.
+// Quiet keeps the wait from being reported to the observer.
 func (w *Waiting) Quiet() { w.call.marks.contended = true }
 
-// Context bounds the wait.
+// Context returns the context that bounds the wait.
 func (w *Waiting) Context() context.Context { return w.call.wait }
 
-// For waits until ask gets what it asks for: see Answer. Wants is how many permits it waits for; zero for none. Served
-// is the request by which another question got them, if the wait ended with an error nevertheless.
+// For waits until ask answers Got: see Answer. Wants is the number of permits; zero for other counts. Served is a
+// request of another waiter that took permits for this one, if the wait has ended with an error in spite of that.
 func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.CountRequest, err error) {
 	c := w.call
 	c.Wants = wants
@@ -162,15 +162,15 @@ func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.
 	return served, err
 }
 
-// Enrolment is what a question that is asked now asks of the store's queue.
+// Enrolment returns the entry for a request that is sent now.
 func (w *Waiting) Enrolment() backend.Enrolment { return w.call.enrolment() }
 
-// Enrolled notes that a question, whose caller has left, has put an entry into the store's queue.
+// Enrolled notes that a request whose caller has left has put an entry into the store's queue.
 func (w *Waiting) Enrolled(q backend.Enrolment) {
 	w.call.engine.names.enrolledBehind(w.topic, uint32(q.Entry))
 }
 
-// Answered tells the observer what became of the call, and returns err.
+// Answered reports the outcome of the call to the observer, and returns err.
 func (w *Waiting) Answered(err error) error {
 	c := w.call
 	if err != nil {
@@ -181,7 +181,7 @@ func (w *Waiting) Answered(err error) error {
 	return err
 }
 
-// Joined numbers the waiter that came last; Serve tells all up to a number that what they wait for is so.
+// Joined returns the number of the newest waiter, for Serve.
 func (k Counting) Joined() uint64 {
 	k.lock()
 	defer k.unlock()
@@ -191,20 +191,20 @@ func (k Counting) Joined() uint64 {
 	return 0
 }
 
-// Serve tells all waiters up to a number that what they wait for is so.
+// Serve serves all waiters up to a number: they have what they wait for.
 func (k Counting) Serve(number uint64) {
 	k.lock()
 	defer k.unlock()
 	k.names.records[k.Topic].queue().Serve(number)
 }
 
-// Taker is a waiter behind the first that wants no more permits than are free.
+// Taker is a waiter behind the first, for which the free permits are enough.
 type Taker struct {
 	Wants  int64
 	waiter *waiter
 }
 
-// Taker finds the first of those; ok is false if there is none.
+// Taker returns the oldest such waiter; ok is false if there is none.
 func (k Counting) Taker(free int64) (t Taker, ok bool) {
 	k.lock()
 	defer k.unlock()
@@ -214,7 +214,8 @@ func (k Counting) Taker(free int64) (t Taker, ok bool) {
 	return Taker{}, false
 }
 
-// Give gives a waiter what a request took; it is false if the waiter has left, has what it wants, or asks for itself.
+// Give serves t's waiter with the permits that q took. It reports false if the waiter has left, has been served, or is
+// the first now and so asks by itself.
 func (k Counting) Give(t Taker, q backend.CountRequest) bool {
 	k.lock()
 	defer k.unlock()
@@ -227,14 +228,15 @@ func (k Counting) Give(t Taker, q backend.CountRequest) bool {
 	return true
 }
 
-// Notify has the first waiter ask.
+// Notify wakes the first waiter to ask.
 func (k Counting) Notify() {
 	k.lock()
 	defer k.unlock()
 	k.names.notify(k.Topic)
 }
 
-// Permit finds what holds a live permit of this client, and the ids of all permits that it holds; nil if nothing does.
+// Permit returns a hold of the live tenure that has the permit of an id, and the ids of all permits of the tenure; nil
+// if this client has no such tenure.
 func (k Counting) Permit(id string) (h Holding, ids []string) {
 	k.lock()
 	defer k.unlock()
@@ -246,7 +248,7 @@ func (k Counting) Permit(id string) (h Holding, ids []string) {
 	return nil, nil
 }
 
-// Holding is what Permit finds.
+// Holding is a lease that Permit returns.
 type Holding interface {
 	Unlock(ctx context.Context) error
 }

@@ -2,7 +2,7 @@ package engine
 
 import "github.com/mortise-go/mortise/backend"
 
-// FullName is a name as the store knows it: with the client's prefix. An empty name stays empty, and is refused.
+// FullName returns a name as the store has it: with the client's prefix. An empty name stays empty, to be refused.
 func FullName(e *Engine, name string) string {
 	if e == nil || e.Config.Prefix == "" || name == "" {
 		return name
@@ -10,7 +10,7 @@ func FullName(e *Engine, name string) string {
 	return e.Config.Prefix + name
 }
 
-// WithDefaults is a request with what its options left to the client.
+// WithDefaults returns a request with the client's defaults for options that were not given.
 func WithDefaults(e *Engine, r Request) Request {
 	if e == nil {
 		return r

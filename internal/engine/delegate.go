@@ -14,13 +14,13 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// A lock is entered from another process by an owner of its own, nested in the store under the one whose
-// delegation came with the call: counts being absolute, two processes that raised one would both be in. The
-// process that delegated does likewise from then on, so that a count that was delegated never rises: no later
-// hold can be taken for the delegated one, and one order in the store is that of all that enter.
+// A call from another process enters a lock as an owner of its own, which the store keeps under the owner that gave
+// out the delegation (docs/decisions/0032). It must not raise that owner's hold count: counts are absolute, so two
+// processes that raised the count would both be in. Once an owner has given out a delegation, calls of its own process
+// enter in the same way. So the count of a delegated owner never rises, and no later hold fits an earlier delegation.
 
-// Delegation says which hold of a lock a call comes from. It has the fields of mortise.Delegation, which
-// documents them.
+// Delegation names a hold of a lock, so that a call from another process can enter the lock under it. The fields are
+// those of mortise.Delegation.
 type Delegation struct {
 	Name    string
 	Owner   string
@@ -29,13 +29,13 @@ type Delegation struct {
 	Expires time.Time
 }
 
-// MaxDelegations is how many delegations a context gives and takes.
+// MaxDelegations bounds the delegations that a context gives out and accepts.
 const MaxDelegations = 16
 
-// maxOwner bounds an owner's id: a client's, a colon and a number.
+// maxOwner bounds the length of an owner id in bytes: a client's id, a colon and a number.
 const maxOwner = maxID + 1 + 20
 
-// check refuses a delegation that cannot be one.
+// check returns an error for a malformed delegation.
 func (x Delegation) check() error {
 	if err := CheckName(x.Name); err != nil {
 		return fmt.Errorf("%w: a delegation's name: %w", fail.Invalid, err)
@@ -52,7 +52,7 @@ func (x Delegation) check() error {
 	return nil
 }
 
-// WithDelegations returns a context that carries delegations: calls of this engine with it enter under them.
+// WithDelegations returns a context with delegations. Calls of this engine with the context enter under them.
 func (e *Engine) WithDelegations(ctx context.Context, delegations []Delegation) (context.Context, error) {
 	fails := func(name string, err error) (context.Context, error) {
 		return nil, fail.New("withdelegations", name, err)
@@ -81,14 +81,14 @@ func (e *Engine) WithDelegations(ctx context.Context, delegations []Delegation) 
 	return &delegated{Context: ctx, engine: e, delegations: delegations}, nil
 }
 
-// delegated is a context that carries delegations that a client has accepted.
+// delegated is a context with delegations that a client has accepted.
 type delegated struct {
 	context.Context
 	engine      *Engine
 	delegations []Delegation
 }
 
-// Value answers the key of a lock with a delegation on it.
+// Value returns the delegation for the *Key of its lock, and x for Carriers.
 func (x *delegated) Value(key any) any {
 	switch k := key.(type) {
 	case *lease.Key:
@@ -105,10 +105,10 @@ func (x *delegated) Value(key any) any {
 	return x.Context.Value(key)
 }
 
-// String keeps what prints contexts from printing delegations.
+// String keeps package fmt from printing the delegations.
 func (x *delegated) String() string { return fmt.Sprintf("%v.WithDelegations", x.Context) }
 
-// Delegations are those on the locks that ctx holds, of any engine, innermost first.
+// Delegations returns delegations for the locks that ctx holds, or was delegated, of any engine, innermost first.
 func Delegations(ctx context.Context) []Delegation {
 	if ctx == nil {
 		return nil
@@ -118,13 +118,13 @@ func Delegations(ctx context.Context) []Delegation {
 	return g.delegations
 }
 
-// gathering collects delegations.
+// gathering collects delegations. seen has the locks for which the innermost hold or delegation was found.
 type gathering struct {
 	delegations []Delegation
 	seen        map[lease.Key]bool
 }
 
-// from collects those of ctx, innermost first.
+// from collects the delegations of ctx, innermost first.
 func (g *gathering) from(ctx context.Context) {
 	for len(g.delegations) < MaxDelegations {
 		switch x := ctx.Value(lease.Carriers{}).(type) {
@@ -149,7 +149,7 @@ func (g *gathering) from(ctx context.Context) {
 	}
 }
 
-// hold collects that of a lease, if it is live.
+// hold collects the delegation for a hold, if the hold is live.
 func (g *gathering) hold(h *lease.Hold) {
 	key := h.Tenure.Key
 	if g.seen[key] || key.Record != uint8(backend.KindLock) {
@@ -161,7 +161,8 @@ func (g *gathering) hold(h *lease.Hold) {
 	}
 }
 
-// delegate makes a delegation on h, if it is live and of a kind that is entered from elsewhere.
+// delegate returns a delegation for h, and marks its tenure as delegated. It reports false if h has ended, or if h
+// cannot be entered from another process.
 func delegate(h *lease.Hold) (Delegation, bool) {
 	t := of(h)
 	e := t.engine
@@ -171,7 +172,7 @@ func delegate(h *lease.Hold) (Delegation, bool) {
 	e.lock()
 	defer e.unlock()
 	if h.Cause != nil {
-		return Delegation{}, false // meanwhile
+		return Delegation{}, false // h ended meanwhile
 	}
 	if !t.Delegated.Load() {
 		t.Delegate()
@@ -195,7 +196,7 @@ func delegationOf(h *lease.Hold) Delegation {
 	return x
 }
 
-// Enters reports whether a call with ctx enters what it holds already of a plain lock, or under a delegation.
+// Enters reports whether a call with ctx enters the plain lock under a live hold or a delegation of ctx.
 func (e *Engine) Enters(ctx context.Context, name string) bool {
 	key := keyOf(e, lockTopic(name))
 	switch x := ctx.Value(&key).(type) {
@@ -207,7 +208,7 @@ func (e *Engine) Enters(ctx context.Context, name string) bool {
 	return false
 }
 
-// enterAsCallee takes the lock under h, whose tenure was delegated. It reports ended if h has ended.
+// enterAsCallee enters the lock under h, whose tenure is delegated. It reports ended if h has ended.
 func (c *call) enterAsCallee(h *lease.Hold) (got *lease.Handle, ended bool, err error) {
 	e, t, family := c.engine, of(h), c.Family
 	c.outer = h
@@ -219,7 +220,7 @@ func (c *call) enterAsCallee(h *lease.Hold) (got *lease.Handle, ended bool, err 
 		now := e.Now()
 		e.lock()
 		t.expire(now)
-		lost := h.Cause == nil // it lives here, and the store knows of no such hold
+		lost := h.Cause == nil // h is live here, but the store has no such hold
 		if lost {
 			t.lose(now, noRecord)
 		}
@@ -232,7 +233,7 @@ func (c *call) enterAsCallee(h *lease.Hold) (got *lease.Handle, ended bool, err 
 	return nil, true, nil
 }
 
-// enterDelegated takes the lock under a delegation.
+// enterDelegated enters the lock under a delegation.
 func (c *call) enterDelegated(x Delegation) (*lease.Handle, error) {
 	if c.NonReentrant {
 		return nil, c.Fail(fail.Invalidf("the call comes from a holder of this lock, and a non-reentrant lock is not " +
@@ -240,7 +241,7 @@ func (c *call) enterDelegated(x Delegation) (*lease.Handle, error) {
 	}
 	c.Family, c.delegation = backend.KindDelegated, &x
 	shut := c.engine.Shut()
-	if c.Try || shut && c.outer != nil { // those that hold it already are to finish
+	if c.Try || shut && c.outer != nil { // during Shutdown a holder may enter, to finish, but does not wait
 		h, err := c.tryOnce()
 		if shut && errors.Is(err, fail.NotAcquired) {
 			err = c.Fail(fail.Closed)

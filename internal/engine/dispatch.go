@@ -8,14 +8,14 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// store is the session: what it can do besides plain locks, and by which calls leases of each kind go.
+// store is the session, with its capabilities and the methods for the leases of each kind.
 type store struct {
 	backend.Store
 	can   backend.Capabilities
 	kinds [backend.KindDelegated + 1]kindCalls
 }
 
-// kindCalls are the calls for leases of one kind. A kind that the store lacks has none.
+// kindCalls are the store's methods for leases of one kind; nil if the store lacks the kind.
 type kindCalls struct {
 	setHolds     func(context.Context, backend.HoldsRequest) (backend.HoldsReply, error)
 	release      func(context.Context, backend.ReleaseRequest) (backend.ReleaseReply, error)
@@ -44,7 +44,7 @@ func newStore(s backend.Store) store {
 	return x
 }
 
-// renew asks for more time for leases of several kinds; those of one kind stand together.
+// renew renews leases of several kinds, sorted by kind, with one call for each kind.
 func (s *store) renew(ctx context.Context, kinds []backend.Kind, in []backend.RenewRequest, out []backend.RenewResult) {
 	for n := 0; len(in) > 0; kinds, in, out = kinds[n:], in[n:], out[n:] {
 		n = 1
@@ -55,16 +55,16 @@ func (s *store) renew(ctx context.Context, kinds []backend.Kind, in []backend.Re
 	}
 }
 
-// queues reports whether the store has a queue of the clients that wait for a topic of a kind.
+// queues reports whether the store has a queue for topics of a kind.
 func (s *store) queues(k backend.Kind) bool {
 	return k == backend.KindLock && s.can.Queue != nil || s.enrols(k)
 }
 
-// lingers reports whether a topic of a kind is watched for a while though nothing waits: one with a
-// queue, and one whose waiters come again.
+// lingers reports whether topics of a kind stay watched for watchIdle after the last waiter has left: topics with a
+// queue, and topics of proclamations, whose waiters come again.
 func (s *store) lingers(k backend.Kind) bool { return s.queues(k) || k == backend.KindProclamation }
 
-// enrols reports whether the store has a queue of the clients that wait for a topic of a kind, not that of plain locks.
+// enrols reports whether the store has a queue, by backend.EnrolmentStore, for topics of a kind.
 func (s *store) enrols(k backend.Kind) bool {
 	switch k {
 	case backend.KindWrite, backend.KindCountingSemaphore, backend.KindSemaphore:
@@ -73,25 +73,25 @@ func (s *store) enrols(k backend.Kind) bool {
 	return false
 }
 
-// reply is what a request that acquires came to: what all replies say, and what the replies of some kinds say besides.
+// reply is the answer to a request that acquires: the fields of all replies, and fields that only some kinds have.
 type reply struct {
 	backend.AcquireReply
-	AskAfter  time.Duration // for fair locks and under another owner
-	Available int64         // permits
-	Joined    bool          // a fair lock's queue, by this request
-	Claimed   bool          // by a waiting writer
-	Absent    bool          // the owner that was to be entered under
-	Young     bool          // the store
-	Foreign   bool          // a client waits that does not enrol
+	AskAfter  time.Duration // KindFair and KindDelegated: when to ask again without a message
+	Available int64         // the number of free permits
+	Joined    bool          // KindFair: the request got the last place in the queue
+	Claimed   bool          // KindWrite: the refusal made a claim
+	Absent    bool          // the owner to enter under holds nothing
+	Young     bool          // the store is younger than the request's Age
+	Foreign   bool          // a foreign client waits
 	backend.QueueReply
 }
 
-// replication is what is wanted of replicas.
+// replication returns the replicas that a grant is to wait for.
 func (c *call) replication() backend.Replication {
 	return backend.Replication{Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout}
 }
 
-// request sends the request of a kind that is not the plain one; q is what it has in common with that.
+// request sends the request of a call that is not a plain Acquire; q has the fields that they share.
 func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r reply, err error) {
 	s, replicas := &c.engine.store, q.Replication
 	switch {
@@ -107,7 +107,7 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Limit: c.Limit.N, Declare: !declared.Load(),
 			Enrolment: c.enrolment(),
 		})
-		if err == nil { // a refusal, too: a waiter that asks again does not undo a later limit
+		if err == nil { // a refusal counts, too: a waiter that asks again must not undo a later SetPermits
 			declared.Store(true)
 		}
 		return reply{AcquireReply: x.AcquireReply, Available: x.Available, QueueReply: x.QueueReply}, err
@@ -152,7 +152,7 @@ func ofEnter(x backend.EnterReply) reply {
 	return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Absent: x.Absent}
 }
 
-// raised is err, with a reply of the engine's where err says that the caller has left.
+// raised returns err. A *backend.Left for a reply of the backend becomes one for the engine's reply.
 func raised[R any](err error, of func(R) reply) error {
 	if err == nil {
 		return nil
@@ -167,14 +167,14 @@ func raised[R any](err error, of func(R) reply) error {
 	}}
 }
 
-// entering is what the store is asked for a lock that another owner holds.
+// entering returns the request to enter under the owner of the call's delegation.
 func (c *question) entering(replicas backend.Replication) backend.EnterRequest {
 	x := c.delegation
 	q := backend.EnterRequest{
 		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Under: x.Owner, Holds: x.Hold, Fenced: c.Fenced && x.Token == 0,
 		Replication: replicas,
 	}
-	if c.outer == nil { // it came from elsewhere
+	if c.outer == nil { // the delegation came from another process: the store checks its token
 		q.Drawn = x.Token
 	}
 	return q

@@ -7,16 +7,16 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// state is the mutex of a client's locks, what is to be done when it is let go, and what Shutdown waits for.
+// state is the mutex of an engine, the effects noted under it, and what Shutdown waits for.
 type state struct {
-	mu       sync.Mutex // guards what follows, and all other state of the engine
+	mu       sync.Mutex // guards the other fields, and all other state of the engine
 	effects  effects
 	calls    calls
 	announce *announce.Announcer
 }
 
-// effects are what must be done after the mutex was let go: first the contexts of all leases that are over end, then
-// the rest in its order, then handlers of the user's are announced. None of it calls the user's code.
+// effects are carried out when the mutex is unlocked: first the contexts of all ended leases end, then the functions
+// in after are called in order, and then the events in told are queued. None of that calls user code.
 type effects struct {
 	ends  []ending
 	after []func()
@@ -30,7 +30,7 @@ type ending struct {
 
 func (e *state) lock() { e.mu.Lock() }
 
-// unlock carries out what was noted meanwhile.
+// unlock unlocks the mutex, and then carries out the effects that were noted under it.
 func (e *state) unlock() {
 	fx := &e.effects
 	if len(fx.ends)+len(fx.after)+len(fx.told) == 0 {
@@ -51,22 +51,22 @@ func (e *state) unlock() {
 	}
 }
 
-// after has f called without the mutex.
+// after notes a function to be called without the mutex.
 func (e *state) after(f func()) { e.effects.after = append(e.effects.after, f) }
 
-// tell announces a call of a handler of the user's.
+// tell notes an event: a call of a function of the user's Observer.
 func (e *state) tell(f func()) { e.effects.told = append(e.effects.told, f) }
 
-// end ends the context of a hold whose cause is set.
+// endContext notes that the context of a hold ends. The hold's Cause is set.
 func (e *state) endContext(h *lease.Hold, cause error) {
 	e.effects.ends = append(e.effects.ends, ending{h, cause})
 }
 
-// locker is the engine's mutex, for the timers.
+// locker is the engine's mutex as a sync.Locker, for the timers.
 type locker state
 
-// Lock takes the mutex.
+// Lock locks the mutex.
 func (l *locker) Lock() { (*state)(l).lock() }
 
-// Unlock lets the mutex go and carries out what was noted.
+// Unlock unlocks the mutex, and carries out the effects.
 func (l *locker) Unlock() { (*state)(l).unlock() }

@@ -1,8 +1,23 @@
-// Package engine acquires, waits, renews, re-enters and releases: it owns the state of locks of one client, and the
-// mutex that guards it.
+// Package engine keeps the locks of one client of a store. Package mortise is its public API, and package backend is
+// its port to the store.
 //
-// A call goes call.go (where it begins), wait.go (the local queue), acquire.go (its question to the store, and what
-// becomes of it), tenure.go (what is held), renew.go, repair.go and compensate.go (the background), release.go.
+// A call waits in the local queue of its name, and the first waiter there sends requests to the store: the call's
+// question. A grant becomes a tenure, one owner's time in one record, with one or more holds. The tenure ends by a
+// release, or is lost. The handler receives what the session with the store reports: releases and other changes.
+//
+// One mutex, state.mu, guards the state of a client. The engine sends no command and runs no user code with the mutex
+// held. Functions note effects instead (ends of contexts, calls into the session, events), and state.unlock carries
+// them out.
+//
+// The files:
+//   - calls: call.go, request.go, try.go (without waiting), wait.go (in the local queue), acquire.go (the question)
+//   - other calls: reenter.go, delegate.go, fair.go, batch.go (for LockAll), counting.go (for package counters)
+//   - commands: dispatch.go (which command), pending.go (callers that leave), limits.go (how many at once)
+//   - tenures: tenure.go, renew.go, repair.go (hold counts), release.go, handoff.go, proclaim.go
+//   - requests of unknown outcome, and other repetitions in the background: compensate.go
+//   - messages from the store: handler.go, watch.go
+//   - state: names.go (by name), effects.go (the mutex), calls.go and shutdown.go
+//   - the rest: name.go, id.go and defaults.go (checks), observer.go and site.go (events, log), probe.go (for tests)
 package engine
 
 import (
@@ -20,32 +35,32 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// Config is what a client was made with.
+// Config is the configuration of a client.
 type Config struct {
-	ID string // unique in the store; "" draws one
-	// Watchdog is the lease of tenures that are renewed.
+	ID string // unique in the store; "": New draws an id
+	// Watchdog is the watchdog timeout: the lease of tenures that the watchdog renews.
 	Watchdog time.Duration
-	// RejoinDelay is for how long a store that lost its data has no vote in a quorum; negative for Watchdog.
+	// RejoinDelay is how long a store that lost its data has no vote in a quorum; negative for Watchdog.
 	RejoinDelay time.Duration
-	// RejoinScope names the store's record of its age.
+	// RejoinScope selects the store's record of its age: backend.Age.Scope.
 	RejoinScope string
-	// Prefix is what all names begin with in the store.
+	// Prefix is put before all names: FullName.
 	Prefix string
-	// Wait and MaxHold are those of requests that say none; 0: none.
+	// Wait and MaxHold apply to requests without their own; 0: no bound.
 	Wait, MaxHold time.Duration
-	// HoldWarning is how long a hold lasts before the log says so; 0: never.
+	// HoldWarning is how long a hold lasts before the log warns of it; 0: never.
 	HoldWarning time.Duration
-	// Name is what observers and the log call the client; "": nothing.
+	// Name is the client's name for observers and in the log; "": no name.
 	Name     string
 	Observer Observer
 	Log      *slog.Logger
 }
 
-// Engine is the locks of one client. Its methods may be called concurrently.
+// Engine keeps the locks of one client. Its methods may be called concurrently.
 type Engine struct {
 	clock.Clock
 	Config Config
-	number uint32 // of the engines of this process: what holds in contexts are found by
+	number uint32 // unique in the process: it is part of the keys that find holds in contexts
 	store  store
 	limits limits
 	ids    ids
@@ -55,10 +70,10 @@ type Engine struct {
 	renewer renewer
 }
 
-// engines numbers those of this process.
+// engines is the number of engines that this process has made.
 var engines atomic.Uint32
 
-// New makes the engine of a client on a backend.
+// New returns the engine of a client, with a session of the backend.
 func New(b backend.Backend, cfg Config) (*Engine, error) {
 	e := &Engine{Clock: clock.New(), Config: cfg, limits: newLimits(), number: engines.Add(1)}
 	e.names = newNames(e)
@@ -80,14 +95,14 @@ func New(b backend.Backend, cfg Config) (*Engine, error) {
 	return e, nil
 }
 
-// Number is the engine's among those of this process: the Client of its leases' keys.
+// Number returns the engine's number in this process: the Client of the keys of its leases.
 func (e *Engine) Number() uint32 { return e.number }
 
-// ids draws the client's ids.
+// ids draws the ids of owners and requests, and the numbers of holds.
 type ids struct {
 	client string
-	prefix string // of owners
-	first  uint64 // what owners are numbered from, another for each client
+	prefix string // of owner ids: the client's id and a colon
+	first  uint64 // owner ids are numbered from first+1; random if the client's id was given
 	owners atomic.Uint64
 	leases atomic.Uint64
 }
@@ -96,20 +111,20 @@ func (i *ids) begin(client string) {
 	if i.client = client; client == "" {
 		i.client = newID()
 	} else {
-		// A client with the same id that ran before, and perhaps crashed, has left owners and remembered requests
-		// in the store: begin elsewhere.
+		// A client with the same id may have run before, and may have crashed. The store may still have its owners and
+		// remember its requests, so the numbers must be others.
 		i.first = rand.Uint64() >> 12
 	}
 	i.prefix = i.client + ":"
 }
 
-// OwnerID draws an id that is never used again, of an owner or of a request.
+// OwnerID draws an id for an owner or a request. It is never used again.
 func (e *Engine) OwnerID() string {
 	var b [20]byte
 	return e.ids.prefix + string(strconv.AppendUint(b[:0], e.ids.first+e.ids.owners.Add(1), 10))
 }
 
-// Ping asks the store for a sign of life.
+// Ping checks that the store answers.
 func (e *Engine) Ping(ctx context.Context) error {
 	if err := e.Usable(); err != nil {
 		return fail.New("ping", "", err)
@@ -123,7 +138,7 @@ func (e *Engine) Ping(ctx context.Context) error {
 	return nil
 }
 
-// Usable refuses an engine that New did not make.
+// Usable returns an error for an engine that is nil, or was not made by New.
 func (e *Engine) Usable() error {
 	if e == nil || e.store.Store == nil {
 		return fail.Zero
@@ -131,7 +146,7 @@ func (e *Engine) Usable() error {
 	return nil
 }
 
-// node numbers the node of the store that has a name; 0 where there is one only, or it is not known.
+// node returns the number of the store's node that has a name; 0 if there is only one node, or the node is unknown.
 func (s *store) node(name string) int {
 	if s.can.Partitions == nil {
 		return 0
@@ -139,13 +154,14 @@ func (s *store) node(name string) int {
 	return s.can.Partitions.Partition(name)
 }
 
-// leaves reports whether the store lets callers leave commands for a kind.
+// leaves reports whether callers can leave the commands of a kind: backend.Leaver.
 func (s *store) leaves(k backend.Kind) bool { return s.can.Leaver != nil && s.can.Leaver.Leaves(k) }
 
-// Capabilities is what the store can do besides.
+// Capabilities returns the optional interfaces of the store.
 func (e *Engine) Capabilities() *backend.Capabilities { return &e.store.can }
 
-// Can refuses what the store cannot do: things is what it would have, in errors.
+// Can returns an error if the store lacks a capability (has is false), or the engine is not usable. Errors name the
+// capability by things.
 func (e *Engine) Can(has bool, things string) error {
 	if err := e.Usable(); err != nil {
 		return err
@@ -157,10 +173,10 @@ func (e *Engine) Can(has bool, things string) error {
 	return nil
 }
 
-// Watchdog is the lease of tenures that are renewed.
+// Watchdog returns the watchdog timeout.
 func (e *Engine) Watchdog() time.Duration { return e.Config.Watchdog }
 
-// RejoinDelay is for how long the store has no vote in a quorum after it lost its data; zero if it votes at once.
+// RejoinDelay returns how long the store has no vote in a quorum after it lost its data; zero: it votes at once.
 func (e *Engine) RejoinDelay() time.Duration {
 	if e.Config.RejoinDelay < 0 {
 		return e.Config.Watchdog
@@ -168,7 +184,7 @@ func (e *Engine) RejoinDelay() time.Duration {
 	return e.Config.RejoinDelay
 }
 
-// KnowsAge reports whether the store can tell since when it has its data, and in which scope.
+// KnowsAge reports whether the store knows its age (backend.AgeStore), and returns the scope of the record.
 func (e *Engine) KnowsAge() (scope string, knows bool) {
 	s := e.store.can.Age
 	return e.Config.RejoinScope, s != nil && s.KnowsAge()

@@ -13,58 +13,59 @@ import (
 )
 
 const (
-	// keepPlace is for how long a place is kept without WithWait: Redisson's fairLockWaitTimeout.
+	// keepPlace is how long the store keeps a place without WithWait, as Redisson's fairLockWaitTimeout.
 	keepPlace = 5 * time.Minute
-	// keepLongest is for how long it is kept with WithWait. A call that waits longer asks meanwhile.
+	// keepLongest bounds that time with WithWait. A call that waits longer asks again meanwhile, which keeps its
+	// place.
 	keepLongest = 24 * time.Hour
-	// maxAhead is how many tickets of a name are listened for ahead of need, and how many are given up at once.
+	// maxAhead bounds the tickets of a name that are watched ahead of need, and the spent tickets whose watches end
+	// later.
 	maxAhead = 16
-	// lineIdle is how long those are kept that no call has needed.
+	// lineIdle is how long a fairQueue without waiters, and without a holder in this client, is kept.
 	lineIdle = time.Second
 )
 
-// fairQueue is what a client keeps of a fair lock's queue: its own tickets. Each is an owner's, and told of its turn
-// on a channel of its own. An owner's id is never used again, so to listen for each would cost two commands more for
-// each Lock, and one to ask again once it is heard. Therefore ids are chosen ahead, and listened for many at a time; a
-// call that then asks need not ask again. Guarded by the engine's mutex.
+// fairQueue is this client's part of a fair lock's queue: the tickets of its waiters. A ticket is an owner id, and the
+// store notifies each owner under a topic of its own. Ids are never used again, so to subscribe for each Lock would
+// cost two more commands, and a second request after the subscription. So the client draws ids ahead, and watches many
+// of their topics at a time. A call with such a ticket need not ask a second time. Guarded by the engine's mutex.
 type fairQueue struct {
 	engine   *Engine
 	name     string
-	standing list.List                     // of *fairTicket: the waiters, in the order in which they came
-	numbered int                           // numbers those
-	ahead    []*fairTicket                 // for those to come
-	spent    []backend.Topic               // of those that have left: given up many at a time
-	kept     map[backend.Topic]*fairTicket // all that is listened for
-	block    int                           // how many to have ahead
+	standing list.List                     // of *fairTicket: the waiters, oldest first
+	numbered int                           // the number of the newest waiter
+	ahead    []*fairTicket                 // tickets for later calls
+	spent    []backend.Topic               // topics of tickets that were used: their watches end many at a time
+	kept     map[backend.Topic]*fairTicket // all tickets whose topics are to be watched
+	block    int                           // how many tickets to have ahead; it grows with use
 	used     int64
 	timer    timerq.Timer
 }
 
-// fairQueues are those of all fair locks that calls wait for.
+// fairQueues are the fairQueue of each name with waiters, now or a short time ago.
 type fairQueues struct {
 	engine *Engine
 	all    map[string]*fairQueue
 }
 
-// fairTicket is where one call stands that waits for a fair lock, for the whole of its wait. Guarded by the engine's
-// mutex but for grant, which is of its requests: the waiting call's, or the one's that finds the reply that it did not
-// wait for.
+// fairTicket is the place of one waiting call, for the whole of its wait. Guarded by the engine's mutex, except that
+// grant and taken belong to the waiting call, or once the call has left to the goroutine that awaits its reply.
 type fairTicket struct {
 	owner  string
 	topic  backend.Topic
-	live   bool          // its topic is watched
-	at     *list.Element // in the queue; nil if it does not stand there
-	number int           // among those that stand there
-	// look is when it asks again if it is the first of this client's, though nothing happened (monotonic); 0
-	// if it has not been refused.
+	live   bool          // the topic is watched
+	at     *list.Element // in fairQueue.standing; nil if the ticket is not there
+	number int           // rises with each ticket in standing
+	// look is when the ticket's call asks again without a message, if it is the first of this client (monotonic); 0:
+	// it was not refused yet.
 	look int64
 
 	grant     grant
-	taken     bool // the store has given it a place, or the lock
-	abandoned bool // the reply is found by another goroutine, which then leaves the queue
+	taken     bool // the store has given the owner a place, or the lock
+	abandoned bool // the call has left: the goroutine that awaits the reply takes the owner out of the queue
 }
 
-// first is the waiter of this client that came first; nil if there is none.
+// first returns the ticket of the oldest waiter of this client; nil if there is none.
 func (l *fairQueue) first() *fairTicket {
 	if front := l.standing.Front(); front != nil {
 		return front.Value.(*fairTicket)
@@ -72,7 +73,7 @@ func (l *fairQueue) first() *fairTicket {
 	return nil
 }
 
-// before is how many waiters of this client came before p, about: waiters that left are counted.
+// before returns how many waiters of this client came before p. Waiters that have left since the first one came count.
 func (l *fairQueue) before(p *fairTicket) int {
 	if p.at == nil {
 		return 0
@@ -85,25 +86,25 @@ func (s *fairQueues) newPlace(name string) *fairTicket {
 	return &fairTicket{owner: owner, topic: backend.Topic{Kind: backend.KindFair, Name: name, Owner: owner}}
 }
 
-// fairCall is a call's question with a ticket, a pending command.
+// fairCall is the question of a call with a ticket. It is a pending command.
 type fairCall struct {
 	*question
 	place *fairTicket
 }
 
-// waitInLine waits for a fair lock. Each call asks for itself, since the store has the order. If its lease ran
-// out before the call heard of it, it goes to the end of the queue.
+// queueUpFair waits for a fair lock. Each call sends its own requests, since the store has the queue. If a lease has
+// run out before its grant arrived, the call takes a place at the end of the queue, with a new ticket, at most twice.
 func (c *call) queueUpFair() (*lease.Handle, error) {
 	e := c.engine
 	if c.place = keepPlace; c.Wait > 0 {
 		c.place = clock.CeilMilli(min(c.Wait, keepLongest))
 	}
-	e.begin() // Shutdown waits until it has left the queue
+	e.begin() // Shutdown waits until the call has begun to leave the queue
 	defer e.end()
 	for n := 0; ; n++ {
 		f := &fairCall{question: &c.asks, place: e.names.fair.find(c.Name)}
 		var h *lease.Hold
-		var late error // not nil: it was granted, too late
+		var late error // why a grant came too late; nil if none did
 		err := c.waitIn(f.place.topic, func() (a Answer, err error) {
 			h, a, err = f.ask()
 			if late = nil; err == nil && a.Got && h == nil {
@@ -126,7 +127,7 @@ func (c *call) queueUpFair() (*lease.Handle, error) {
 	}
 }
 
-// ask asks for the lock and a place, and settles what becomes of it.
+// ask asks for the lock and a place once, and makes a grant a lease.
 func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 	c, p, e := f.question, f.place, f.engine
 	c.grant = grant{owner: p.owner, sent: p.grant.sent, late: p.grant.late, until: p.grant.until}
@@ -141,7 +142,7 @@ func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 		return nil, Answer{}, err
 	}
 	g := &c.grant
-	lost := p.taken && g.reply.Joined // it may not have been told of that
+	lost := p.taken && g.reply.Joined // the store had dropped the place, perhaps without a message
 	p.note(g)
 	switch {
 	case g.err != nil:
@@ -167,23 +168,23 @@ func (f *fairCall) dispose() {
 	f.abandon()
 }
 
-// note keeps what a request came to. Its outcome being unknown is not forgotten for a later one's being known: a
-// refusal says only that none had got the lock by then.
+// note keeps the outcome of a request. Earlier requests of unknown outcome still count after a refusal, which says
+// only that none of them was granted by then.
 func (p *fairTicket) note(g *grant) {
 	p.grant = grant{sent: g.sent, late: g.late, until: g.until}
 	p.taken = p.taken || g.err == nil
 	switch {
 	case g.err != nil || g.granted || g.late == 0:
 	case g.asked.Mono >= g.until:
-		p.grant = grant{} // none can get it any more
+		p.grant = grant{} // no request can take effect any more
 	default:
 		p.grant.sent = g.asked
 	}
 }
 
-// nextLook is when to ask again though the call was not told: the first in the queue, when the holder's lease is
-// over; the others a little later, in case the first is dead. One of them is enough for each client; the others
-// look now and then, so that the store does not take them for dead.
+// nextLook returns when the call asks again without a message. The first in the store's queue asks when the holder's
+// lease ends, the others later, in case the first is dead. While the lock is held, one call of each client suffices
+// for that. The others ask now and then, so that the store does not drop their places.
 func (f *fairCall) nextLook() time.Duration {
 	c, e, reply := f.call, f.engine, &f.grant.reply
 	look := reply.AskAfter
@@ -192,11 +193,11 @@ func (f *fairCall) nextLook() time.Duration {
 	}
 	e.lock()
 	f.place.look = e.Now().Mono + int64(look)
-	if l := e.names.fair.all[c.Name]; l != nil && reply.Remaining != 0 { // held: one of this client's looks, the first
+	if l := e.names.fair.all[c.Name]; l != nil && reply.Remaining != 0 { // the lock is held: the first of this client asks
 		if n := l.before(f.place); n > 0 {
 			look += time.Duration(n) * lookAgain
 		} else {
-			look = min(look, upTo(min(recheck, backend.Patience)).Truncate(time.Millisecond)) // as stores count
+			look = min(look, upTo(min(recheck, backend.Patience)).Truncate(time.Millisecond)) // stores count whole milliseconds
 		}
 	}
 	e.unlock()
@@ -206,7 +207,7 @@ func (f *fairCall) nextLook() time.Duration {
 	return look
 }
 
-// abandon undoes, in the background, what the ticket's requests came to, or may yet.
+// abandon undoes, in the background, what the ticket's requests got or may still get.
 func (f *fairCall) abandon() {
 	p, e := f.place, f.engine
 	late := p.grant.late
@@ -214,14 +215,14 @@ func (f *fairCall) abandon() {
 	case late == 0 && !p.taken:
 		return
 	case late > 0 && p.taken:
-		late++ // the place, or the lock, is found as well
+		late++ // the place, or the lock, counts as well
 	}
 	e.lock()
 	defer e.unlock()
 	e.renewer.leaveFairQueue(debt{name: f.Name, owner: p.owner, place: f.call.place, late: late, until: p.grant.until})
 }
 
-// find returns a ticket that is listened for already, if there is one.
+// find returns a ticket whose topic is watched already, or a new one.
 func (s *fairQueues) find(name string) *fairTicket {
 	e := s.engine
 	e.lock()
@@ -237,29 +238,28 @@ func (s *fairQueues) find(name string) *fairTicket {
 	return s.newPlace(name)
 }
 
-// join notes that p stands in the queue, and has it listened for, with some more. If the store had lost its place, it
-// is the last now, and the one behind it looks after its own.
+// join notes that p has a place, and watches its topic, with topics ahead of need. Lost: the store had dropped the
+// place, so p now has the last one, and the next waiter of this client asks whether it still has its place.
 func (s *fairQueues) join(name string, p *fairTicket, lost bool) {
 	e := s.engine
 	e.lock()
+	if e.calls.shut || p.at != nil && !lost { // one that is shut down forgets its queues
+		e.unlock()
+		return
+	}
 	l := s.all[name]
 	if l == nil {
 		l = &fairQueue{engine: e, name: name, kept: make(map[backend.Topic]*fairTicket)}
 		s.all[name] = l
 	}
-	if lost && p.at != nil {
-		l.remove(p)
-	} else if e.calls.shut || p.at != nil {
-		e.unlock()
-		return
-	}
+	l.remove(p)
 	l.numbered++
 	p.at, p.number = l.standing.PushBack(p), l.numbered
 	l.used = e.Now().Mono
 	if !l.timer.Waits() {
 		e.renewer.timers.Put(&l.timer, l.used+int64(lineIdle), l)
 	}
-	// The plain lock's topic comes first: once p's own is watched, it is, too.
+	// The topic of the plain lock comes first: once the topic of p is watched, both are.
 	topics := append([]backend.Topic{lockTopic(name)}, l.listen(p)...)
 	e.unlock()
 	for _, t := range topics {
@@ -267,7 +267,7 @@ func (s *fairQueues) join(name string, p *fairTicket, lost bool) {
 	}
 }
 
-// listen chooses the topics that are to be watched for p, and ahead of need.
+// listen returns the topics to watch for p, and ahead of need.
 func (l *fairQueue) listen(p *fairTicket) (topics []backend.Topic) {
 	if l.kept[p.topic] == nil {
 		l.kept[p.topic] = p
@@ -286,7 +286,7 @@ func (l *fairQueue) listen(p *fairTicket) (topics []backend.Topic) {
 	return topics
 }
 
-// leave notes that no call stands at p any more.
+// leave notes that the call of p has left the queue.
 func (s *fairQueues) leave(name string, p *fairTicket) {
 	e := s.engine
 	e.lock()
@@ -309,7 +309,7 @@ func (s *fairQueues) leave(name string, p *fairTicket) {
 	}
 }
 
-// remove takes p out of the queue, if it stands there.
+// remove takes p out of standing.
 func (l *fairQueue) remove(p *fairTicket) {
 	if p.at == nil {
 		return
@@ -321,8 +321,8 @@ func (l *fairQueue) remove(p *fairTicket) {
 	}
 }
 
-// succeed has the ticket that is first of this client's now look as the first does: it asked when others were before it
-// that would, and the holder by then may be dead.
+// succeed makes the new first ticket of this client ask as a first one does. Its next request was planned while other
+// tickets were before it, and the holder may be dead by then.
 func (l *fairQueue) succeed() {
 	p := l.first()
 	if p == nil {
@@ -331,14 +331,14 @@ func (l *fairQueue) succeed() {
 	q := l.engine.names.records[p.topic].queue()
 	switch {
 	case q == nil || p.look == 0:
-	case q.Asking(): // it may have taken its time to look from its old place
+	case q.Asking(): // the answer may plan the next request as for the old place
 		q.Notify()
 	default:
 		q.RetryBy(p.look)
 	}
 }
 
-// Fire forgets a queue that no call has needed for a while.
+// Fire drops the queue if no call has needed it for lineIdle.
 func (l *fairQueue) Fire(now clock.Instant) {
 	e := l.engine
 	idle := l.standing.Len() == 0 && e.names.records[lockTopic(l.name)].holder() == nil
@@ -362,19 +362,19 @@ func (l *fairQueue) listening(t backend.Topic) {
 	case t.Kind == backend.KindFair && l.kept[t] != nil:
 		l.kept[t].live = true
 	case t.Kind == backend.KindLock && l.standing.Len() > 0 && l.first().live:
-		l.notify() // one that is not listened for yet asks when it is
+		l.notify() // if its own topic is not watched yet, the first asks once it is
 	}
 }
 
-// notify has the first ask.
+// notify makes the first waiter ask.
 func (l *fairQueue) notify() {
 	if p := l.first(); p != nil {
 		l.engine.names.notify(p.topic)
 	}
 }
 
-// barged notes that the plain lock was released, which its queue may not have been told of. A request for a free lock
-// out of turn has the first in the queue told.
+// barged notes a release of the plain lock: the store may not have notified the fair queue. If the lock is free and
+// the waiter that asks is not the first in the store's queue, the store notifies the first.
 func (s *fairQueues) barged(t backend.Topic) {
 	if l := s.all[t.Name]; l != nil && t.Kind == backend.KindLock {
 		l.notify()

@@ -10,19 +10,22 @@ import (
 )
 
 const (
-	// hintInterval is how often a change of the record makes a waiter ask. Each renewal of each reader is one.
+	// hintInterval is the least time between two requests caused by changes of the record. A reader's renewal is a
+	// change.
 	hintInterval = 250 * time.Millisecond
-	// hintDelay is how long an enrolled waiter lets a change of the record rest, up to twice as long: a release is told
-	// to some client, too; only what is not told, an expiry or a deletion, is worth asking.
+	// hintDelay is the least delay, and half of the longest, of an enrolled waiter's request after a change of the
+	// record. The store notifies a client of a release anyway: only an expiry or a deletion makes the request
+	// necessary.
 	hintDelay = 250 * time.Millisecond
-	// silence is how long the client of the first entry has to ask before others do.
+	// silence is half of the least time, and a quarter of the longest, that the client of the first entry has to ask
+	// before other clients do.
 	silence = 250 * time.Millisecond
-	// checkWithin is when a tenure, told of a change that need not concern it, asks whether it still holds. Its
-	// question changes nothing, or tenures would tell each other for ever.
+	// checkWithin bounds the delay of a tenure's verification after a change of a record that has other owners, too. A
+	// renewal instead would be a change, and the owners would notify each other for ever.
 	checkWithin = time.Second
 )
 
-// handler is the engine as its session sees it.
+// handler is the Engine as the backend.Handler of its session.
 type handler Engine
 
 var (
@@ -31,7 +34,7 @@ var (
 	_ backend.QueueHandler = (*handler)(nil)
 )
 
-// Watching tells that t is watched from now on.
+// Watching implements backend.Handler.
 func (h *handler) Watching(t backend.Topic) {
 	e := (*Engine)(h)
 	e.lock()
@@ -41,7 +44,7 @@ func (h *handler) Watching(t backend.Topic) {
 	}
 	w := e.names.watches.all[t]
 	if n := e.names.records[t]; w != nil && w.confirmed && n.first() != nil {
-		n.deaf = nil // after an interruption: the clients of a server do not all ask at once
+		n.deaf = nil // the watch was interrupted: the clients of a server must not all ask at once
 		if at := e.Now().Mono + int64(rand.N(reunion)); !n.RechecksBefore(at) {
 			n.Recheck(at)
 		}
@@ -53,22 +56,22 @@ func (h *handler) Watching(t backend.Topic) {
 	h.heard(t, nil)
 }
 
-// Released tells that t was released.
+// Released implements backend.Handler.
 func (h *handler) Released(t backend.Topic) { h.released(t, true) }
 
-// released is Released; foreign reports that it may have been by a client that does not enrol.
+// released is Released. Foreign: the lock may have been released by a foreign client.
 func (h *handler) released(t backend.Topic, foreign bool) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
 	e.names.fair.barged(t)
 	n := e.names.records[t]
-	// What is being asked may have been answered before the release, and tell that the entry is the first.
+	// The reply to a request on its way may be older than the release, and say that the entry is the first: ask again.
 	if n.first() == nil || !n.enrolled || n.Asking() && !n.foremost {
 		h.heard(t, nil)
 		return
 	}
-	// It served no entry: the client of the first one asks, the others if that one stays silent.
+	// The release served no entry. The client of the first entry asks at once, other clients later.
 	if n.foremost {
 		n.foremost, n.heard = false, n.heard || foreign
 		n.Notify()
@@ -77,7 +80,8 @@ func (h *handler) released(t backend.Topic, foreign bool) {
 	h.recheckSoon(n)
 }
 
-// Freed tells that t was released, and no entry was in its queue then: one of this client came later, or is lost.
+// Freed implements backend.QueueHandler. An entry of this client came after the release, or is lost: it need not ask
+// at once.
 func (h *handler) Freed(t backend.Topic) {
 	e := (*Engine)(h)
 	e.lock()
@@ -90,14 +94,14 @@ func (h *handler) Freed(t backend.Topic) {
 	h.heard(t, nil)
 }
 
-// recheckSoon has n's first waiter ask if the client of the first entry stays silent.
+// recheckSoon makes n's first waiter ask later, in case the client of the first entry does not: see silence.
 func (h *handler) recheckSoon(n *name) {
 	if at := (*Engine)(h).Now().Mono + int64(2*silence+rand.N(2*silence)); !n.RechecksBefore(at) {
 		n.Recheck(at)
 	}
 }
 
-// WatchFailed tells that t cannot be watched, for a reason that does not pass by itself.
+// WatchFailed implements backend.WatchFailer.
 func (h *handler) WatchFailed(t backend.Topic, err error) {
 	e := (*Engine)(h)
 	e.lock()
@@ -105,15 +109,15 @@ func (h *handler) WatchFailed(t backend.Topic, err error) {
 	h.heard(t, err)
 }
 
-// heard has the first waiter look; deaf is why releases cannot be heard of, if so.
+// heard wakes the first waiter of t to ask. Deaf is why t cannot be watched; nil if it can.
 func (h *handler) heard(t backend.Topic, deaf error) {
-	if n := h.names.records[t]; n != nil && n.waiters != nil { // otherwise it comes late and concerns no call
+	if n := h.names.records[t]; n != nil && n.waiters != nil { // otherwise the message is late
 		n.deaf = deaf
 		n.Notify()
 	}
 }
 
-// Reserved tells that t is reserved for an entry of this client.
+// Reserved implements backend.QueueHandler.
 func (h *handler) Reserved(t backend.Topic, entry uint64) {
 	e := (*Engine)(h)
 	e.lock()
@@ -123,7 +127,7 @@ func (h *handler) Reserved(t backend.Topic, entry uint64) {
 	}
 }
 
-// First tells that an entry of this client is the first in the queue of t.
+// First implements backend.QueueHandler.
 func (h *handler) First(t backend.Topic, entry uint64, after time.Duration) {
 	e := (*Engine)(h)
 	e.lock()
@@ -134,7 +138,7 @@ func (h *handler) First(t backend.Topic, entry uint64, after time.Duration) {
 	}
 }
 
-// Wanted tells that another client waits for t, which went on here because nothing else waited.
+// Wanted implements backend.QueueHandler: another client waits for t, so an extra budget ends.
 func (h *handler) Wanted(t backend.Topic, entry uint64) {
 	e := (*Engine)(h)
 	e.lock()
@@ -144,7 +148,7 @@ func (h *handler) Wanted(t backend.Topic, entry uint64) {
 	}
 }
 
-// entered is what waits under an entry. Where nothing does any more, the entry goes.
+// entered returns the name whose waiters have an entry. If there are none, the entry leaves the store's queue.
 func (h *handler) entered(t backend.Topic, entry uint64) *name {
 	n := h.names.records[t]
 	if n.first() != nil && uint64(n.entry) == entry {
@@ -156,7 +160,7 @@ func (h *handler) entered(t backend.Topic, entry uint64) *name {
 	return nil
 }
 
-// Changed tells that the record of t has changed: a waiter looks, a tenure asks whether it still holds.
+// Changed implements backend.Handler: the first waiter asks, and tenures in the record verify.
 func (h *handler) Changed(t backend.Topic) {
 	e := (*Engine)(h)
 	e.lock()
@@ -167,7 +171,7 @@ func (h *handler) Changed(t backend.Topic) {
 	e.names.verifyEntered(t)
 }
 
-// ChangedAll tells that any record may have changed.
+// ChangedAll implements backend.Handler.
 func (h *handler) ChangedAll() {
 	e := (*Engine)(h)
 	e.lock()
@@ -178,7 +182,7 @@ func (h *handler) ChangedAll() {
 			t.verify()
 		}
 	}
-	for _, t := range e.names.permits { // the second time a tenure has nothing to do
+	for _, t := range e.names.permits { // a tenure may occur several times; verify is then repeated without effect
 		t.verify()
 	}
 }
@@ -198,12 +202,12 @@ func (h *handler) changed(n *name) {
 	}
 }
 
-// recheckIfEnrolled has the first waiter ask after a while, and reports whether it is enrolled, or asks to be.
+// recheckIfEnrolled makes the first waiter ask after hintDelay, if it is enrolled or asks to be; it reports whether.
 func (n *name) recheckIfEnrolled(now int64) bool {
 	if n.first() == nil || !n.enrolled && !(n.Asking() && n.enrols) {
 		return false
 	}
-	rests := hintDelay + rand.N(hintDelay) // all clients hear of it at the same time
+	rests := hintDelay + rand.N(hintDelay) // all clients get the message at the same time
 	if at := max(now+int64(rests), n.hinted+int64(hintInterval)); !n.RechecksBefore(at) {
 		n.hinted = at
 		n.Recheck(at)
@@ -211,7 +215,7 @@ func (n *name) recheckIfEnrolled(now int64) bool {
 	return true
 }
 
-// changedRW is changed for a read-write lock, whose record changes as often as its readers renew.
+// changedRW is changed for a read-write lock. Its record changes each time that a reader renews.
 func (h *handler) changedRW(n *name) {
 	e := (*Engine)(h)
 	now := e.Now()
@@ -236,7 +240,7 @@ func (h *handler) changedRW(n *name) {
 	ask(now)
 }
 
-// verifyEntered has the store asked whether tenures that entered under another still hold what they hold.
+// verifyEntered makes the tenures that entered under an owner of t, by delegation, verify.
 func (s *names) verifyEntered(t backend.Topic) {
 	if t.Kind == backend.KindLock {
 		for x := range s.entered[t.Name] {

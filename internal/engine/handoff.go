@@ -10,26 +10,29 @@ import (
 	"github.com/mortise-go/mortise/internal/retry"
 )
 
-// handoff is a release for the first waiter of the same client: local, without a command, or in the same command.
+// handoff is a release that grants the lock to the first waiter of the same client: locally, without a command, or by
+// the command that releases it.
 type handoff struct {
 	from  *tenure
 	to    *waiter
-	owner string // the successor's id
+	owner string // the owner id of the waiter's tenure, unless the handoff is local
 	sent  clock.Instant
 	req   backend.ServeRequest
-	// events and enrolled are those of the waiters then.
+	// events and enrolled are the waiters' state when the handoff began.
 	events   uint64
 	enrolled bool
-	// changes of the record that were told before: if there are more, the successor asks whether it is there.
+	// changes is the record's count of changes when the handoff began. If it differs when the waiter takes the grant,
+	// the new tenure verifies.
 	changes int32
-	isLocal bool // nothing needs to be sent
+	isLocal bool // the handoff needs no command
 
 	reply   backend.ServeReply
 	failure error
 }
 
-// newHandoff prepares to hand t's record over; nil if it is to be released for all. Waiters elsewhere know when t's
-// lease is over, and ask then: a successor's ends no earlier. It is called with the mutex, and with t's turn.
+// newHandoff prepares to hand t's record to the first waiter; nil if t must be released for all clients. Waiters of
+// other clients ask when t's lease ends, so the waiter's lease must not be shorter. It is called with the mutex, while
+// the release is the running operation of t's Order.
 func newHandoff(t *tenure) *handoff {
 	e, n := t.engine, t.name
 	if !handsOff(t) {
@@ -40,7 +43,7 @@ func newHandoff(t *tenure) *handoff {
 		return nil
 	}
 	if l := e.names.fair.all[n.topic.Name]; l != nil && l.standing.Len() > 0 {
-		return nil // fair waiters wait for the same lock
+		return nil // waiters for the fair lock of the same name come first
 	}
 	h := &handoff{
 		from: t, to: w, owner: e.OwnerID(), sent: e.Now(),
@@ -52,26 +55,26 @@ func newHandoff(t *tenure) *handoff {
 		Name: n.topic.Name, Owner: t.Owner, Next: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
 		Yield: !mayGoOn, Entry: uint64(n.entry),
 	}
-	// What it tells may arrive before its reply.
+	// Messages about the entry that Serve enrols may arrive before its reply.
 	n.enrolled = n.enrolled || h.req.Yield && e.names.watches.confirmed(n.topic)
 	return h
 }
 
-// handsOff reports whether t is a record that may go on within the client.
+// handsOff reports whether t can be handed over at all: a plain lock, with a queue in the store, that is being
+// released.
 func handsOff(t *tenure) bool {
 	e := t.engine
 	return e.store.can.Queue != nil && !e.calls.shut && t.kind() == backend.KindLock &&
 		t.State == lease.Releasing && t.name.Holder == &t.Tenure
 }
 
-// localWithin is for how long after the store's last word on a lease its record goes on without a command.
+// localWithin bounds the age of the store's last confirmation of a lease that is handed over locally.
 const localWithin = 250 * time.Millisecond
 
-// fits reports whether the waiter can go on where t, h.from, ends: with t's record in the store as it is, under
-// t's id, which stands for one visit of this client then. What the store said, it said just now, so the waiter's
-// lease is as long as one that it would get; and nothing of t's is on its way, nor does another have t's id from
-// t, that could touch the waiter's lock: t was held once, was not delegated, asked for nothing twice, no renewal is
-// being answered, and no text of its owner is in the store, or on its way there.
+// fits reports whether the handoff can be local: the waiter takes over t's record in the store as it is, with t's owner
+// id. Two things are required. The waiter's lease is about as long as a new one: the store has confirmed t's lease just
+// now. And nothing of t can touch the waiter's lock later: t has no request on its way, or of unknown outcome, and no
+// other process, and no text in the store, has t's id. So t was never entered again, delegated, or proclaimed.
 func (h *handoff) fits(now clock.Instant) bool {
 	t, c := h.from, h.to.call
 	renewedOnly := t.First.Marks.Watchdog && t.First.MaxHold == 0 && !t.Fence.Drawn
@@ -82,8 +85,8 @@ func (h *handoff) fits(now clock.Instant) bool {
 		t.Deadline.Until(now) > t.TTL-clock.Margin(t.TTL)-min(localWithin, t.TTL/4)
 }
 
-// local hands the record over without a command, if that still can be: the first waiter may be another by now. It
-// gives t's turn back.
+// local makes a local handoff if it is still possible: the state may have changed since newHandoff. It then ends the
+// running operation of t's Order.
 func (h *handoff) local() bool {
 	if h == nil || !h.isLocal {
 		return false
@@ -112,15 +115,14 @@ func (h *handoff) local() bool {
 	return true
 }
 
-// send sends it.
 func (h *handoff) send(ctx context.Context) (backend.ServeReply, error) {
 	return h.from.engine.store.can.Queue.Serve(ctx, h.req)
 }
 
-// settle hands on what it came to, with the mutex; held tells whether a release that followed found the lock held,
-// so that the handoff has not run. It reports whether the first waiter is to ask the store now. What was got for a
-// waiter that has left, or was handed another meanwhile, goes back. Shutdown waits for a waiter that was handed the
-// lock and does not know it yet.
+// settle settles the outcome of a handoff by command. It is called with the mutex. Held: the handoff failed, and the
+// plain release that followed found the lock held, so the handoff had not run. If the waiter has left, or has taken
+// another handoff, the grant is released. Shutdown waits until the waiter takes its grant. settle reports whether the
+// first waiter must ask the store now.
 func (h *handoff) settle(held bool) (ask bool) {
 	t, w := h.from, h.to
 	e, n := t.engine, t.name
@@ -128,7 +130,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 		owner: h.owner, handed: true, granted: h.reply.Granted, sent: h.sent, asked: h.sent, changes: h.changes,
 	}
 	g.reply.Token = h.reply.Token
-	// Where a late request may have granted t's lock again, it may have run after that.
+	// If a late request of t's may have granted the lock to t again, the handoff may have run after that release.
 	if h.failure != nil && (!held || t.trouble != nil) {
 		g.blame(h.failure, h.req.Lease)
 	}
@@ -149,7 +151,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case h.reply.Enrolled && (n.first() == nil || n.entry != uint32(h.req.Entry)):
 		e.names.leave(n.topic, h.req.Entry)
 	case h.reply.Enrolled:
-		n.enrolled, n.refused = true, true // foremost as told: that may have come before this reply
+		n.enrolled, n.refused = true, true // foremost stays: the message First may have come before this reply
 		n.RetryAt(e.Now().Mono + int64(e.names.recheckBy(e.Config.Watchdog)))
 		n.Heard(h.events)
 		return false
@@ -157,7 +159,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 	return true
 }
 
-// withdrawEntry tells the store that nothing waits here any more, where something has. It is called with the mutex.
+// withdrawEntry takes n's entry out of the store's queue, if it is there. It is called with the mutex.
 func (s *names) withdrawEntry(n *name) {
 	e := s.engine
 	if !n.enrolled {
@@ -180,7 +182,8 @@ func (s *names) leave(t backend.Topic, entry uint64) {
 	e.renewer.repeat(t.Name, until, func() bool { return leave() == nil }, nil)
 }
 
-// enrolledBehind notes that a request, whose caller has left, has put an entry into the store's queue.
+// enrolledBehind notes that a request whose caller has left has put an entry into the store's queue. If no call waits
+// under the entry, enrolledBehind takes it out.
 func (s *names) enrolledBehind(t backend.Topic, entry uint32) {
 	s.engine.lock()
 	defer s.engine.unlock()

@@ -12,7 +12,7 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// newID makes "host/pid/random".
+// newID draws a client's id: "host/pid/random".
 func newID() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -27,10 +27,10 @@ func newID() string {
 	return fmt.Sprintf("%s/%d/%s", host, os.Getpid(), strings.ToLower(rand.Text()[:13]))
 }
 
-// maxID bounds a client's id.
+// maxID bounds the length of a client's id in bytes.
 const maxID = 256
 
-// CheckID refuses an id that a client cannot have.
+// CheckID returns an error for a text that cannot be a client's id. Option is the name of the option in the error.
 func CheckID(option, id string) error {
 	if id == "" || len(id) > maxID || !utf8.ValidString(id) || strings.ContainsFunc(id, unicode.IsControl) {
 		return fail.Invalidf("%s(%q): 1 to %d bytes of UTF-8 without control characters", option, fail.Shorten(id), maxID)
@@ -38,7 +38,7 @@ func CheckID(option, id string) error {
 	return nil
 }
 
-// ClientOf is the client part of an owner: all before its last colon.
+// ClientOf returns the client's id in an owner id: the text before the last colon.
 func ClientOf(owner string) string {
 	if i := strings.LastIndexByte(owner, ':'); i >= 0 {
 		return owner[:i]
@@ -46,10 +46,11 @@ func ClientOf(owner string) string {
 	return owner
 }
 
-// permitIDBytes is how many random bytes a permit's id begins with, as many as Redisson's have.
+// permitIDBytes is the number of random bytes at the beginning of a permit's id, as in Redisson.
 const permitIDBytes = 16
 
-// newPermitIDs makes the ids of n permits: random bytes, and the id of the client that holds them.
+// newPermitIDs draws the ids of n permits, joined by commas. An id is random bytes and the client's id, in hexadecimal
+// digits.
 func newPermitIDs(client string, n int64) string {
 	id := append(make([]byte, permitIDBytes, permitIDBytes+len(client)), client...)
 	all := make([]byte, 0, int(n)*(hex.EncodedLen(len(id))+1))
@@ -63,7 +64,7 @@ func newPermitIDs(client string, n int64) string {
 	return string(all)
 }
 
-// PermitClient is the client that holds the permit of an id; "" if the id does not say.
+// PermitClient returns the id of the client that holds a permit; "" if the permit's id does not contain it.
 func PermitClient(id string) string {
 	b, err := hex.DecodeString(id)
 	if err != nil || len(b) <= permitIDBytes {
@@ -72,7 +73,7 @@ func PermitClient(id string) string {
 	return string(b[permitIDBytes:])
 }
 
-// CheckPermitID refuses what is no permit's id.
+// CheckPermitID returns an error for a text that cannot be a permit's id.
 func CheckPermitID(id string) error {
 	if n := hex.DecodedLen(len(id)); n < permitIDBytes || n > permitIDBytes+maxID {
 		return fail.Invalidf("the id %q is not 32 hexadecimal digits or more", fail.Shorten(id))

@@ -12,20 +12,21 @@ import (
 )
 
 const (
-	// limit bounds how many acquisitions are on their way at once. It fills any connection, and a burst of callers
-	// does not push the renewals of held leases to the end of a long queue in the client library.
+	// limit bounds how many acquisitions are on their way to a node at once. 256 are enough to fill a connection. The
+	// bound keeps a burst of callers from delaying the renewals of held leases in the client library's queue.
 	limit = 256
-	// replicaLimit bounds those that wait for replicas: replicas that do not answer hold up no other lock.
+	// replicaLimit bounds acquisitions that wait for replicas. They have slots of their own, so replicas that do not
+	// answer delay no other acquisition.
 	replicaLimit = 64
 )
 
-// limiter is an in-flight limiter: it has a slot for each command on its way.
+// limiter is an in-flight limiter: a channel with a slot for each acquisition on its way.
 type limiter chan struct{}
 
-// limits are the limiters: one for each node of the store, and one for acquisitions there that wait for replicas.
+// limits are the limiters: two for each node of the store, one of them for acquisitions that wait for replicas.
 type limits struct {
-	one limiter  // where the store is one node, or the node is not known
-	all sync.Map // of limitKey, limiter
+	one limiter  // for a store of one node, and for names whose node is unknown
+	all sync.Map // from limitKey to limiter
 }
 
 type limitKey struct {
@@ -51,7 +52,7 @@ func (l *limits) of(node int, replicas bool) limiter {
 	return x.(limiter)
 }
 
-// enter takes a slot; leave gives it back. It reports whether it had to wait for one.
+// enter takes a slot; leave releases it. It reports whether it had to wait for the slot.
 func (l limiter) enter(wait context.Context, closing <-chan struct{}) (waited bool, err error) {
 	if wait.Err() != nil {
 		return false, fail.Gone(wait)
@@ -64,7 +65,7 @@ func (l limiter) enter(wait context.Context, closing <-chan struct{}) (waited bo
 	}
 }
 
-// await waits for a slot.
+// await waits for a slot, for retry.Patience at most.
 func (l limiter) await(wait context.Context, closing <-chan struct{}) error {
 	t := time.NewTimer(retry.Patience)
 	defer t.Stop()
@@ -87,7 +88,7 @@ func (l limiter) await(wait context.Context, closing <-chan struct{}) error {
 
 func (l limiter) leave() { <-l }
 
-// leave gives the slot back, once.
+// leave releases the grant's slot, if it has one.
 func (g *grant) leave() {
 	if slot := g.slot; slot != nil {
 		g.slot = nil
@@ -95,7 +96,7 @@ func (g *grant) leave() {
 	}
 }
 
-// leaveUnless gives the slot back where a command did not return: a backend panicked.
+// leaveUnless releases the slot if a command did not return because the backend panicked.
 func (g *grant) leaveUnless(returned *bool) {
 	if !*returned {
 		g.leave()

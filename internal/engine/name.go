@@ -11,10 +11,9 @@ import (
 
 const maxName = 65536
 
-// CheckName refuses names that cannot be shared. A lock's keys and channels must
-// fall on one slot of a cluster: they are made by putting the name into braces,
-// or, where it has a brace already, by leaving it as it is (as Redisson does), so
-// the braces that a name has must form a hash tag.
+// CheckName returns an error for a name that cannot be a lock's. All keys and channels of a lock must be in one slot
+// of a cluster. They are made, as Redisson's are, by putting the name into braces, or from the name as it is if it
+// contains a brace. So the braces of such a name must form a hash tag.
 func CheckName(name string) error {
 	switch {
 	case name == "":
@@ -39,8 +38,8 @@ func CheckName(name string) error {
 }
 
 const (
-	// MinLease is the shortest lease: less would be over, by the safety margin that every lease has, about when it
-	// began.
+	// MinLease is the shortest lease. The margin of each lease is 10 ms at least (clock.Margin), so a much shorter
+	// lease would be over about when it begins.
 	MinLease = 50 * time.Millisecond
 	// MaxLease is the longest lease.
 	MaxLease = 365 * 24 * time.Hour

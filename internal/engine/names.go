@@ -9,17 +9,17 @@ import (
 	"github.com/mortise-go/mortise/internal/timerq"
 )
 
-// names is what a client knows, by name. Guarded by the engine's mutex.
+// names is the state of a client by name: tenures, waiters, and watches. Guarded by the engine's mutex.
 type names struct {
 	records map[backend.Topic]*name
 	engine  *Engine
 	watches watches
 	fair    fairQueues
-	permits map[string]*tenure              // of semaphores, by each of their ids
-	entered map[string]map[*tenure]struct{} // tenures that entered under another, by name
-	entries uint32                          // drawn, for the store's queues
-	waiting int                             // names that calls wait for
-	spare   []*waiters                      // used again: a call that waits for nothing else has them, too
+	permits map[string]*tenure              // tenures of semaphores, by the id of each of their permits
+	entered map[string]map[*tenure]struct{} // tenures that entered under another tenure by delegation, by name
+	entries uint32                          // the number of entries drawn for the store's queues
+	waiting int                             // the number of names with waiters, for recheckBy
+	spare   []*waiters                      // unused values for reuse: a call that is alone in its queue needs them, too
 }
 
 func newNames(e *Engine) names {
@@ -33,49 +33,51 @@ func newNames(e *Engine) names {
 	}
 }
 
-// name is what a client knows of one name: its own tenures, and its own waiters.
+// name is the state of one topic: the tenures and waiters of this client.
 type name struct {
 	topic backend.Topic
 	lease.Record
 	budget   localqueue.Budget
-	*waiters // nil where nothing waits
+	*waiters // nil if no call waits
 }
 
-// waiters are the calls that wait for one name. Their entry tells them from those that waited before.
+// waiters are the calls that wait for one name, from the first that came until the last has left. Each value has an
+// entry of its own in the store's queue, so messages for earlier waiters are recognized.
 type waiters struct {
 	localqueue.Queue
-	refused  bool   // the store has refused the first, so the client watches for releases
-	answered bool   // the store has said that it is held
-	enrols   bool   // the last question was to enrol
-	enrolled bool   // the store tells this client when it is its turn
-	behind   bool   // a request, whose caller had left, put the entry there while another was asking
-	foremost bool   // its entry is the first, so that a release that serves no entry makes it ask
-	heard    bool   // of such a release
-	entry    uint32 // what these waiters are called in the store's queue
-	failing  int64  // since when the store fails (monotonic); zero if it does not
-	deaf     error  // why releases cannot be heard of, if so: waiting makes no sense then
-	hinted   int64  // when a change of the record last made the first ask
+	refused  bool   // the store has refused a waiter that does not poll: the client watches the topic
+	answered bool   // the store has refused a waiter: the lock was held
+	enrols   bool   // the last request was to enrol
+	claims   bool   // the last request was a writer's, which may have made a claim
+	enrolled bool   // the entry is in the store's queue: the session reports when to ask
+	behind   bool   // a request whose caller had left put the entry into the queue, while another waiter asked
+	foremost bool   // the entry is the first: a release that serves no entry makes the first waiter ask
+	heard    bool   // such a release was reported: backend.EnrolRequest.Heard
+	entry    uint32 // the number of the entry in the store's queue
+	failing  int64  // when the store's failures began (monotonic); 0: the last request was answered
+	deaf     error  // why the session cannot watch the topic; nil if it can. Waiting then fails
+	hinted   int64  // when a change of the record last made, or will make, the first waiter ask (monotonic)
 	hint     timerq.Timer
 }
 
-// maxSpare is how many are kept for those that come.
+// maxSpare bounds names.spare.
 const maxSpare = 64
 
-// waiter is a call that waits.
+// waiter is a call that waits in a local queue.
 type waiter struct {
 	localqueue.Ticket
-	call   *call                 // if it can be handed a record
-	handed *grant                // it has the record
-	taken  *backend.CountRequest // the request that took its permits, where the first's question did: see Served
+	call   *call                 // set if the call can take a handoff
+	handed *grant                // the grant of a handoff that the call has not taken yet
+	taken  *backend.CountRequest // the request of another waiter that took this waiter's permits: Counting.Give
 }
 
-// give hands the waiter a record, whether it is the first or not, and has it look.
+// give hands the grant of a handoff to the waiter, and wakes it, whether the waiter is the first or not.
 func (w *waiter) give(g *grant) {
 	w.handed = g
 	w.Hand()
 }
 
-// queue is the local queue, nil where nothing waits.
+// queue returns the local queue; nil if no call waits.
 func (n *name) queue() *localqueue.Queue {
 	if n == nil || n.waiters == nil {
 		return nil
@@ -83,14 +85,14 @@ func (n *name) queue() *localqueue.Queue {
 	return &n.Queue
 }
 
-// refill gives a tenure that begins its budget, one hold where a client of another library waits.
+// refill gives a new tenure its handoff budget; none if a foreign client waits.
 func (n *name) refill(foreign bool, now int64) {
 	if n.budget = (localqueue.Budget{}); !foreign {
 		n.budget.Refill(n.queue(), now)
 	}
 }
 
-// first is the waiter that asks the store; nil if nothing waits.
+// first returns the waiter that asks the store; nil if no call waits.
 func (n *name) first() *waiter {
 	if t := n.queue().First(); t != nil {
 		return t.Waiter.(*waiter)
@@ -98,7 +100,7 @@ func (n *name) first() *waiter {
 	return nil
 }
 
-// holder is the tenure that holds the record; nil if none does.
+// holder returns the exclusive tenure; nil if there is none.
 func (n *name) holder() *tenure {
 	if n == nil || n.Holder == nil {
 		return nil
@@ -106,7 +108,7 @@ func (n *name) holder() *tenure {
 	return ofTenure(n.Holder)
 }
 
-// of is what is known of a topic, made where nothing is.
+// of returns the state of a topic. It makes one if there is none.
 func (s *names) of(t backend.Topic) *name {
 	n := s.records[t]
 	if n == nil {
@@ -116,7 +118,7 @@ func (s *names) of(t backend.Topic) *name {
 	return n
 }
 
-// expect makes room for a waiter.
+// expect gives n its waiters, with a new entry, if it has none.
 func (s *names) expect(n *name) {
 	if n.waiters == nil {
 		s.entries++
@@ -130,7 +132,7 @@ func (s *names) expect(n *name) {
 	}
 }
 
-// counts is 1 for a name, and 0 for a ticket of a fair lock.
+// counts returns what n adds to names.waiting: 1, or 0 for a ticket of a fair lock.
 func (n *name) counts() int {
 	if n.topic.Kind == backend.KindFair {
 		return 0
@@ -138,12 +140,12 @@ func (n *name) counts() int {
 	return 1
 }
 
-// tidy forgets what is not needed.
+// tidy drops the waiters of n if no call waits, and n itself if it has no tenure either.
 func (s *names) tidy(n *name) {
 	if n.first() != nil {
 		return
 	}
-	if n.waiters != nil { // what the next waiter knows of the answer is nothing
+	if n.waiters != nil { // the answers that these waiters got mean nothing to later waiters
 		s.withdrawEntry(n)
 		s.engine.renewer.timers.Remove(&n.hint)
 		if len(s.spare) < maxSpare {
@@ -157,10 +159,16 @@ func (s *names) tidy(n *name) {
 	}
 }
 
-// notify notes that what t is about may be free.
+// notify notes that the lock of t may be free, and wakes the first waiter.
 func (s *names) notify(t backend.Topic) { s.records[t].queue().Notify() }
 
-// tenures are all live ones and those being released.
+// claims reports whether a writer of this client asks for a read-write lock, and so may have made a claim.
+func (s *names) claims(t backend.Topic) bool {
+	n := s.records[t]
+	return n.first() != nil && n.claims
+}
+
+// tenures returns all tenures that are live or being released.
 func (s *names) tenures() (all []*tenure) {
 	for id, t := range s.permits {
 		if id == firstPermit(t) {
@@ -175,13 +183,13 @@ func (s *names) tenures() (all []*tenure) {
 	return all
 }
 
-// firstPermit is the id of the first of a tenure's permits, which the tenure is counted by.
+// firstPermit returns the id of the first of a tenure's permits.
 func firstPermit(t *tenure) string {
 	first, _, _ := strings.Cut(t.Owner, ",")
 	return first
 }
 
-// holds notes the permits of a tenure, and drops forgets them. Of other tenures drops finds nothing.
+// holds adds a semaphore's tenure to s.permits. drops removes it; for other kinds drops does nothing.
 func (s *names) holds(t *tenure) {
 	for id := range backend.PermitIDs(t.Owner) {
 		s.permits[id] = t
@@ -196,7 +204,7 @@ func (s *names) drops(t *tenure) {
 	}
 }
 
-// join notes a tenure that entered under another, and part that it has gone.
+// join adds a tenure that entered under another to s.entered, and part removes it.
 func (s *names) join(t *tenure) {
 	name := t.Key.Name
 	if s.entered[name] == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// Event is what an observer is told; package mortise documents each, with the fields that it has.
+// Event has the fields of all events of an observer. Package mortise documents which event has which.
 type Event struct {
 	Client            string
 	Name, Kind, Owner string
@@ -24,25 +24,25 @@ type Event struct {
 	Err                   error
 }
 
-// Way is what lies behind a call that is answered.
+// Way says how long a call has taken, and whether it had to wait.
 type Way struct {
 	Waited    time.Duration
 	Contended bool
 }
 
-// Observer is told what a client does; functions may be nil.
+// Observer has the functions that are called with a client's events; each may be nil.
 type Observer struct {
 	Waiting, Acquired, NotAcquired, Renewed, RenewalFailed, Lost, Released func(Event)
 }
 
-// kinds are the families' names, for observers.
+// kinds are the names of the kinds in events.
 var kinds = [...]string{
 	backend.KindLock: "lock", backend.KindCountDownLatch: "latch", backend.KindCountingSemaphore: "counting_semaphore",
 	backend.KindSemaphore: "semaphore", backend.KindRead: "read", backend.KindWrite: "write",
 	backend.KindFair: "fair", backend.KindDelegated: "lock",
 }
 
-// event is that of a call that has no lease, or none yet.
+// event returns the event of a call without a lease.
 func (c *call) event() Event {
 	return Event{
 		Client: c.engine.Config.Name, Name: c.Name, Kind: kinds[c.Family], Context: c.under,
@@ -50,33 +50,34 @@ func (c *call) event() Event {
 	}
 }
 
-// tenureEvent is that of a tenure's renewals.
+// tenureEvent returns the event of a tenure's renewal.
 func tenureEvent(t *tenure) Event {
 	return Event{Client: t.engine.Config.Name, Name: t.Key.Name, Kind: kinds[t.family], Owner: t.Owner}
 }
 
-// holdEvent is that of a lease.
+// holdEvent returns the event of a lease.
 func holdEvent(h *lease.Hold) Event {
 	v := tenureEvent(of(h))
 	v.Kind, v.Lease, v.Context = kinds[h.Family], h.Number, h.Under
 	return v
 }
 
-// waiting tells that the call waits. It is called without the mutex.
+// waiting reports that the call waits. It calls the observer on the caller's goroutine, without the mutex.
 func (c *call) waiting(remaining time.Duration) {
 	v := c.event()
 	v.Remaining = remaining
 	c.engine.Config.Observer.Waiting(v)
 }
 
-// tellsWaiting reports, once a call, whether the observer is to be told that it waits.
+// tellsWaiting reports whether to call waiting: at the first call only, and if the observer wants the event.
 func (c *call) tellsWaiting() bool {
 	before := c.marks.contended
 	c.marks.contended = true
 	return !before && c.engine.Config.Observer.Waiting != nil
 }
 
-// notAcquired tells that the call returned an error. A lock of several that is tried and is held is waited for next.
+// notAcquired reports that the call failed. A LockAll that waits does not report a refused try: it waits for that lock
+// next.
 func (c *call) notAcquired(err error) {
 	if f := c.engine.Config.Observer.NotAcquired; f != nil && !(c.Part && c.Try && errors.Is(err, fail.NotAcquired)) {
 		v := c.event()
@@ -85,7 +86,7 @@ func (c *call) notAcquired(err error) {
 	}
 }
 
-// acquired tells that the call got what it asked for: h with a hold count, or what no lease stands for, nil.
+// acquired reports that the call acquired h, with the hold count holds. h is nil for a count, which has no lease.
 func (c *call) acquired(h *lease.Hold, holds int) {
 	f := c.engine.Config.Observer.Acquired
 	if f == nil {
@@ -100,13 +101,13 @@ func (c *call) acquired(h *lease.Hold, holds int) {
 	v = holdEvent(h)
 	v.Way, v.Holds = way, holds
 	v.Token, _ = h.Token()
-	c.marks.contended = false // one of LockAll's that is given back may wait once more
+	c.marks.contended = false // a later event of the call begins without a wait
 	returned := false
 	defer func() {
-		if !returned { // a lease that nothing can unlock
+		if !returned { // the observer panicked: the caller does not get the lease, so it is unlocked
 			ended, cancel := context.WithCancel(context.Background())
 			cancel()
-			_ = h.Unlock(ended) // it is sent all the same
+			_ = h.Unlock(ended) // the release is sent even with an ended context
 		}
 	}()
 	f(v)
@@ -120,7 +121,8 @@ func (c *call) acquired(h *lease.Hold, holds int) {
 	}
 }
 
-// tellLost announces the loss of h, after its acquisition. Asked: it is the end that Lock was asked for.
+// tellLost reports the loss of h. If the observer was not told of the acquisition yet, acquired calls h.OnLost later.
+// Asked: h ended as WithLease or WithMaxHold asked.
 func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error, asked bool) {
 	f := t.engine.Config.Observer.Lost
 	if f == nil {

@@ -10,12 +10,12 @@ import (
 	"github.com/mortise-go/mortise/internal/retry"
 )
 
-// sender carries commands out for callers that may leave.
+// sender sends commands for callers that may leave.
 type sender struct {
 	*state
 	retry retry.Policy
-	// base is the context of commands. A caller's ends only its wait: a command that was sent is always awaited, so
-	// that what it got is not left behind.
+	// base is the context of commands. The end of a caller's context ends only its wait: the sender awaits the answer
+	// of each command, so that a grant without a caller is found and released.
 	base   context.Context
 	cancel context.CancelFunc
 }
@@ -29,14 +29,14 @@ func newSender(s *state) sender {
 
 func temporary(err error) bool { return backend.FaultOf(err).Temporary }
 
-// Base is the context of commands that no caller can end.
+// Base returns the context of commands. It ends only when the client shuts down.
 func (e *sender) Base() context.Context { return e.base }
 
-// Explain puts the sentinel before a backend's error.
+// Explain wraps a backend's error in the sentinel for users.
 func (e *sender) Explain(err error) error { return fail.FromStore(err, e.base.Err() != nil) }
 
-// unleft is the context of a command that its caller cannot leave. A store that lets callers leave ends commands itself
-// when it is closed, and needs no goroutine where the context cannot end.
+// unleft returns the context of a command whose caller cannot leave. If the store has backend.Leaver for the command's
+// kind, the context cannot end: the store needs no goroutine then, and ends commands itself when closed.
 func (e *sender) unleft(leaves bool) context.Context {
 	if leaves {
 		return context.Background()
@@ -44,30 +44,31 @@ func (e *sender) unleft(leaves bool) context.Context {
 	return e.base
 }
 
-// pending is a command whose caller may leave before the store has answered.
+// pending is a command whose caller may leave before the answer.
 type pending interface {
-	// send sends the command for the first time. Where the store lets callers leave it, ctx is the caller's, and the
+	// send sends the command once. If callers can leave it (backend.Leaver), ctx is the caller's context, and the
 	// error may be a *backend.Left.
 	send(ctx context.Context) error
-	// left returns what waits for the answer, if err says that the caller has left; otherwise nil.
+	// left returns a function that waits for the answer, if err is a *backend.Left; otherwise nil.
 	left(err error) (wait func() error)
-	// finish goes on from what the first send came to: it repeats a failure that may pass, and settles the rest. Its
-	// error is the caller's.
+	// finish goes on after the first send, which returned err: it retries a temporary failure and notes the outcome.
+	// It returns the caller's error.
 	finish(err error) error
-	// dispose undoes what finish came to, where the caller has left.
+	// dispose undoes the command. It is called after finish if the caller has left.
 	dispose()
-	// flag is set by the caller that leaves, or by the answer.
+	// flag returns the flag that decides whether the caller left first, or the answer came first: the first one sets
+	// it.
 	flag() *atomic.Bool
 }
 
-// errand is embedded in a pending command.
+// errand is the flag of a pending command, to be embedded.
 type errand struct{ claimed atomic.Bool }
 
 func (x *errand) flag() *atomic.Bool { return &x.claimed }
 
-// carryOut sends p and returns what finish does, or *fail.CallerGone as soon as ctx ends: p then goes on by
-// itself. Leaves tells that the store lets callers leave p. A context that cannot end costs no goroutine, nor
-// does a store that lets callers leave, unless the first attempt fails. Shutdown waits for p.
+// carryOut sends p, and returns the error of finish. If ctx ends before, carryOut returns *fail.CallerGone at once,
+// and p goes on in the background; Shutdown waits for p. Leaves: callers can leave p in the store, by backend.Leaver.
+// p needs no goroutine if ctx cannot end; with leaves, p needs one only after the caller has left or send has failed.
 func (e *sender) carryOut(ctx context.Context, p pending, leaves bool) error {
 	if way, direct := e.route(ctx, leaves); direct {
 		return e.sent(ctx, p, p.send(way))
@@ -75,12 +76,13 @@ func (e *sender) carryOut(ctx context.Context, p pending, leaves bool) error {
 	return e.apart(ctx, p)
 }
 
-// apart is carryOut for a command that needs a goroutine.
+// apart is carryOut with a goroutine for the command.
 func (e *sender) apart(ctx context.Context, p pending) error {
 	return e.inBackground(ctx, p, func() error { return p.finish(p.send(e.base)) })
 }
 
-// route is the context that a command is sent with on its caller's goroutine; direct is false where it needs another.
+// route returns the context with which the caller's goroutine sends a command. Direct is false if the command needs a
+// goroutine of its own.
 func (e *sender) route(ctx context.Context, leaves bool) (way context.Context, direct bool) {
 	if ctx.Done() == nil {
 		return e.unleft(leaves), true
@@ -88,7 +90,7 @@ func (e *sender) route(ctx context.Context, leaves bool) (way context.Context, d
 	return ctx, leaves
 }
 
-// sent is the rest of carryOut, after a first send on the caller's goroutine that came to err.
+// sent is the rest of carryOut after the caller's goroutine has sent p, and send returned err.
 func (e *sender) sent(ctx context.Context, p pending, err error) error {
 	if err == nil || ctx.Done() == nil {
 		return p.finish(err)
@@ -105,7 +107,7 @@ func (e *sender) sent(ctx context.Context, p pending, err error) error {
 	return e.inBackground(ctx, p, func() error { return p.finish(err) })
 }
 
-// inBackground does the rest of p in a goroutine, and waits until it is done or ctx ends.
+// inBackground runs the rest of p in a goroutine, and waits until it is done or ctx ends.
 func (e *sender) inBackground(ctx context.Context, p pending, rest func() error) error {
 	reply := make(chan error, 1)
 	p.flag().Store(false)
@@ -130,7 +132,8 @@ func (e *sender) inBackground(ctx context.Context, p pending, rest func() error)
 	}
 }
 
-// leftBehind is pending.left for a command with one kind of reply.
+// leftBehind implements pending.left for commands with one type of reply. The function that it returns passes the
+// reply to heard.
 func leftBehind[R any](err error, heard func(R, error)) func() error {
 	left, is := errors.AsType[*backend.Left[R]](err)
 	if !is {
@@ -143,9 +146,9 @@ func leftBehind[R any](err error, heard func(R, error)) func() error {
 	}
 }
 
-// Await runs op, which sends commands under Base, and returns its error. When ctx ends first it returns
-// *fail.CallerGone at once and leaves op to itself: its result is then found by dispose, which may be nil. What op
-// came to may be read only if Await did not return *fail.CallerGone.
+// Await runs op, which sends commands under Base, and returns its error. If ctx ends before, Await returns
+// *fail.CallerGone at once, and op goes on; dispose, if not nil, is called after op. The caller may read what op
+// writes only if Await did not return *fail.CallerGone.
 func (e *sender) Await(ctx context.Context, op func() error, dispose func()) error {
 	if ctx.Err() != nil {
 		return fail.Gone(ctx)
@@ -153,7 +156,7 @@ func (e *sender) Await(ctx context.Context, op func() error, dispose func()) err
 	return e.SendOff(ctx, op, dispose)
 }
 
-// SendOff is Await for what must be sent though ctx has ended already.
+// SendOff is Await, but runs op even if ctx has already ended.
 func (e *sender) SendOff(ctx context.Context, op func() error, dispose func()) error {
 	if ctx.Done() == nil {
 		return op()
@@ -161,7 +164,7 @@ func (e *sender) SendOff(ctx context.Context, op func() error, dispose func()) e
 	return e.inBackground(ctx, &task{after: dispose}, op)
 }
 
-// task is a pending command of functions.
+// task is a pending command for Await and SendOff: the operation runs as the rest of inBackground.
 type task struct {
 	errand
 	after func() // may be nil

@@ -6,17 +6,17 @@ import (
 	"github.com/mortise-go/mortise/internal/timerq"
 )
 
-// Snapshot counts what a client has in memory.
+// Snapshot counts what a client has in memory, for tests.
 type Snapshot struct {
 	Held    int // live tenures
-	Running int // commands whose end is awaited
-	Names   int // that something holds or waits for
-	Waiting int // calls that sleep in a local queue, those that were the first
-	Watches int // topics that the session was asked to watch
-	Lines   int // of fair locks
-	Nested  int // names that a tenure has entered under another
+	Running int // calls and background jobs that Shutdown waits for
+	Names   int // names with tenures or waiters
+	Waiting int // names whose first waiter sleeps, or has slept
+	Watches int // topics that the session watches for the client
+	Lines   int // fair locks with waiters, now or a short time ago
+	Nested  int // names with tenures that entered by delegation
 	Timers  int
-	Slots   int // of in-flight limiters that are taken
+	Slots   int // slots taken of the in-flight limiter for names whose node is unknown
 }
 
 // Snapshot counts what the client has in memory now.
@@ -36,17 +36,17 @@ func (p Probe) Snapshot() Snapshot {
 	return s
 }
 
-// Handler is the engine as its session sees it.
+// Handler returns the engine as the handler of its session.
 func (e *Engine) Handler() backend.Handler { return (*handler)(e) }
 
-// Probe is what tests look at.
+// Probe lets tests look into an engine.
 type Probe struct{ engine *Engine }
 
-// Probe is what tests look at.
+// Probe returns the engine's probe.
 func (e *Engine) Probe() Probe { return Probe{e} }
 
-// OnTimers has f called by the goroutine of the client's timers, which does nothing else meanwhile: for tests of
-// processes that stand still.
+// OnTimers calls f on the goroutine of the client's timers, which does nothing else meanwhile: for tests of processes
+// that stand still.
 func (p Probe) OnTimers(f func()) {
 	e := p.engine
 	e.lock()
@@ -55,5 +55,5 @@ func (p Probe) OnTimers(f func()) {
 	e.renewer.timers.Put(new(timerq.Timer), e.Now().Mono, run)
 }
 
-// Closing is closed when Shutdown begins.
+// Closing returns a channel that is closed when Shutdown begins.
 func (p Probe) Closing() <-chan struct{} { return p.engine.calls.closing }

@@ -10,10 +10,10 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// proclaimed is how long the store keeps what an owner says of itself.
+// proclaimed is how long the store keeps a proclamation at most.
 const proclaimed = time.Hour
 
-// Proclaim has the store keep a text of the hold's owner; an empty one is removed.
+// Proclaim sets the text that the store keeps for the hold's owner. An empty text removes it.
 func Proclaim(ctx context.Context, h *lease.Hold, text string) error {
 	if err := proclaim(ctx, h, text); err != nil {
 		return fail.New("proclaim", h.Name(), err)
@@ -35,7 +35,7 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 	}
 	e.lock()
 	h.Marks.Texts = true
-	h.Marks.Proclaims = h.Marks.Proclaims || text != "" // also where no texts are kept: a leader leads there, too
+	h.Marks.Proclaims = h.Marks.Proclaims || text != "" // without proclamations, too: a leader's hold is long
 	e.unlock()
 	if err := e.Can(can != nil, "proclamations"); err != nil {
 		return err

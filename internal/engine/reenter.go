@@ -11,16 +11,16 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// goneMeanwhile is why a re-entry fails.
+// goneMeanwhile is the reason in the error of a re-entry whose record is gone.
 const goneMeanwhile = "it was gone from the store when it was to be entered again"
 
-// entry is a call that takes the lock under a hold, which its context comes from.
+// entry is a call that enters the lock under a hold, which its context carries.
 type entry struct {
 	*call
 	hold *lease.Hold
 }
 
-// enter takes the lock. It reports ended if the hold has ended, which then confers nothing.
+// enter enters the lock. It reports ended if the hold has ended: the call then competes for the lock as any other.
 func (c entry) enter() (got *lease.Handle, ended bool, err error) {
 	h := c.hold
 	if c.NonReentrant && h.Err() == nil {
@@ -45,7 +45,8 @@ func (c entry) enter() (got *lease.Handle, ended bool, err error) {
 	return c.again(t)
 }
 
-// writer is the tenure that writes of those that the hold was entered under; nil if there is none.
+// writer returns the tenure of the innermost live hold, of c.hold and those that it was entered under, that is not a
+// reader's; nil if there is none. It reports ended if c.hold has ended.
 func (c entry) writer() (t *tenure, ended bool) {
 	h := c.hold
 	c.engine.lock()
@@ -58,8 +59,8 @@ func (c entry) writer() (t *tenure, ended bool) {
 	return nil, h.Cause != nil
 }
 
-// read takes the read lock under h, a reader's hold or a writer's. The new tenure has a lease of its own; in
-// the line of h's order it waits only for writers of other contexts, and for what is on its way there.
+// read takes the read lock under c.hold, a reader's or a writer's. The new tenure has a lease of its own. In the Order
+// of c.hold it waits only for writers that entered from other contexts, and for running operations.
 func (c entry) read() (got *lease.Handle, ended bool, err error) {
 	h := c.hold
 	e, t := c.engine, of(h)
@@ -67,7 +68,7 @@ func (c entry) read() (got *lease.Handle, ended bool, err error) {
 		return nil, ended, err
 	}
 	c.outer, c.marks.fresh = h, false
-	e.begin() // also while the client shuts down: those that hold it already are to finish
+	e.begin() // during Shutdown, too: a holder may enter, so that it can finish
 	defer e.end()
 	x, err := c.asks.ask()
 	g := &c.asks.grant
@@ -90,8 +91,8 @@ func (c entry) read() (got *lease.Handle, ended bool, err error) {
 	return nil, false, c.Refused(g.reply.Remaining)
 }
 
-// takeTurn has t's order do the turn's operation next; Leave gives it back. It reports ended if the turn's hold has
-// ended.
+// takeTurn waits until the operation turn runs in t's Order; t.Leave ends it. It reports ended, without a running
+// operation, if turn.Hold has ended.
 func (c entry) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error) {
 	e := c.engine
 	now := e.Now()
@@ -121,7 +122,7 @@ func (c entry) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error) {
 	return ended, err
 }
 
-// awaitTurn waits for a turn to be granted, or sent away because its hold ended.
+// awaitTurn waits until turn runs, or has left the line because its hold ended.
 func (c entry) awaitTurn(t *tenure, turn *lease.Turn) error {
 	e := c.engine
 	c.marks.fresh = false
@@ -157,18 +158,18 @@ func (c entry) awaitTurn(t *tenure, turn *lease.Turn) error {
 	return c.gaveUp(err, left, nil)
 }
 
-// reentry is one more hold, a pending command.
+// reentry is a request for one more hold of a tenure. It is a pending command.
 type reentry struct {
 	errand
 	call   *call
 	tenure *tenure
 	holds  int
-	fenced bool // a token is drawn: the first hold of the tenure took none
+	fenced bool // the request draws a token: no earlier hold of the tenure has one
 	grant  grant
 }
 
-// again takes one more hold for t, h's tenure or the writer that h was entered under, once h is the innermost.
-// A client that is shutting down lets its holders enter again, so that they can finish.
+// again takes one more hold of t, once c.hold is the innermost. t is the tenure of c.hold, or of the writer that it
+// was entered under. Shutdown does not refuse it, so that holders can finish.
 func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 	e, h := c.engine, c.hold
 	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h, Lease: c.ttl}); ended || err != nil {
@@ -185,10 +186,10 @@ func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 	x.holds, x.fenced = int(t.Live)+1, c.Fenced && !t.Fence.Drawn
 	e.unlock()
 	switch {
-	case !live && ended: // it competes as any other
+	case !live && ended: // the call competes for the lock as any other
 		c.outer = nil
 		return nil, true, nil
-	case !live: // the writer has ended, the reader under it has not
+	case !live: // the writer has ended, and c.hold, a reader's, has not
 		return nil, false, c.Fail(errUpgrade)
 	case delegated:
 		return c.enterAsCallee(h)
@@ -213,7 +214,7 @@ func (x *reentry) send(ctx context.Context) error {
 		return err
 	}
 	if g.granted, g.reply.Token = reply.Held, reply.Token; g.granted {
-		g.err = c.lacks(reply.Replicas) // the count is then set back
+		g.err = c.lacks(reply.Replicas) // settle then undoes the re-entry
 	}
 	return nil
 }
@@ -227,7 +228,7 @@ func (x *reentry) finish(err error) error {
 
 func (x *reentry) dispose() { x.undo() }
 
-// settle makes the re-entry a lease.
+// settle makes the re-entry a lease, and ends the running operation of the tenure's Order.
 func (x *reentry) settle() (*lease.Handle, bool, error) {
 	c, t, g := x.call, x.tenure, &x.grant
 	e := c.engine
@@ -244,16 +245,16 @@ func (x *reentry) settle() (*lease.Handle, bool, error) {
 	now := e.Now()
 	e.lock()
 	if why := x.refusal(now); why != "" {
-		unlocked := errors.Is(c.outer.Cause, fail.Released) // the release that comes next frees what this one got
+		unlocked := errors.Is(c.outer.Cause, fail.Released) // the release in line covers the new hold, too
 		t.Leave()
 		e.unlock()
-		if unlocked { // it competes as any other
+		if unlocked { // the call competes for the lock as any other
 			c.outer = nil
 			return nil, true, nil
 		}
 		return nil, false, c.Fail(t.lost(why))
 	}
-	if t.Delegated.Load() { // meanwhile: another may have entered before
+	if t.Delegated.Load() { // delegated meanwhile: a callee may have entered before this hold
 		e.unlock()
 		x.undo()
 		return c.enterAsCallee(c.outer)
@@ -275,7 +276,7 @@ func (x *reentry) settle() (*lease.Handle, bool, error) {
 	return &h.Handle, false, nil
 }
 
-// refusal is why the tenure cannot be entered; "" if it can. It is called with the mutex.
+// refusal returns why the tenure cannot be entered; "" if it can. It is called with the mutex.
 func (x *reentry) refusal(now clock.Instant) string {
 	t := x.tenure
 	if !x.grant.granted {
@@ -288,7 +289,7 @@ func (x *reentry) refusal(now clock.Instant) string {
 	return ""
 }
 
-// undo sets the hold count back to what it is without the re-entry, and gives the turn back.
+// undo sets the store's hold count to that of the live holds, and ends the running operation.
 func (x *reentry) undo() {
 	t, g := x.tenure, &x.grant
 	e := t.engine
@@ -297,7 +298,7 @@ func (x *reentry) undo() {
 	keep, live := t.Count(), t.State == lease.Live
 	e.unlock()
 	if live && keep > 0 && (g.granted || g.late > 0) {
-		// Where it fails, the next count that is set puts it right, being absolute.
+		// If this fails, the next operation sets the right count: counts are absolute.
 		_, _, failure = e.SendRelease(t.kind(), releaseOf(t, keep))
 	}
 	e.lock()
@@ -308,8 +309,8 @@ func (x *reentry) undo() {
 	t.Leave()
 }
 
-// withdrawClaim takes back, in the background, the claim of a writer that leaves without the lock. The claims of one
-// client are one: another writer that waits makes it anew.
+// withdrawClaim withdraws, in the background, the claim of a writer that leaves without the lock. A client has one
+// claim on a name. If another writer of the client waits, its next request makes the claim again.
 func (c *call) withdrawClaim() {
 	e, t := c.engine, c.topic()
 	s := e.store.can.ReadWrite
@@ -319,7 +320,7 @@ func (c *call) withdrawClaim() {
 	e.begin()
 	go func() {
 		defer e.end()
-		// Where it fails, the claim ends by itself.
+		// Where it fails, the claim ends by itself. // if this fails, the claim ends by itself
 		_ = e.retry.Do(func() error { return s.Withdraw(e.base, t.Name, e.Config.ID) })
 		e.lock()
 		defer e.unlock()

@@ -24,7 +24,7 @@ func (t *tenure) Release(ctx context.Context, h *lease.Hold) error {
 	if u.begin(); u.err == nil {
 		x.tenure, x.live = t, u.ended == nil
 		if !x.live {
-			e.calls.running++ // Shutdown does not wait for it as for one that is held
+			e.calls.running++ // the tenure may not count in calls.held any more
 		}
 		x.begin()
 	}
@@ -38,7 +38,7 @@ func (t *tenure) Release(ctx context.Context, h *lease.Hold) error {
 	}
 	if err := x.run(ctx); err != nil {
 		if fail.IsGone(err) {
-			return u.finish(0, err) // x is not the caller's any more
+			return u.finish(0, err) // the goroutine that sends it uses x now
 		}
 		return u.finish(x.keep, err)
 	}
@@ -49,11 +49,11 @@ func (t *tenure) Release(ctx context.Context, h *lease.Hold) error {
 type unlocking struct {
 	hold  *lease.Hold
 	at    clock.Instant
-	ended error // why the hold had ended before, nil if it was live
-	err   error // there is nothing to be released
+	ended error // why the hold had ended before the call; nil if it was live
+	err   error // set if there is nothing to release
 }
 
-// begin ends the hold, with the mutex.
+// begin ends the hold. It is called with the mutex.
 func (u *unlocking) begin() {
 	h := u.hold
 	t := of(h)
@@ -73,7 +73,7 @@ func (u *unlocking) begin() {
 			fail.NotHeld, fail.Closed))
 	case u.ended == nil:
 		t.Detach(h, fail.Released)
-		if t.Live == 0 { // no renewal from here on
+		if t.Live == 0 { // no renewal is sent from here on
 			t.State = lease.Releasing
 			t.engine.renewer.timers.Remove(&t.timer)
 			return
@@ -85,14 +85,14 @@ func (u *unlocking) begin() {
 	}
 }
 
-// endContext comes after begin, without the mutex.
+// endContext ends the hold's context. It is called after begin, without the mutex.
 func (u *unlocking) endContext() {
 	if u.ended == nil {
 		u.hold.End(fail.Released)
 	}
 }
 
-// finish makes what the release came to the result of Unlock. Keep is the hold count that is left.
+// finish returns the result of Unlock, and reports it to the observer. Keep is the hold count that remains.
 func (u *unlocking) finish(keep int, err error) error {
 	h := u.hold
 	e := of(h).engine
@@ -113,35 +113,35 @@ func (u *unlocking) finish(keep int, err error) error {
 	return err
 }
 
-// releasing is one release, a pending command: it sets the hold count in the store to what is live here.
+// releasing is one release: it sets the store's hold count to that of the live holds. It is a pending command.
 type releasing struct {
 	errand
 	live    bool // the hold was live when Unlock was called
-	ready   bool // it has the tenure's turn, and what follows is set
-	done    bool // nothing is to be sent: another release did this one's work, or the record was handed on
+	ready   bool // it is the running operation of the tenure's Order, and is prepared
+	done    bool // nothing is left to send: another release covered this one, or the record was handed over
 	held    bool
-	unsure  bool // an attempt whose reply was lost may have done it: then nothing held is as it should be
+	unsure  bool // an attempt whose reply was lost may have taken effect: a later reply "not held" is no error
 	tenure  *tenure
 	keep    int
-	handoff *handoff // nil if it is for all
+	handoff *handoff // nil: the release is for all clients
 }
 
-// begin takes the tenure's turn if no other operation comes before. It is called with the mutex.
+// begin makes the release the running operation of the tenure's Order, if that is idle. It is called with the mutex.
 func (x *releasing) begin() {
 	if x.tenure.TryBegin() {
 		x.prepare()
 	}
 }
 
-// prepare is prepareForAll, and has the record go on within the process where it can.
+// prepare is prepareForAll, and plans a handoff if the record is released.
 func (x *releasing) prepare() {
 	if x.prepareForAll(); !x.done && x.keep == 0 {
 		x.handoff = newHandoff(x.tenure)
 	}
 }
 
-// prepareForAll decides what is sent, in the tenure's turn. It gives the turn back if nothing is to be sent because the
-// release of another hold, unlocked at the same time, did this one's work.
+// prepareForAll sets the hold count to send. If another release, or a handoff, has covered this one, nothing is to be
+// sent, and the operation ends.
 func (x *releasing) prepareForAll() {
 	t := x.tenure
 	x.ready = true
@@ -155,7 +155,7 @@ func (x *releasing) prepareForAll() {
 	}
 }
 
-// await waits for the tenure's turn.
+// await waits until the release is the running operation.
 func (x *releasing) await() {
 	t := x.tenure
 	t.Lock()
@@ -168,7 +168,7 @@ func (x *releasing) await() {
 	x.prepare()
 }
 
-// run releases for a caller that may leave meanwhile.
+// run sends the release for a caller that may leave.
 func (x *releasing) run(ctx context.Context) error {
 	t := x.tenure
 	if x.ready {
@@ -178,7 +178,7 @@ func (x *releasing) run(ctx context.Context) error {
 	}
 	leaves := t.engine.store.leaves(t.kind()) && (x.ready || ctx.Done() == nil)
 	e := t.engine
-	if way, direct := e.route(ctx, leaves); direct { // a lone caller passes as few functions as can be
+	if way, direct := e.route(ctx, leaves); direct { // as carryOut, without its frame: test/faults bounds them
 		return e.sent(ctx, x, x.send(way))
 	}
 	return e.apart(ctx, x)
@@ -200,7 +200,7 @@ func (x *releasing) send(ctx context.Context) error {
 	return err
 }
 
-// handed notes what a handoff came to.
+// handed notes the answer to a handoff.
 func (x *releasing) handed(reply backend.ServeReply, err error) error {
 	x.handoff.reply, x.handoff.failure, x.held = reply, err, reply.Held
 	return err
@@ -226,7 +226,7 @@ func (x *releasing) finish(err error) error {
 
 func (*releasing) dispose() {}
 
-// settle settles what a release came to, and gives the tenure's turn back.
+// settle applies the answer, and ends the running operation.
 func (x *releasing) settle(err error) error {
 	t := x.tenure
 	e := t.engine
@@ -248,25 +248,27 @@ func (x *releasing) settle(err error) error {
 		t.sweep()
 		t.vacate(ask)
 	}
+	x.unsure = x.unsure || t.frees
 	t.Leave()
 	e.names.watches.update(t.name.topic)
 	e.unlock()
 	return x.explain(err)
 }
 
-// failed has a release that failed repeated in the background.
+// failed plans the repetition, in the background, of a release that failed.
 func (x *releasing) failed() {
 	t := x.tenure
 	until := t.Deadline.Mono + int64(time.Second)
 	if t.Mode == lease.Admitting && t.Entered() {
 		until = mayLast(t, t.engine.Now())
 	}
+	t.frees = t.frees || x.keep == 0
 	switch {
 	case x.keep > 0:
 		if t.State == lease.Live {
 			t.troubled().repairLater(t.engine.Now())
 		}
-	case t.trouble != nil && t.trouble.late > 0: // sweep finds what this was to release, too
+	case t.trouble != nil && t.trouble.late > 0: // sweep releases what this was to release, too
 		t.trouble.late++
 		t.trouble.until = max(t.trouble.until, until)
 	default:
@@ -276,7 +278,7 @@ func (x *releasing) failed() {
 	}
 }
 
-// explain is what Unlock says of a release.
+// explain returns the error of Unlock.
 func (x *releasing) explain(err error) error {
 	switch {
 	case isWrongKind(err):
@@ -300,8 +302,8 @@ func releaseOf(t *tenure, keep int) backend.ReleaseRequest {
 	return backend.ReleaseRequest{Name: t.Key.Name, Owner: t.Owner, Keep: keep}
 }
 
-// SendRelease repeats a release that fails for a reason that may pass. Unsure tells that an attempt whose reply
-// was lost may have done it: then nothing held is as it should be.
+// SendRelease sends a release, and retries temporary failures. Unsure: an attempt whose reply was lost may have taken
+// effect, so a false held is no error.
 func (e *Engine) SendRelease(k backend.Kind, q backend.ReleaseRequest) (held, unsure bool, err error) {
 	sent := time.Now()
 	reply, err := e.store.kinds[k].release(e.unleft(e.store.leaves(k)), q)
@@ -311,7 +313,7 @@ func (e *Engine) SendRelease(k backend.Kind, q backend.ReleaseRequest) (held, un
 	return e.resumeRelease(k, q, sent, err)
 }
 
-// resumeRelease is SendRelease after an attempt that was sent at a time and failed.
+// resumeRelease is SendRelease after a first attempt, sent at the time sent, that returned failure.
 func (e *Engine) resumeRelease(k backend.Kind, q backend.ReleaseRequest, sent time.Time,
 	failure error) (held, unsure bool, err error) {
 	unsure = backend.FaultOf(failure).MayHaveRun

@@ -15,26 +15,26 @@ import (
 )
 
 const (
-	// renewBatch is how many leases one command renews.
+	// renewBatch bounds the leases that one command renews.
 	renewBatch = 256
-	// senders is how many commands the renewer has on their way at once, to each node.
+	// senders bounds the goroutines that send for a lane.
 	senders = 4
 )
 
-// renewer sends what becomes due: renewals, in batches, and jobs such as compensations. Guarded by the engine's
-// mutex.
+// renewer sends what the timers find due: renewals, in batches, and jobs such as compensations. Guarded by the
+// engine's mutex.
 type renewer struct {
 	engine *Engine
 	timers *timerq.Queue
-	lanes  map[int]*lane // by node of the store; 0 where there is one only, or it is not known
+	lanes  map[int]*lane // by node of the store; 0: a single node, or an unknown one
 }
 
-// lane is what is to be sent to one node of the store. Each has senders of its own, so that a node that hangs holds
-// up nothing for the others.
+// lane has the work for one node of the store. Each lane has its own goroutines, so a node that does not answer delays
+// only its own work.
 type lane struct {
-	due     fifo.Queue[*tenure] // to be renewed now
-	jobs    fifo.Queue[func()]  // to be done now
-	sending int                 // goroutines that send
+	due     fifo.Queue[*tenure] // to renew now
+	jobs    fifo.Queue[func()]  // to call now
+	sending int                 // goroutines that send, at most senders
 }
 
 func (s *renewer) init(e *Engine) {
@@ -42,7 +42,7 @@ func (s *renewer) init(e *Engine) {
 	s.timers = timerq.New(e.Clock, timerq.Hooks{Locker: (*locker)(&e.state), Idle: s.idle, Done: e.base.Done()})
 }
 
-// lane is that of a name's node.
+// lane returns the lane of the node that has a name.
 func (s *renewer) lane(name string) *lane {
 	node := s.engine.store.node(name)
 	l := s.lanes[node]
@@ -53,25 +53,25 @@ func (s *renewer) lane(name string) *lane {
 	return l
 }
 
-// queue has a tenure renewed now.
+// queue puts a tenure into the next batch of renewals.
 func (s *renewer) queue(t *tenure) {
 	t.Plan.Renewing = true
 	s.lane(t.Key.Name).due.Push(t)
 }
 
-// idle sends what is due, after all that was due has fired.
+// idle sends what is due. The timers call it with the mutex after all due tasks have fired.
 func (s *renewer) idle(now clock.Instant) {
 	s.gather(now)
 	for node, l := range s.lanes {
 		s.send(l)
 		if node != 0 && l.sending == 0 {
-			delete(s.lanes, node) // its node may be gone
+			delete(s.lanes, node) // the node may be gone
 		}
 	}
 }
 
-// gather fills batches with what is due a little later: leases that were acquired in a row are renewed in one
-// command.
+// gather fills incomplete batches with renewals that are due soon (Plan.Soon): one command then renews leases that
+// were acquired one after the other.
 func (s *renewer) gather(now clock.Instant) {
 	room := 0
 	for _, l := range s.lanes {
@@ -90,7 +90,7 @@ func (s *renewer) gather(now clock.Instant) {
 	}
 }
 
-// send hands batches and jobs to goroutines, few at a time.
+// send starts goroutines for batches and jobs, up to senders.
 func (s *renewer) send(l *lane) {
 	e := s.engine
 	for l.sending < senders {
@@ -120,8 +120,8 @@ func (s *renewer) send(l *lane) {
 	}
 }
 
-// renew asks for more time for a batch of tenures. Its command's context ends with the client; what it finds out
-// about a tenure that is over does not matter.
+// renew renews a batch of tenures. The commands' context ends only with the client. Answers for tenures that have
+// ended meanwhile are ignored.
 func (s *renewer) renew(batch []*tenure) {
 	e := s.engine
 	in := make([]backend.RenewRequest, 0, len(batch))
@@ -130,7 +130,7 @@ func (s *renewer) renew(batch []*tenure) {
 	asked := batch[:0]
 	now := e.Now()
 	e.lock()
-	// A command is for one kind.
+	// The store has a method for each kind.
 	slices.SortStableFunc(batch, func(a, b *tenure) int { return int(a.record()) - int(b.record()) })
 	for _, t := range batch {
 		if t.State != lease.Live {
@@ -158,7 +158,7 @@ func (s *renewer) renew(batch []*tenure) {
 	}
 }
 
-// renewal is one that the store has answered.
+// renewal is the answer to the renewal of one tenure.
 type renewal struct {
 	tenure    *tenure
 	sent, now clock.Instant
@@ -167,7 +167,7 @@ type renewal struct {
 	result    backend.RenewResult
 }
 
-// settle settles what became of a renewal.
+// settle applies the answer to the tenure. It is called with the mutex.
 func (r renewal) settle() {
 	t := r.tenure
 	if r.result.Err != nil {
@@ -178,13 +178,13 @@ func (r renewal) settle() {
 		t.lose(r.now, noRecord)
 		return
 	}
-	// A confirmation that comes too late revives nothing.
+	// A confirmation after the deadline does not revive the lease.
 	if t.expire(r.now); t.State != lease.Live {
 		return
 	}
 	if r.kind != t.record() {
-		// It was delegated meanwhile: the renewal may have come after a callee that entered, and prolonged that one's
-		// lease only.
+		// The tenure was delegated while the plain renewal was on its way. The renewal may have come after a callee
+		// had entered, and have extended only the callee's lease. So it does not count.
 		t.Plan.RenewAt = r.now.Mono
 		t.reschedule()
 		return
@@ -207,7 +207,7 @@ func (r renewal) settle() {
 	t.reschedule()
 }
 
-// failed has it repeated within the lease.
+// failed plans the next attempt: after 100 ms, doubling up to a 30th of the watchdog timeout.
 func (r renewal) failed() {
 	t := r.tenure
 	e, x, err := t.engine, t.troubled(), r.result.Err

@@ -8,16 +8,16 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// trouble is what few tenures have.
+// trouble is state that a tenure needs only after failures.
 type trouble struct {
 	tenure   *tenure
-	failures int   // renewals failed in a row
-	last     error // of them
-	// until: acquisitions whose outcome is unknown, late in number, may take effect until then.
+	failures int   // failed renewals in a row
+	last     error // the error of the last one
+	// late acquisitions of unknown outcome may take effect until the time until (monotonic).
 	late  int32
 	until int64
-	// repairAt is when the store's hold count is set right again (monotonic; zero if it need not be), and repairs
-	// how often that was tried in a row.
+	// repairAt is when the store's hold count is set again (monotonic); 0: not planned. repairs counts the attempts
+	// that have failed in a row.
 	repairAt int64
 	repairs  int
 }
@@ -29,8 +29,8 @@ func (t *tenure) troubled() *trouble {
 	return t.trouble
 }
 
-// countIsStale notes that the store's hold count may be higher than t's. Where t was delegated, callees wait for
-// the count to fall, so it is set at once; otherwise the next operation that sets it will do.
+// countIsStale notes that the store's hold count may be higher than t's. The next operation of t sets it. Callees of a
+// delegated tenure wait for a lower count, so it is set at once then.
 func (t *tenure) countIsStale(now clock.Instant) {
 	if t.Stale = true; t.Delegated.Load() {
 		t.troubled().repairSoon(now.Mono)
@@ -38,7 +38,8 @@ func (t *tenure) countIsStale(now clock.Instant) {
 	}
 }
 
-// settled notes that the store has confirmed a hold count. A hold that ran out meanwhile has made it too high already.
+// settled notes that the store has confirmed a hold count. If t's count has changed meanwhile, the stored count is
+// stale.
 func (t *tenure) settled(count int) {
 	if count != t.Count() {
 		return
@@ -49,14 +50,14 @@ func (t *tenure) settled(count int) {
 	}
 }
 
-// repairSoon has the store's hold count set right at a time, unless that is due already.
+// repairSoon plans a repair at a time, unless one is planned.
 func (x *trouble) repairSoon(at int64) {
 	if x.repairAt == 0 {
 		x.repairAt = at
 	}
 }
 
-// repairLater has the store's hold count set again after a failure, with backoff.
+// repairLater plans a repair after a failure: 50 ms later, doubling up to a second.
 func (x *trouble) repairLater(now clock.Instant) {
 	x.tenure.Stale = true
 	x.repairs++
@@ -64,13 +65,13 @@ func (x *trouble) repairLater(now clock.Instant) {
 	x.tenure.reschedule()
 }
 
-// repair sets the store's hold count to what is live, in the tenure's turn. It does not wait for that: it is sent by
-// one of few goroutines.
+// repair sets the store's hold count to t's, if no other operation of t runs; otherwise it tries again later. It does
+// not wait, because it runs on one of a lane's few goroutines.
 func (x *trouble) repair() {
 	t := x.tenure
 	r := releasing{tenure: t, live: true}
 	t.engine.lock()
-	if t.Stale && t.State == lease.Live { // otherwise the operation before has set it, or the tenure is over
+	if t.Stale && t.State == lease.Live { // otherwise another operation has set the count, or the tenure has ended
 		if turn := new(lease.Turn); t.Enter(turn) {
 			r.prepare()
 		} else {
@@ -80,6 +81,6 @@ func (x *trouble) repair() {
 	}
 	t.engine.unlock()
 	if r.ready {
-		_ = r.run(context.Background()) // a failure is followed by another repair
+		_ = r.run(context.Background()) // a failure plans another repair
 	}
 }

@@ -11,41 +11,41 @@ import (
 	"github.com/mortise-go/mortise/internal/localqueue"
 )
 
-// Request is what one call asks for.
+// Request is what one call asks for: a lock, permits, or a count.
 type Request struct {
 	Name string
 	localqueue.Wish
-	// Family is the record that it is about.
+	// Family is the kind that the user asked for. The kind of the record may be another: topicOf.
 	Family       backend.Kind
 	Try          bool
 	Fenced       bool
 	NonReentrant bool
-	Resumed      bool          // it has been waiting elsewhere, so what fails now is an interruption
-	Part         bool          // of a Lock of several, which waits though this does not
-	Polling      time.Duration // the first pause between asks; 0: releases are announced
-	Lease        time.Duration // 0: the watchdog's
-	Wait         time.Duration // 0: as long as the context
+	Resumed      bool          // its caller has waited before: it sits out a temporary failure
+	Part         bool          // the call is part of a LockAll that waits, even if this request only tries
+	Polling      time.Duration // the first pause between requests; 0: the call does not poll, releases are announced to it
+	Lease        time.Duration // 0: the watchdog renews the lease
+	Wait         time.Duration // the longest wait; 0: as long as the context
 	MaxHold      time.Duration // 0: no bound
 	Replicas     Replicas
-	Age          *backend.Age // how old the store must be; nil: any age
-	Limit        *Limit       // of a semaphore; nil elsewhere
+	Age          *backend.Age // the least age of the store; nil: any age
+	Limit        *Limit       // of a semaphore; nil for other kinds
 }
 
-// Limit is the number of permits that a semaphore declares.
+// Limit is the number of permits that a Semaphore of the user declares. Its requests share the Limit.
 type Limit struct {
-	N int64 // zero: the store's number counts
-	// Declared notes that the store has answered a request with N. Until then a request sets N, also where the store has
-	// another number.
+	N int64 // 0: the number in the store applies
+	// Declared is set once the store has answered a request that set N. Until then each request sets N, even if the
+	// store has another number.
 	Declared atomic.Bool
 }
 
-// Replicas is how many replicas are to have a grant, and for how long they are waited for.
+// Replicas says how many replicas are to acknowledge a grant, and for how long the store waits for them.
 type Replicas struct {
 	N       int
 	Timeout time.Duration
 }
 
-// Op is what errors call the request.
+// Op returns the name of the operation in errors.
 func (r *Request) Op() string {
 	verb := "lock"
 	switch r.Family {
@@ -62,15 +62,15 @@ func (r *Request) Op() string {
 	return verb
 }
 
-// Fail is the error of the request.
+// Fail returns err as the error of the request.
 func (r *Request) Fail(err error) error { return fail.New(r.Op(), r.Name, err) }
 
-// Refused is the error of a request that does not wait.
+// Refused returns the error of a request that does not wait. Remaining is the rest of the holder's lease.
 func (r *Request) Refused(remaining time.Duration) error {
 	return r.notAcquired(remaining, r.missing())
 }
 
-// missing says what stands in the way, after "still".
+// missing returns what an error says of the lock after "still": why the request cannot be granted.
 func (r *Request) missing() string {
 	switch r.Family {
 	case backend.KindSemaphore:
@@ -88,15 +88,15 @@ func (r *Request) missing() string {
 
 func (r *Request) notAcquired(remaining time.Duration, why string) error {
 	if r.Family == backend.KindCountingSemaphore || r.Family == backend.KindCountDownLatch {
-		remaining = 0 // there is no lease that could end
+		remaining = 0 // a count has no lease
 	}
 	return fail.Public(&fail.Error{
 		Op: r.Op(), Name: r.Name, Remaining: remaining, Err: fmt.Errorf("%w: %s", fail.NotAcquired, why),
 	})
 }
 
-// GaveUp is the error of a request whose wait ended with err. Left is what is left of the holder's lease,
-// negative if the store has not said, and last the store's last failure.
+// GaveUp returns the error of a request whose wait ended with err. Left is the rest of the holder's lease, negative if
+// the store has given no answer. Last is the store's last failure; nil if an answer came after it.
 func (r *Request) GaveUp(err error, left time.Duration, last error) error {
 	switch {
 	case errors.Is(err, fail.Closing):
@@ -111,18 +111,18 @@ func (r *Request) GaveUp(err error, left time.Duration, last error) error {
 	return r.stillHeld(left)
 }
 
-// stillHeld is the error of a request whose wait is over.
+// stillHeld returns the error of a request whose wait is over while the lock is held.
 func (r *Request) stillHeld(left time.Duration) error {
 	return r.notAcquired(left, fmt.Sprintf("still %s after %v", r.missing(), r.Wait))
 }
 
-// topicOf is where releases of a kind of lock are announced, and whose queue its waiters stand in. The two sides of a
-// read-write lock share one.
+// topicOf returns the topic of a lock's record: releases are announced there. The sides of a read-write lock share the
+// topic of KindWrite. Waiters for a fair lock, and under a delegation, have topics of their own: see call.topic.
 func topicOf(family backend.Kind, name string) backend.Topic {
 	switch family {
 	case backend.KindRead:
 		family = backend.KindWrite
-	case backend.KindFair, backend.KindDelegated: // where the holder is; waiters have topics of their own
+	case backend.KindFair, backend.KindDelegated: // in the plain lock's record
 		family = backend.KindLock
 	}
 	return backend.Topic{Kind: family, Name: name}

@@ -11,9 +11,9 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// Shutdown refuses new locks, wakes waiters, and waits for the Unlocks of leases that are held, until ctx ends. Leases
-// that remain then end, and their locks are left to run out. A second call waits for the first and returns the same;
-// when its own ctx ends earlier, so does the waiting of the first.
+// Shutdown refuses new locks, wakes waiters, and waits until nothing is held or running, or ctx ends. Leases that
+// remain then end, and their records run out in the store. A second call waits for the first and returns the same
+// error; if its own ctx ends earlier, the first stops waiting, too.
 func (e *Engine) Shutdown(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
@@ -52,7 +52,7 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 	return e.calls.outcome
 }
 
-// shut begins to shut down, and returns what is closed when nothing is held nor on its way any more.
+// shut begins the shutdown. It returns a channel that is closed when nothing is held or running any more.
 func (e *Engine) shut() (idle chan struct{}, first bool) {
 	e.lock()
 	defer e.unlock()
@@ -72,7 +72,7 @@ func (e *Engine) shut() (idle chan struct{}, first bool) {
 	return idle, true
 }
 
-// shutAgain waits for the first Shutdown.
+// shutAgain waits for the first Shutdown. If ctx ends, the first Shutdown stops waiting for Unlocks.
 func (c *calls) shutAgain(ctx context.Context) error {
 	select {
 	case <-c.closed:
@@ -86,7 +86,7 @@ func (c *calls) shutAgain(ctx context.Context) error {
 	return c.outcome
 }
 
-// endLeases ends all leases, and says how many those were, and what is closed when the timers have stopped.
+// endLeases ends all live leases. It returns their number, and a channel that is closed when the timers have stopped.
 func (e *Engine) endLeases() (left int, stopped <-chan struct{}) {
 	now := e.Now()
 	e.lock()
@@ -98,7 +98,7 @@ func (e *Engine) endLeases() (left int, stopped <-chan struct{}) {
 		}
 		left++
 		if t.trouble != nil {
-			t.trouble.late = 0 // compensating what may yet arrive would release it under running work
+			t.trouble.late = 0 // a compensation would release the lock while the work under it goes on
 		}
 		t.endAll(fail.New("lease", t.Key.Name,
 			fmt.Errorf("%w while the lock was held; the lock frees itself when its lease runs out", fail.Closed)), false, now)
@@ -106,7 +106,7 @@ func (e *Engine) endLeases() (left int, stopped <-chan struct{}) {
 	return left, e.renewer.timers.Stop()
 }
 
-// Inspect reads a record.
+// Inspect reads the record of a name.
 func (e *Engine) Inspect(ctx context.Context, family backend.Kind, name string) (backend.Record, error) {
 	rec := new(backend.Record)
 	err := e.Manage(ctx, "inspect", name, func() (err error) {
@@ -119,7 +119,7 @@ func (e *Engine) Inspect(ctx context.Context, family backend.Kind, name string) 
 	return *rec, nil
 }
 
-// ForceUnlock removes a record, and reports whether there was one.
+// ForceUnlock removes the record of a name, and reports whether there was one.
 func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name string) (bool, error) {
 	removed, t := new(bool), topicOf(family, name)
 	err := e.Manage(ctx, "forceunlock", name, func() (err error) {
@@ -139,7 +139,7 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name stri
 			n.Changes++
 			for x := range n.Tenures() {
 				if !before[ofTenure(x)] {
-					ofTenure(x).verify() // it came before the removal, or after
+					ofTenure(x).verify() // acquired while the command was on its way: before the removal, or after
 				}
 			}
 		}
@@ -149,7 +149,7 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name stri
 	return err == nil && *removed, err
 }
 
-// holdersOf are the tenures of this client in a record.
+// holdersOf returns the tenures of this client in a record.
 func (s *names) holdersOf(t backend.Topic) map[*tenure]bool {
 	all := make(map[*tenure]bool)
 	if n := s.records[t]; n != nil {
@@ -165,7 +165,7 @@ func (s *names) holdersOf(t backend.Topic) map[*tenure]bool {
 	return all
 }
 
-// Manage runs an operation on a name that is no lock of ours.
+// Manage runs f, which sends commands about a name, for a caller that may leave. It fails after Shutdown has begun.
 func (e *Engine) Manage(ctx context.Context, op, name string, f func() error) error {
 	err := e.Usable()
 	if err == nil {

@@ -14,14 +14,14 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// site is the program counter of a call of this module from outside of it. It is found out what it means when it is
-// logged.
+// site is the program counter of a call into this module. It is resolved to a file and a line only when it is logged.
 type site uintptr
 
-// WarnsOfHolds reports whether holds of an engine that last long are logged, with their call sites.
+// WarnsOfHolds reports whether the engine logs holds that last long, with their call sites.
 func WarnsOfHolds(e *Engine) bool { return e.Config.HoldWarning > 0 && e.announce.Logs() }
 
-// siteOf is where its caller's caller was called from, or what ctx says of that; 0 where that is of no use.
+// siteOf returns the program counter of the call into this module, for Acquire and AcquireAll. If the whole stack is
+// of this module, that of WithCallSite is returned; 0 if the engine does not log call sites.
 func siteOf(ctx context.Context, e *Engine) uintptr {
 	if !WarnsOfHolds(e) {
 		return 0
@@ -35,13 +35,13 @@ func siteOf(ctx context.Context, e *Engine) uintptr {
 
 type siteKey struct{}
 
-// WithCallSite is ctx for goroutines of this module that lock for its caller: with where this module was called from.
+// WithCallSite returns a context with its caller's call site, for goroutines that acquire on behalf of that call.
 func WithCallSite(ctx context.Context) context.Context {
 	return context.WithValue(ctx, siteKey{}, callSite())
 }
 
 func callSite() uintptr {
-	var near [2]uintptr // a method of Client, and what called it, mostly
+	var near [2]uintptr // mostly a method of Client, and its caller
 	n := runtime.Callers(4, near[:])
 	if pc := outside(near[:n]); pc != 0 {
 		return pc
@@ -51,11 +51,11 @@ func callSite() uintptr {
 	return outside(all[:n])
 }
 
-// known is whether a program counter is in this module, for those that were asked for. They are as many as the program
-// has calls of this module.
+// known has, for program counters that were looked up, whether they are in this module. Its size is bounded by the
+// number of calls in the program's code.
 var known sync.Map
 
-// outside is the first that is not in this module; 0 if all are.
+// outside returns the first program counter outside this module; 0 if there is none.
 func outside(pcs []uintptr) uintptr {
 	for _, pc := range pcs {
 		inside, found := known.Load(pc)
@@ -71,7 +71,7 @@ func outside(pcs []uintptr) uintptr {
 	return 0
 }
 
-// frame is the call, and whether it is outside of this module: functions may be inlined into it.
+// frame returns the call's frame, and whether it is outside this module; inlining gives one call several frames.
 func (s site) frame() (f runtime.Frame, outside bool) {
 	frames := runtime.CallersFrames([]uintptr{uintptr(s)})
 	for more := s != 0; more; {
@@ -82,13 +82,13 @@ func (s site) frame() (f runtime.Frame, outside bool) {
 	return f, false
 }
 
-// module is the path of this module, and ours are its packages that act for their callers.
+// module is the path of this module, and ours are the packages in it that call others on behalf of their callers.
 const module = "github.com/mortise-go/mortise"
 
 var ours = [...]string{".", "/internal/", "/middleware/", "/fxmodule", "/leader.", "/once."}
 
 func isOurs(function string) bool {
-	if strings.HasPrefix(function, "runtime.") { // where a goroutine begins
+	if strings.HasPrefix(function, "runtime.") { // the first frame of a goroutine
 		return true
 	}
 	rest, in := strings.CutPrefix(function, module)
@@ -109,7 +109,7 @@ func (s site) LogValue() slog.Value {
 	return slog.StringValue(fmt.Sprintf("%s:%d %s", f.File, f.Line, f.Function))
 }
 
-// warnAt is when to log that a hold lasts long; clock.Never if it was logged, or is not to be.
+// warnAt returns when to log that a hold lasts long; clock.Never if that is logged already, or not to be logged.
 func warnAt(t *tenure, h *lease.Hold) int64 {
 	if h.Marks.Long || h.Marks.Proclaims || !WarnsOfHolds(t.engine) {
 		return clock.Never
@@ -117,7 +117,7 @@ func warnAt(t *tenure, h *lease.Hold) int64 {
 	return h.Since.Mono + int64(t.engine.Config.HoldWarning)
 }
 
-// warn logs holds of a tenure that last long, each once.
+// warn logs each hold of a tenure that lasts long, once.
 func warn(t *tenure, now clock.Instant) {
 	for h := range t.All {
 		if warnAt(t, h) <= now.Mono {

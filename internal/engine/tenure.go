@@ -14,34 +14,35 @@ import (
 	"github.com/mortise-go/mortise/internal/timerq"
 )
 
-// tenure is a lease.Tenure with what the store is told of it. Its owner id is never used again, but by a tenure that
-// it is handed to within the process, when nothing of it is on its way: what is still on its way when it is over (a
-// renewal, a release) can touch no other. Guarded by the engine's mutex.
+// tenure is a lease.Tenure with its engine and its requests. Its owner id is never used again, except by a local
+// handoff, which requires that no request with the id is on its way. So a late renewal or release of an ended tenure
+// cannot touch another tenure. Guarded by the engine's mutex.
 type tenure struct {
 	lease.Tenure
 	engine  *Engine
 	name    *name
 	family  backend.Kind
-	handed  bool          // its record is another's now
+	handed  bool          // a local handoff gave the record to another tenure
 	freed   bool          // a release set the count to zero, for all holds that had ended by then
+	frees   bool          // it is being released in the background, perhaps before a release that is on its way
 	place   time.Duration // for how long it asked for a place in the queue of a fair lock
 	timer   timerq.Timer
-	trouble *trouble  // nil as long as all goes well
-	release releasing // of its first hold
+	trouble *trouble  // nil if no request failed
+	release releasing // of the first hold: it needs no allocation
 }
 
-// of is the tenure of a hold.
+// of returns the tenure of a hold.
 func of(h *lease.Hold) *tenure { return ofTenure(h.Tenure) }
 
 func ofTenure(t *lease.Tenure) *tenure { return t.Keeper.(*tenure) }
 
-// Lock takes the engine's mutex.
+// Lock locks the engine's mutex.
 func (t *tenure) Lock() { t.engine.lock() }
 
-// Unlock lets it go.
+// Unlock unlocks the engine's mutex, and carries out the effects.
 func (t *tenure) Unlock() { t.engine.unlock() }
 
-// Err compares the clocks, and is nil while h is live.
+// Err returns nil while h is live, and then the cause of its end. It reads the clocks, and ends what has run out.
 func (t *tenure) Err(h *lease.Hold) error {
 	now := t.engine.Now()
 	t.engine.lock()
@@ -53,7 +54,7 @@ func (t *tenure) Err(h *lease.Hold) error {
 	return cause
 }
 
-// kind is what the store is asked by: a tenure that was delegated is not alone in its record.
+// kind returns the kind whose methods release t: KindDelegated if the record may have other owners.
 func (t *tenure) kind() backend.Kind {
 	if t.Delegated.Load() {
 		return backend.KindDelegated
@@ -61,7 +62,7 @@ func (t *tenure) kind() backend.Kind {
 	return t.family
 }
 
-// record is the kind of what is renewed: the record of a fair lock is the plain one's.
+// record returns the kind whose methods renew t. The record of a fair lock is the plain lock's.
 func (t *tenure) record() backend.Kind {
 	if k := t.kind(); k != backend.KindFair {
 		return k
@@ -69,7 +70,7 @@ func (t *tenure) record() backend.Kind {
 	return backend.KindLock
 }
 
-// expire ends what has run out by now: the tenure, or holds with a bound.
+// expire ends the tenure if its lease has run out by now, or else its holds whose MaxHold is over.
 func (t *tenure) expire(now clock.Instant) {
 	if t.State != lease.Live {
 		return
@@ -101,8 +102,8 @@ func (t *tenure) expire(now clock.Instant) {
 	}
 }
 
-// free has a tenure whose time is over released where its record may last longer: it was entered, or a call tried to.
-// A reader's lease that came under it, or an extension that was answered too late, is the record's, too.
+// free releases, in the background, the record of a tenure whose lease has run out, if the record may last longer: by
+// a re-entry whose answer came too late or never, or by a reader that entered under t.
 func (t *tenure) free(now clock.Instant) {
 	if t.Mode == lease.Shared || !t.Entered() {
 		return
@@ -111,28 +112,29 @@ func (t *tenure) free(now clock.Instant) {
 	d := debtOf(t, 0, mayLast(t, now))
 	d.family = t.kind()
 	e.renewer.compensate(d)
+	t.frees = true
 }
 
-// mayLast is until when t's record may last, though t's own time is over, if the store answers no more: the leases in
-// the record were asked for before, each for no longer than this.
+// mayLast returns until when t's record may last after t's lease has run out. All leases in the record were asked for
+// before now, and none is longer than the maximum here.
 func mayLast(t *tenure, now clock.Instant) int64 {
 	return now.Mono + int64(max(t.TTL, t.Longest(), t.engine.Config.Watchdog)+time.Second)
 }
 
 const (
-	// noRecord is why a tenure is lost that is not in the store.
+	// noRecord is the reason of a loss: the store has no record of the tenure.
 	noRecord = "the store has no record of it any more: it was removed, or the store was flushed or restarted empty"
-	// otherData is why a tenure is lost whose key holds something else.
+	// otherData is the reason of a loss: the key has other data.
 	otherData = "the store holds other data under its name"
 )
 
-// lose ends the tenure and all its holds: the lock is not ours any more.
+// lose ends the tenure and all its holds because another owner may hold the lock.
 func (t *tenure) lose(now clock.Instant, why string) {
 	if t.State != lease.Live {
 		return
 	}
 	t.endAll(t.lost(why), false, now)
-	if t.family == backend.KindSemaphore && t.Owner != firstPermit(t) { // some of its permits may be out still
+	if t.family == backend.KindSemaphore && t.Owner != firstPermit(t) { // some of its permits may still be in use
 		t.engine.renewer.compensate(debtOf(t, 0, t.Deadline.Mono))
 	}
 }
@@ -141,7 +143,7 @@ func (t *tenure) lost(why string) error {
 	return fail.New("lease", t.Key.Name, fmt.Errorf("%w: %s", fail.Lost, why))
 }
 
-// endAll ends all holds, and the tenure. Asked: their ends are those that Lock was asked for.
+// endAll ends all holds, and the tenure. Asked: they end as WithLease or WithMaxHold asked.
 func (t *tenure) endAll(cause error, asked bool, now clock.Instant) {
 	for h := range t.All {
 		t.finish(h, cause, asked, now)
@@ -149,7 +151,7 @@ func (t *tenure) endAll(cause error, asked bool, now clock.Instant) {
 	t.over()
 }
 
-// finish ends one hold without an Unlock.
+// finish ends a hold without an Unlock.
 func (t *tenure) finish(h *lease.Hold, cause error, asked bool, now clock.Instant) {
 	t.Detach(h, cause)
 	e := t.engine
@@ -164,7 +166,7 @@ func (t *tenure) finish(h *lease.Hold, cause error, asked bool, now clock.Instan
 	tellLost(t, h, now.Sub(h.Since), cause, asked)
 }
 
-// over takes the tenure out of the client once its holders have been told.
+// over ends the tenure. An effect removes it from the engine's state once the contexts of its holds have ended.
 func (t *tenure) over() {
 	t.State = lease.Over
 	e := t.engine
@@ -178,8 +180,7 @@ func (t *tenure) over() {
 	})
 }
 
-// sweep compensates acquisitions of t that were sent before the one that got the lock, that were given up, and
-// that may yet arrive.
+// sweep compensates requests of unknown outcome that were sent for t's owner.
 func (t *tenure) sweep() {
 	if x := t.trouble; x != nil && x.late > 0 {
 		t.engine.renewer.compensate(debtOf(t, x.late, x.until))
@@ -187,12 +188,12 @@ func (t *tenure) sweep() {
 	}
 }
 
-// debt is what may be left of t's owner in the store.
+// debtOf returns the debt of t's owner.
 func debtOf(t *tenure, late int32, until int64) debt {
 	return debt{family: t.family, name: t.Key.Name, owner: t.Owner, place: t.place, late: late, until: until}
 }
 
-// vacate takes t out of this process; the first waiter asks, if it is to, or has been handed the lock.
+// vacate removes t from the engine's state. Ask: the first waiter is to ask if the lock is free now.
 func (t *tenure) vacate(ask bool) {
 	e, n := t.engine, t.name
 	e.calls.held--
@@ -208,29 +209,28 @@ func (t *tenure) vacate(ask bool) {
 	case ask:
 		n.queue().Notify()
 	default:
-		n.queue().Wake() // it has a time to look now
+		n.queue().Wake() // while t held the record, the waiter slept without a time
 	}
 	e.names.tidy(n)
 	e.calls.check()
 }
 
-// verify has the store asked whether t still holds what it holds.
+// verify asks the store at once whether t is still held, by a request that may also renew it, unless t is delegated.
 func (t *tenure) verify() {
 	if t.State != lease.Live {
 		return
 	}
 	t.Plan.Verify = true
 	if now := t.engine.Now().Mono; t.Delegated.Load() {
-		t.Plan.VerifyAt = now // a renewal would be a change, of which the others are told
+		t.Plan.VerifyAt = now // a renewal would be a change, of which the other owners are notified
 	} else {
 		t.Plan.RenewAt = now
 	}
 	t.reschedule()
 }
 
-// hinted has the store asked whether t still holds what it holds, since its record has changed. That of a tenure
-// that was delegated changes each time that another enters or leaves, and when another is renewed: it is asked
-// at most once a second, by a question that changes nothing.
+// hinted verifies t after a change of its record. The record of a delegated tenure changes each time that another
+// owner enters, leaves or renews. So such a tenure is verified only about once a second.
 func (t *tenure) hinted() {
 	if t.Delegated.Load() {
 		t.checkSoon(t.engine.Now())
@@ -239,7 +239,7 @@ func (t *tenure) hinted() {
 	}
 }
 
-// checkSoon has the store asked within a second, unless that is planned.
+// checkSoon plans a verification within checkWithin, unless one is planned.
 func (t *tenure) checkSoon(now clock.Instant) {
 	if t.State == lease.Live && t.Plan.VerifyAt == clock.Never {
 		t.Plan.VerifyAt = now.Mono + int64(checkWithin*3/4+rand.N(checkWithin/4))
@@ -247,14 +247,14 @@ func (t *tenure) checkSoon(now clock.Instant) {
 	}
 }
 
-// reschedule sets the timer for what comes next.
+// reschedule sets the timer to the next due time.
 func (t *tenure) reschedule() {
 	if t.State == lease.Live {
 		t.engine.renewer.timers.Put(&t.timer, t.due(), t)
 	}
 }
 
-// due is when something comes next for t.
+// due returns the next time at which t has work: an end, a request, a warning or a repair.
 func (t *tenure) due() int64 {
 	q := t.engine.renewer.timers
 	at := min(q.DueAt(t.Deadline), t.Plan.Next())
@@ -270,13 +270,13 @@ func (t *tenure) due() int64 {
 	return at
 }
 
-// Slept moves what is planned: see timerq.Sleeper.
+// Slept implements timerq.Sleeper.
 func (t *tenure) Slept(d time.Duration) (at int64) {
 	t.Plan.Slept(d)
 	return t.due()
 }
 
-// Fire is a lease or a bound that ran out, or a renewal or a repair that is due.
+// Fire implements timerq.Task: it does the work of t that is due.
 func (t *tenure) Fire(now clock.Instant) {
 	t.expire(now)
 	if t.State != lease.Live {
@@ -293,9 +293,9 @@ func (t *tenure) Fire(now clock.Instant) {
 	t.reschedule()
 }
 
-// errUpgrade refuses a writer that comes from a reader.
+// errUpgrade is the error of a reader that asks for the write lock.
 var errUpgrade = fmt.Errorf("%w: the context's lease holds the read lock, and a reader cannot become a writer: "+
 	"two that tried would wait for each other; unlock it first", fail.Invalid)
 
-// isWrongKind reports whether the name holds other data.
+// isWrongKind reports whether the store's key has other data.
 func isWrongKind(err error) bool { return errors.Is(err, backend.ErrWrongKind) }

@@ -6,7 +6,7 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// tryOnce is a call that does not wait.
+// tryOnce acquires the lock without waiting for it.
 func (c *call) tryOnce() (*lease.Handle, error) {
 	e := c.engine
 	now := c.now()

@@ -14,28 +14,26 @@ import (
 )
 
 const (
-	// suspicion is how long a waiter is blocked by its own client's holder before the log says so.
+	// suspicion is how long a waiter waits for a holder of its own client before the log warns.
 	suspicion = 10 * time.Second
-	// lookAgain is when a waiter asks again though the record has no end.
+	// lookAgain is when a waiter asks again if the holder's record has no end.
 	lookAgain = 30 * time.Second
-	// soonest is the longest pause between the asks of a call that polls with which it has a place in the store's
-	// queue.
+	// soonest is the longest polling interval with which a call enrols.
 	soonest = 20 * time.Millisecond
-	// recheck is when an enrolled waiter asks though nothing told it to.
+	// recheck is the longest time after which an enrolled waiter asks without a message, except in a crowd.
 	recheck = 5 * time.Second
-	// spacing is what a client that waits for many names, a crowd, leaves between such asks, on average. The time to
-	// the next ask for a name varies so widely that those that came together do not come together again, at over 100 a
-	// second.
+	// spacing is the average time between the rechecks of a client that waits for a crowd of names. The time to the
+	// next recheck of a name is random: the names must not stay in step.
 	spacing = 15 * time.Millisecond
 	crowd   = 100
-	// reunion is the time over which a client asks again when it is told of releases again.
+	// reunion is the time over which the clients' requests are spread after an interruption of their watches.
 	reunion = 500 * time.Millisecond
-	// lookBack is how often a waiter asks whether a store that failed is back, at the least: locking is to resume
-	// within a second of a new master.
+	// lookBack bounds the pause between requests to a store that fails: after a failover, locking is to resume within
+	// a second.
 	lookBack = 400 * time.Millisecond
 )
 
-// recheckBy is when an enrolled waiter whose lock is held until left asks next though nothing tells it to.
+// recheckBy returns when an enrolled waiter rechecks. Left is the rest of the holder's lease.
 func (s *names) recheckBy(left time.Duration) time.Duration {
 	look := min(left, upTo(recheck))
 	if s.waiting < crowd {
@@ -45,27 +43,27 @@ func (s *names) recheckBy(left time.Duration) time.Duration {
 	return max(look, many/2+rand.N(many))
 }
 
-// upTo is a time between three quarters of d and d.
+// upTo returns a random time between three quarters of d and d.
 func upTo(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
 
-// Answer is what the store said to a waiter.
+// Answer is the store's answer to a waiter's question.
 type Answer struct {
 	Got      bool
-	More     bool          // there is more, for the next
-	Free     int64         // permits that were not enough
-	Left     time.Duration // until it may be had without a release; negative if never
-	Look     time.Duration // when to ask again, if that is another time; else 0
-	Again    time.Duration // when to ask again at the latest, if positive
-	Enrolled bool          // it will be told when it is its turn
-	First    bool          // and it is to ask at a release, too, which serves no entry then
-	Failure  error         // the store's; the question is repeated if it may pass
+	More     bool          // the next waiter is to ask at once
+	Free     int64         // refused: the number of free permits
+	Left     time.Duration // the rest of the holder's lease; negative: only a release helps
+	Look     time.Duration // if positive, when to ask again, instead of after Left
+	Again    time.Duration // if positive, when to ask again at the latest
+	Enrolled bool          // the entry is in the store's queue: the session reports when to ask
+	First    bool          // the entry is the first: ask also after a release that served no entry
+	Failure  error         // the store's error; a waiter that has slept retries a temporary one
 }
 
-// queueUp waits for the lock in its local queue, and asks for itself.
+// queueUp acquires the lock, and waits in the local queue of the call's topic.
 func (c *call) queueUp() (got *lease.Handle, err error) {
 	e := c.engine
 	if c.Family == backend.KindWrite {
-		e.begin() // Shutdown waits until its claim is being withdrawn
+		e.begin() // Shutdown waits until withdrawClaim has begun
 		defer e.end()
 	}
 	w := c.at(c.topic())
@@ -73,7 +71,7 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 	for w.next() {
 		c.marks.claims = c.Family == backend.KindWrite
 		var h *lease.Hold
-		if ctx, alone := c.asks.open(); alone { // as ask does: a lone caller passes as few functions as can be
+		if ctx, alone := c.asks.open(); alone { // as question.ask, without its frame: test/faults bounds them
 			h, err = c.asks.close(c.asks.send(ctx))
 		} else {
 			h, err = c.asks.apart()
@@ -89,7 +87,7 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 	return got, w.err
 }
 
-// answer is what the last question came to.
+// answer returns the outcome of the last request.
 func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	r := &c.grant.reply
 	switch {
@@ -111,8 +109,8 @@ func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	return a, nil
 }
 
-// waitIn waits in t's local queue until ask gets what it asks for. What it returns is what users see, and so is an
-// error of ask, or *fail.CallerGone when the wait ended.
+// waitIn waits in t's local queue until ask answers Got. It returns the error for users. An error that ask returns
+// ends the wait; it is *fail.CallerGone if the wait has ended anyway.
 func (c *call) waitIn(t backend.Topic, ask func() (Answer, error)) error {
 	w := c.at(t)
 	defer w.quit()
@@ -122,22 +120,22 @@ func (c *call) waitIn(t backend.Topic, ask func() (Answer, error)) error {
 	return w.err
 }
 
-// wait is one call's wait in a local queue. While the call is the first there, it asks each time that something may
-// have changed the answer. Before it first sleeps on the store it has the topic watched and asks again, so that no
-// release falls between; one that polls backs off instead. It goes: for w.next() { w.heard(ask()) }.
+// wait is a call's wait in a local queue: for w.next() { w.heard(ask()) }. While the call is the first, it asks each
+// time that something may have changed the answer. Before it first sleeps, it has the topic watched, and asks again
+// once the watch has begun, so that no release is missed. A call that polls asks after pauses instead.
 type wait struct {
 	*call
 	topic  backend.Topic
-	name   *name // nil until it is in the queue
+	name   *name // nil before join
 	waiter *waiter
-	pause  time.Duration // the next between the asks of a call that polls
+	pause  time.Duration // the next pause of a call that polls
 	timer  *time.Timer
-	retry  int64 // when it would have asked, had nothing happened
+	retry  int64 // when the call would have asked without an event
 	asking bool  // an answer is to come
 	over   bool
-	err    error // what users see
-	last   error // the store's last failure, nil after an answer
-	slept  bool  // what fails now is an interruption
+	err    error // the error for users
+	last   error // the store's last failure; nil after an answer
+	slept  bool  // the call has waited: it sits out a temporary failure
 	warned bool
 }
 
@@ -145,7 +143,7 @@ func (c *call) at(t backend.Topic) wait {
 	return wait{call: c, topic: t, waiter: &c.waiter, pause: c.Polling}
 }
 
-// next waits until the call is to ask; it is false when the wait is over.
+// next waits until the call is to ask. It reports false when the wait is over.
 func (w *wait) next() bool {
 	if w.over {
 		return false
@@ -177,7 +175,8 @@ func (w *wait) next() bool {
 	}
 }
 
-// join enters the local queue. It is called with the mutex, as are the methods below, and lets it go if it fails.
+// join puts the call into the local queue. It is called with the mutex, as the methods below, and unlocks it on
+// failure.
 func (w *wait) join() bool {
 	if w.engine.calls.shut {
 		w.engine.unlock()
@@ -187,7 +186,7 @@ func (w *wait) join() bool {
 	if w.waiter.Joined() {
 		w.waiter = new(waiter)
 	}
-	if w.relays() && w.Replicas.N == 0 { // what is handed over is not replicated
+	if w.relays() && w.Replicas.N == 0 { // a handoff waits for no replicas
 		w.waiter.call = w.call
 	}
 	w.waiter.Waiter, w.waiter.Wish = w.waiter, w.Request.Wish
@@ -197,12 +196,12 @@ func (w *wait) join() bool {
 	return true
 }
 
-// begins prepares a question, and lets the mutex go.
+// begins prepares a question, and unlocks the mutex.
 func (w *wait) begins() {
 	e, n, handed := w.engine, w.name, w.waiter.handed
 	w.asks.handed, w.waiter.handed = handed, nil
 	w.marks.enrols = handed == nil && (w.queues() && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
-	n.enrols, n.behind = w.marks.enrols, false
+	n.enrols, n.behind, n.claims = w.marks.enrols, false, w.Family == backend.KindWrite
 	w.asks.entry, w.marks.heard, n.heard = n.entry, n.heard, false
 	w.marks.least, w.marks.stays = n.Least(), n.Len() > 1
 	w.retry, w.asking = n.Asks(), true
@@ -210,23 +209,24 @@ func (w *wait) begins() {
 	e.unlock()
 }
 
-// relays reports whether the call may be handed a record within the process, and its client may enrol.
-func (c *call) relays() bool {
-	return c.Family == backend.KindLock && c.Polling == 0 && c.Age == nil && c.engine.store.can.Queue != nil
+// relays reports whether the call can take a handoff, and can enrol by QueueStore: it waits for a plain lock and does
+// not poll.
+func (w *wait) relays() bool {
+	return w.Family == backend.KindLock && w.Polling == 0 && w.Age == nil && w.engine.store.can.Queue != nil
 }
 
-// queues reports whether the call's client may enrol, once it is told of releases.
+// queues reports whether the call enrols once its topic is watched.
 func (w *wait) queues() bool {
 	return w.relays() || w.Polling == 0 && w.engine.store.enrols(w.topic.Kind)
 }
 
-// pollsInQueue reports whether the call polls, and so often that the lock can be reserved for it until it asks.
+// pollsInQueue reports whether the call polls, and often enough that the store can reserve the lock for it.
 func (w *wait) pollsInQueue() bool {
 	return 0 < w.Polling && w.Polling <= soonest &&
 		w.Family == backend.KindLock && w.Age == nil && w.engine.store.can.Queue != nil
 }
 
-// heard settles the answer to a question. It is called without the mutex.
+// heard applies the answer to a question. It is called without the mutex.
 func (w *wait) heard(a Answer, failure error) {
 	if !a.Got {
 		bound.Begins(w.call.wait)
@@ -237,7 +237,7 @@ func (w *wait) heard(a Answer, failure error) {
 	w.asking = false
 	switch {
 	case failure != nil:
-		w.name.Pass() // what woke it, if anything did, is the next one's
+		w.name.Pass() // the event that woke this call, if one did, is for the next waiter
 	case a.Got:
 		w.got(&a)
 		w.leave()
@@ -254,7 +254,7 @@ func (w *wait) heard(a Answer, failure error) {
 	e.unlock()
 }
 
-// quit ends the wait where a question, or an observer, panicked.
+// quit ends the wait if ask, or the observer, panicked.
 func (w *wait) quit() {
 	if w.over || w.name == nil {
 		return
@@ -270,7 +270,7 @@ func (w *wait) quit() {
 	w.leave()
 }
 
-// hopeless is why waiting makes no sense.
+// hopeless returns why the wait cannot go on; nil if it can.
 func (w *wait) hopeless() error {
 	switch {
 	case w.name.deaf != nil && w.name.first() == w.waiter:
@@ -281,29 +281,29 @@ func (w *wait) hopeless() error {
 	return nil
 }
 
-// got passes on what the call knows to the next.
+// got passes what the call knows on to the next waiter.
 func (w *wait) got(a *Answer) {
 	n, retry := w.name, w.retry
 	n.failing = 0
 	if w.marks.enrols {
 		n.enrolled, n.foremost = a.Enrolled, false
 	}
-	if retry != clock.Never && w.ttl > 0 { // what was got may be the first to end
+	if retry != clock.Never && w.ttl > 0 { // the lease that was acquired may end first
 		retry = min(retry, w.engine.Now().Mono+int64(w.ttl+time.Millisecond))
 	}
 	switch {
-	case n.Holder != nil: // which wakes the next
+	case n.Holder != nil: // the end of this tenure wakes the next waiter
 	case a.More || !n.refused || retry == clock.Never:
 		n.Pass()
-	case w.marks.enrols && !n.enrolled: // the next asks for a place in the store's queue
+	case w.marks.enrols && !n.enrolled: // the next waiter enrols
 		n.Pass()
 	default:
 		n.RetryAt(retry)
 	}
-	n.enrolled = n.enrolled || n.behind // then it is withdrawn with the last waiter
+	n.enrolled = n.enrolled || n.behind // so that the last waiter withdraws the entry
 }
 
-// failed has the question repeated, if the store's failure may pass and a call that waits already sits it out.
+// failed plans the retry after a temporary failure, if the call has waited before. Otherwise it returns the error.
 func (w *wait) failed(err error) error {
 	n := w.name
 	w.last = err
@@ -321,7 +321,7 @@ func (w *wait) failed(err error) error {
 	return nil
 }
 
-// refused notes when to ask again.
+// refused plans the next request after a refusal.
 func (w *wait) refused(a *Answer) {
 	n, now := w.name, w.engine.Now().Mono
 	w.last, n.failing, n.answered = nil, 0, true
@@ -338,9 +338,9 @@ func (w *wait) refused(a *Answer) {
 	}
 	n.refused = true
 	n.enrolled = n.enrolled || a.Enrolled
-	n.foremost = n.foremost || a.First // it may have been told so before this answer came
+	n.foremost = n.foremost || a.First // the message First may have come before this answer
 	look := left
-	if w.marks.enrols { // where the store had no room for the entry, nothing is told
+	if w.marks.enrols { // even if the store had no room for the entry: it then sends no message
 		look = w.engine.names.recheckBy(left)
 	}
 	if a.Look > 0 {
@@ -351,14 +351,14 @@ func (w *wait) refused(a *Answer) {
 	}
 	n.Refused(now+int64(left), now+int64(look+time.Millisecond))
 	if w.Family == backend.KindSemaphore {
-		if t := n.Taker(a.Free); t != nil { // what is free is enough for it: it asks before this one
+		if t := n.Taker(a.Free); t != nil { // the free permits are enough for t: t asks before this call
 			n.Advance(t)
 		}
 	}
 	w.engine.names.watches.update(n.topic)
 }
 
-// announces tells, once, that the call waits, and reports whether that let the mutex go.
+// announces reports once, to the observer, that the call waits. It returns whether it unlocked the mutex meanwhile.
 func (w *wait) announces(now clock.Instant) bool {
 	if w.slept {
 		return false
@@ -376,7 +376,7 @@ func (w *wait) announces(now clock.Instant) bool {
 	return true
 }
 
-// sleep waits until the call is told, is to look, or its wait is over.
+// sleep waits until the ticket is woken, wakeAt has come, the wait has ended, or the client shuts down.
 func (w *wait) sleep(now clock.Instant, wakeAt int64) (err error) {
 	e := w.engine
 	if w.name.first() != w.waiter {
@@ -408,7 +408,8 @@ func (w *wait) sleep(now clock.Instant, wakeAt int64) (err error) {
 	return nil
 }
 
-// suspects says in the log, once, that the call waits long for its own client; it returns when to look.
+// suspects warns once, in the log, that a call waits long for a holder of its own client. It returns when to check
+// next.
 func (w *wait) suspects(now clock.Instant) time.Duration {
 	holder := w.engine.names.holderOf(w.name)
 	if w.warned || holder == nil || !w.engine.announce.Logs() {
@@ -425,30 +426,30 @@ func (w *wait) suspects(now clock.Instant) time.Duration {
 	return time.Duration(clock.Never)
 }
 
-// giveUp leaves the queue without what the call waits for.
+// giveUp ends the wait with an error.
 func (w *wait) giveUp(err error) {
 	e, n := w.engine, w.name
 	left := n.remaining(e.Now())
-	// What ends before the store had its time to answer has waited for another call of this client.
+	// A short wait that ended before FirstAnswer had passed was spent behind another call of this client.
 	behind := 0 < w.Wait && w.Wait < bound.FirstAnswer && e.Since(w.since) < bound.FirstAnswer
 	if left < 0 && (n.answered || w.Resumed || behind) {
-		left = 0 // held, for how long is being asked just now
+		left = 0 // the lock is held; for how long, another request is asking now
 	}
 	if n.topic.Kind != backend.KindLock {
-		n.Pass() // the next may ask for less, or to read: what this one was told says nothing to it
+		n.Pass() // the next may want less, or to read: the refusal of this call says nothing about it
 	}
 	w.leave()
 	w.err = w.gaveUp(err, left, w.last)
 }
 
-// leave takes the call out of its queue, releases what it was handed too late, and lets the mutex go.
+// leave takes the call out of its queue, and unlocks the mutex. It releases the grant of a handoff that came too late.
 func (w *wait) leave() {
 	e, n := w.engine, w.name
 	w.over, w.asking = true, false
 	n.Leave(&w.waiter.Ticket)
 	e.names.tidy(n)
 	e.names.watches.update(n.topic)
-	if g := w.waiter.handed; g != nil { // it has two: its first was removed, and had again by another of this client
+	if g := w.waiter.handed; g != nil { // the wait had ended, or the call's own request was granted, too
 		w.waiter.handed = nil
 		e.renewer.abandon(&w.Request, g, debt{family: w.Family, name: w.Name, owner: g.owner, place: w.place})
 		e.calls.ended()
@@ -459,7 +460,7 @@ func (w *wait) leave() {
 	}
 }
 
-// remaining is what is left of the holder's lease as far as known; negative if it is not.
+// remaining returns the rest of the holder's lease; negative if unknown.
 func (n *name) remaining(now clock.Instant) time.Duration {
 	if n.Holder != nil {
 		return max(n.Holder.Deadline.Until(now), 0)
@@ -467,7 +468,7 @@ func (n *name) remaining(now clock.Instant) time.Duration {
 	return n.Ends(now.Mono)
 }
 
-// holderOf is the tenure of this client that n's waiters wait for; nil if there is none.
+// holderOf returns the tenure of this client that n's waiters wait for; nil if there is none.
 func (s *names) holderOf(n *name) *tenure {
 	if n.topic.Kind == backend.KindFair {
 		n = s.records[lockTopic(n.topic.Name)]

@@ -9,26 +9,26 @@ import (
 	"github.com/mortise-go/mortise/internal/timerq"
 )
 
-// watchIdle is for how long a topic that lingers is watched though nothing waits: a waiter that comes soon after
-// another need not ask again once it is watched.
+// watchIdle is how long a topic that lingers stays watched after the last waiter has left. A waiter that comes
+// meanwhile need not ask a second time once the watch has begun.
 const watchIdle = time.Second
 
-// watches are the topics that the session was asked to watch.
+// watches are the topics that the session watches for this client.
 type watches struct {
 	engine *Engine
-	order  sync.Mutex // orders calls of Watch and Unwatch; taken before the engine's mutex
+	order  sync.Mutex // orders calls of Subscribe and Unsubscribe; locked before the engine's mutex
 	all    map[backend.Topic]*watch
 }
 
-// watch is a topic that the session was asked to watch.
+// watch is a topic that the session watches.
 type watch struct {
-	confirmed bool // the session has told so
-	expiring  bool // it is given up when idle is due
+	confirmed bool // the session has called Handler.Watching
+	expiring  bool // no waiter needs the topic: the watch ends when idle is due
 	idle      timerq.Timer
 }
 
-// update makes the session watch t if and only if a waiter needs another process's release of it, or did just now. It
-// is called with the mutex; the session is called outside of it, and in order.
+// update starts or ends the watch of t as waiters need it: see settled. It is called with the mutex. The calls of the
+// session come later, without the mutex, and in order.
 func (s *watches) update(t backend.Topic) {
 	if !s.settled(t) {
 		s.engine.after(func() { s.sync(t) })
@@ -58,7 +58,8 @@ func (s *watches) sync(t backend.Topic) {
 	}
 }
 
-// settled reports whether t is watched as it is to be. It has a watch that is not wanted any more looked at again.
+// settled reports whether the watch of t is as it should be. For a topic that lingers, it starts and stops the timer
+// that ends the watch watchIdle after the last waiter.
 func (s *watches) settled(t backend.Topic) bool {
 	e, w := s.engine, s.all[t]
 	switch {
@@ -79,23 +80,23 @@ func (s *watches) settled(t backend.Topic) bool {
 		e.renewer.timers.Put(&w.idle, e.Now().Mono+int64(watchIdle), expire)
 		return true
 	}
-	return w.idle.Waits() // otherwise its time is over
+	return w.idle.Waits() // if idle is not in the queue of timers, it has fired: the watch is to end
 }
 
-// wantsWatch reports whether a waiter needs releases of t.
+// wantsWatch reports whether a waiter needs messages of t.
 func (s *names) wantsWatch(t backend.Topic) bool {
 	l := s.fair.all[t.Name]
 	switch {
 	case t.Kind == backend.KindFair:
 		return l != nil && l.kept[t] != nil
 	case l != nil && t.Kind == backend.KindLock:
-		return true // releases of the plain lock are announced there
+		return true // waiters for the fair lock need releases of the plain lock, too: see barged
 	}
 	n := s.records[t]
 	return n.first() != nil && n.refused
 }
 
-// confirmed reports whether the session has confirmed that it watches t.
+// confirmed reports whether the session has called Handler.Watching for t.
 func (s *watches) confirmed(t backend.Topic) bool {
 	w := s.all[t]
 	return w != nil && w.confirmed

@@ -306,7 +306,8 @@ func (t *attempt) one(i int, try bool) (*lease.Handle, error) {
 		if !try && len(t.held) > 0 { // the loss of a held part ends the wait for the next
 			child, cancel := context.WithCancelCause(t.bounds)
 			defer cancel(nil)
-			defer context.AfterFunc(t.ctx, func() { cancel(context.Cause(t.ctx)) })()
+			held := t.ctx // it may end as the next is acquired
+			defer context.AfterFunc(held, func() { cancel(context.Cause(held)) })()
 			wait = child
 		}
 		return p.Acquirer.Acquire(t.ctx, wait, t.request(i, try))
