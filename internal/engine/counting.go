@@ -112,6 +112,7 @@ func (k Counting) GoOn(op string, send func(ctx context.Context) error) {
 type Waiting struct {
 	call  *call
 	topic backend.Topic
+	look  func() (done bool, err error)
 }
 
 // Waiting makes one; what it gets begins with ctx, and its wait ends with ctx or with the request's.
@@ -137,11 +138,15 @@ func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel fu
 	if r.Wait > 0 {
 		c.wait, cancel = bound.Wait(ctx, r.Wait)
 	}
-	return &Waiting{c, k.Topic}, cancel, nil
+	return &Waiting{call: c, topic: k.Topic}, cancel, nil
 }
 
 // Quiet keeps the wait from the observer.
 func (w *Waiting) Quiet() { w.call.marks.contended = true }
+
+// Look has the call ask by itself once where other calls wait already: what the first of those was told may be known to
+// it, and not to this call. Done ends the wait.
+func (w *Waiting) Look(look func() (done bool, err error)) { w.look = look }
 
 // Context bounds the wait.
 func (w *Waiting) Context() context.Context { return w.call.wait }
@@ -151,7 +156,7 @@ func (w *Waiting) Context() context.Context { return w.call.wait }
 func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.CountRequest, err error) {
 	c := w.call
 	c.Wants = wants
-	if err = c.waitIn(w.topic, ask); err == nil {
+	if err = c.waitIn(w.topic, w.look, ask); err == nil {
 		return nil, nil
 	}
 	c.engine.lock()

@@ -112,11 +112,19 @@ func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	return a, nil
 }
 
-// waitIn waits in t's local queue until ask gets what it asks for. What it returns is what users see, and so is an
-// error of ask, or *fail.CallerGone when the wait ended.
-func (c *call) waitIn(t backend.Topic, ask func() (Answer, error)) error {
+// waitIn waits in t's local queue until ask gets what it asks for. Where others wait there already, look, if it is set,
+// comes first, which reports whether there is nothing to wait for. What waitIn returns is what users see, and so is an
+// error of ask or look, or *fail.CallerGone when the wait ended.
+func (c *call) waitIn(t backend.Topic, look func() (bool, error), ask func() (Answer, error)) error {
 	w := c.at(t)
 	defer w.quit()
+	if look != nil && w.behind() {
+		if done, err := look(); done || err != nil {
+			w.engine.lock()
+			w.leave()
+			return err
+		}
+	}
 	for w.next() {
 		w.heard(ask())
 	}
@@ -176,6 +184,17 @@ func (w *wait) next() bool {
 			return false
 		}
 	}
+}
+
+// behind enters the local queue, and reports whether others wait there already.
+func (w *wait) behind() bool {
+	w.engine.lock()
+	if !w.join() {
+		return false
+	}
+	behind := w.name.first() != w.waiter
+	w.engine.unlock()
+	return behind
 }
 
 // join enters the local queue. It is called with the mutex, as are the methods below, and lets it go if it fails.
