@@ -104,8 +104,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(channel, 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -157,8 +157,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -241,7 +251,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "16ba167c57910dca75e322ae81f50afa79b97f96"
+const AcquireSHA = "87a50dc125838a11803f8633d44c876ff7b2df08"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -294,8 +304,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(channel, 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -347,8 +357,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -462,7 +482,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "42207138978e3fb2d08074852b9e9822889941e4"
+const AcquireAllSHA = "382c62e251e5592f284c336b6543ff9b4e2cd945"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -510,8 +530,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(channel, 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -563,8 +583,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -654,7 +684,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "88ecde792cc32487c8d2bce65eb848c9f3ac1864"
+const AcquireFencedSHA = "d5e108098061085910eba2543a1d3f0c0cd83e46"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -724,8 +754,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(channel, 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -777,8 +807,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -859,7 +899,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "d2f5d5cc3c41b536f8054a3c7089c06bea9c760d"
+const AgedAcquireSHA = "5f758b293cc90748e4129043caaa7bc72440154e"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1135,8 +1175,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[3] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -1188,8 +1228,18 @@ redis.pcall(say, KEYS[3], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[3] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[3] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -1266,7 +1316,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "e56a6f7e04da79b9f38930423d7d397642988da5"
+const DelegateReleaseSHA = "25ea5fe5684afb431c76b7d5cc3c05b372593a56"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1356,8 +1406,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -1409,8 +1459,18 @@ redis.pcall(say, KEYS[4], '000')
 else
 redis.pcall('set', KEYS[2] .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= ARGV[5] then
 tell(first, 'n' .. length .. ':')
@@ -1561,8 +1621,8 @@ local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardn
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if foreign > 0 then
 local now
@@ -1575,7 +1635,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "7e9719a33b3e8e3799932b7a8ef8d7bbc64a2096"
+const EnrolSHA = "7024ee5774e3dda3bafe00cafbe741accf540758"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1988,8 +2048,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -2041,8 +2101,18 @@ redis.pcall(say, KEYS[4], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2111,7 +2181,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "3e9614fcb43b8f4f29f26d05c1ebc47f211c61e3"
+const FairLeaveSHA = "84a7f7d9fed186df450751d0e3fa968907ae8ee8"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2229,8 +2299,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -2282,8 +2352,18 @@ redis.pcall(say, KEYS[4], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2352,7 +2432,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "0f478a4fbcecfc868c783ce4fc50d18e5b6a58d1"
+const FairReleaseSHA = "7e5fd8dbfb2547d23a3b092c67c51bc5a45186be"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2408,8 +2488,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -2461,8 +2541,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2536,7 +2626,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "65102902268231cc677c2b715727459e80955c54"
+const ForceReleaseSHA = "f815735e3a22be9a49426a780ed34709140a15ac"
 
 // InspectSource is inspect.lua.
 //
@@ -2753,8 +2843,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -2806,8 +2896,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2883,7 +2983,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "4c307dadf1395c41d0ec8c17941da8ea16181c85"
+const LeaveQueueSHA = "bae4ad63e1e9519a78e72cda3b0ea975e8728773"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -4350,8 +4450,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -4403,8 +4503,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -4479,7 +4589,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "795d8c6ef6dfd3eafa8d2b897dfa7bd9050c214f"
+const ReleaseSHA = "f7401884624060004d958c0a3eb9588be4715dae"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -4540,8 +4650,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(channel, 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -4593,8 +4703,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -4664,7 +4784,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "7d5d1b319def7f648051a1106d9c1b1aa0db3ddb"
+const ReleaseAllSHA = "50e7b906022d073f1abbffedc90412a64d846ecc"
 
 // RenewSource is renew.lua.
 //
@@ -6007,8 +6127,8 @@ local count = redis.pcall('pubsub', string.sub(ARGV[7], 1, 1) == 's' and 'shardn
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if not others and foreign > 0 then
 local round = KEYS[3] .. ':round'
@@ -6060,8 +6180,8 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
+fair = type(redis.pcall('lindex', places, 0)) == 'string'
 foreign = foreign + (fair and 1 or 0)
 if fair and not two[1] then
 foreign, fair = foreign - 1, nil
@@ -6113,8 +6233,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -6206,7 +6336,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "d6ea8f3ea8073bea705aa5ee5c1004fca3f7090f"
+const ServeSHA = "36dd2f88c32d339abf63a6084ae16b196028b5fc"
 
 // WriteAcquireSource is write_acquire.lua.
 //

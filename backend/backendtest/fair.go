@@ -195,6 +195,32 @@ var fairTests = []test{
 		s.heard("b:1")
 		s.want("b:1", long, "granted")
 	}},
+	{"Port_APlainReleaseTellsTheFairWaiterBehindADeadOne", func(e *env) {
+		s := e.fair()
+		if s.Capabilities().Queue == nil {
+			e.lacks("a queue of waiting clients")
+		}
+		s.take("n", "a:1", long)
+		s.want("dead:1", long, "refused")
+		s.queues("b:1")
+		all, ears := e.relays(2)
+		e.inTurn(all, ears, "n")
+		s.release("n", "a:1", 0)
+		told, turn := 0, 0
+		e.until("it gets the lock, though the plain lock has waiters all the time", func() bool {
+			if n := s.h.count("released n b:1"); n > told {
+				told = n
+				return s.ask("b:1", long).Granted
+			}
+			turn++
+			x, owner := all[turn%2], fmt.Sprint("p:", turn)
+			if x.asks("n", owner).Granted {
+				all[(turn+1)%2].waits("n", "p:0")
+				x.release("n", owner, 0)
+			}
+			return false
+		})
+	}},
 	{"Port_TheRecordOfAFairLockIsThePlainOnes", func(e *env) {
 		s := e.fair()
 		s.take("n", "p:1", long)

@@ -144,10 +144,10 @@ func (k queues) want(name string) {
 }
 
 // freed serves the queue of a lock whose record has gone, and reports whether an entry, or the first waiter for the
-// fair lock of that name, is to ask now. Waiters for the fair lock go first.
+// fair lock of that name that can be reached, is to ask now. Waiters for the fair lock go first.
 func (k queues) freed(name string) bool {
-	fair := k.store.places[name]
-	if len(fair) > 0 && k.first(name).session != nil && k.store.watchers.first(name, fair[0].owner) {
+	told := func(p place) bool { return k.store.watchers.first(name, p.owner) }
+	if k.first(name).session != nil && slices.ContainsFunc(k.store.places[name], told) {
 		return k.tellFirst(name, backend.Absence)
 	}
 	return k.serve(name)

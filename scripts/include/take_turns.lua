@@ -42,9 +42,7 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
     else
       redis.pcall('set', queue .. ':window', '', 'px', length)
     end
-    if fair then
-      redis.pcall(say, channel .. ':' .. fair, '0')
-    end
+    --! include tell_places channel=channel misses=misses
     if two[1] and first ~= asker then
       tell(first, 'n' .. length .. ':')
     end
