@@ -104,11 +104,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(channel, 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -146,8 +150,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -251,7 +256,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "87a50dc125838a11803f8633d44c876ff7b2df08"
+const AcquireSHA = "2c2050361578bf6e80568930ee73b29d8bec5271"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -304,11 +309,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(channel, 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -346,8 +355,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -482,7 +492,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "382c62e251e5592f284c336b6543ff9b4e2cd945"
+const AcquireAllSHA = "7da79f799a1e615cf61e53258da904720306ac71"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -530,11 +540,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(channel, 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -572,8 +586,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -684,7 +699,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "d5e108098061085910eba2543a1d3f0c0cd83e46"
+const AcquireFencedSHA = "a6e0a74e8e644ce1c50a475ac0ad07afba3b2a88"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -754,11 +769,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(channel, 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -796,8 +815,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -899,7 +919,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "5f758b293cc90748e4129043caaa7bc72440154e"
+const AgedAcquireSHA = "693cebb96958d9c3ca953e3e1836fc3071b11ae9"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1175,11 +1195,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[3] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -1217,8 +1241,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -1316,7 +1341,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "25ea5fe5684afb431c76b7d5cc3c05b372593a56"
+const DelegateReleaseSHA = "ba15b02d61e395488129ae477425cc42f7cc1140"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1406,11 +1431,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -1448,8 +1477,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[2], 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not heard
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -1621,9 +1651,16 @@ local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardn
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
 if foreign > 0 then
 local now
 local time = redis.call('time')
@@ -1635,7 +1672,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "7024ee5774e3dda3bafe00cafbe741accf540758"
+const EnrolSHA = "5d0b2abe9e11796b57ffc4d62510b4edc1bd84ff"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1954,6 +1991,170 @@ end
 if out < 2 and not (out == 1 and head == ARGV[1] and redis.call('exists', KEYS[1]) == 0) then
 return out
 end
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
+end
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local served = false
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = queue .. ':round'
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
+local fields = redis.pcall('hmget', round, unpack(names))
+if fields[1] or fields[10] then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+end
+end
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
+if fields[1] or foreign > 0 then
+if now == 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 then
+window = 0
+end
+if window > now and not true then
+served = true
+if true and two[1] then
+tell(first, 'n' .. math.ceil(window - now) .. ':')
+end
+elseif window > 0 or tenures > 0 or foreign > 0 then
+local missed = window > 0 and not true
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if pause > now + 4000 then
+pause = 0
+end
+if misses >= 3 then
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if true then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
+end
+local entries = #redis.pcall('zrange', queue, 0, 7)
+local ours = true and not true
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
+end
+if two[1] and first ~= '' then
+tell(first, 'n' .. length .. ':')
+end
+elseif tenures > 0 then
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
+redis.pcall('pexpire', round, 60000)
+end
+end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(say, KEYS[4], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
+break
+end
+local told = tell(first, 'r')
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+served = true
+end
+if two[2] then
+tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
+end
+break
+end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
+end
+if served then
+return out
+end
+end
 local limit, alone = now + tonumber(ARGV[3]), false
 local head = redis.pcall('lindex', KEYS[2], 0)
 local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
@@ -2048,11 +2249,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2090,8 +2295,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2181,7 +2387,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "84a7f7d9fed186df450751d0e3fa968907ae8ee8"
+const FairLeaveSHA = "e5942945c55628adb7bf9c211f5628ceaf8271fc"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2205,6 +2411,170 @@ end
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
+end
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local served = false
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = queue .. ':round'
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
+local fields = redis.pcall('hmget', round, unpack(names))
+if fields[1] or fields[10] then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+end
+end
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
+if fields[1] or foreign > 0 then
+if now == 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 then
+window = 0
+end
+if window > now and not true then
+served = true
+if true and two[1] then
+tell(first, 'n' .. math.ceil(window - now) .. ':')
+end
+elseif window > 0 or tenures > 0 or foreign > 0 then
+local missed = window > 0 and not true
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if pause > now + 4000 then
+pause = 0
+end
+if misses >= 3 then
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if true then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
+end
+local entries = #redis.pcall('zrange', queue, 0, 7)
+local ours = true and not true
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
+end
+if two[1] and first ~= '' then
+tell(first, 'n' .. length .. ':')
+end
+elseif tenures > 0 then
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
+redis.pcall('pexpire', round, 60000)
+end
+end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(say, KEYS[4], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
+break
+end
+local told = tell(first, 'r')
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+served = true
+end
+if two[2] then
+tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
+end
+break
+end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
+end
+if served then
+return 1
+end
+end
 local limit, alone = now + tonumber(ARGV[3]), false
 local head = redis.pcall('lindex', KEYS[2], 0)
 local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
@@ -2299,11 +2669,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2341,8 +2715,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2432,7 +2807,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "7e5fd8dbfb2547d23a3b092c67c51bc5a45186be"
+const FairReleaseSHA = "fa451f8d66319c06f9079481b4d7775ad3de2a2e"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2488,11 +2863,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2530,8 +2909,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2626,7 +3006,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "f815735e3a22be9a49426a780ed34709140a15ac"
+const ForceReleaseSHA = "dbb9dc9ea931b95c6c458cb4275eeef299c107f3"
 
 // InspectSource is inspect.lua.
 //
@@ -2843,11 +3223,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2885,8 +3269,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
-window, releases = 0, releases + (reserved and 1 or 0)
-if reserved and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = reserved and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2983,7 +3368,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "bae4ad63e1e9519a78e72cda3b0ea975e8728773"
+const LeaveQueueSHA = "936f01252ccf63af6a2ed511b9fbfb11a3673c3a"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -4450,11 +4835,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -4492,8 +4881,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -4589,7 +4979,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "f7401884624060004d958c0a3eb9588be4715dae"
+const ReleaseSHA = "0ef6d3a8e7f80fb415e17b2c553e7438897bb0f8"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -4650,11 +5040,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(channel, 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -4692,8 +5086,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -4784,7 +5179,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "50e7b906022d073f1abbffedc90412a64d846ecc"
+const ReleaseAllSHA = "15e4e759e6806eac98a2feabf4a783e1a3ae7417"
 
 // RenewSource is renew.lua.
 //
@@ -6127,9 +6522,16 @@ local count = redis.pcall('pubsub', string.sub(ARGV[7], 1, 1) == 's' and 'shardn
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
 if not others and foreign > 0 then
 local round = KEYS[3] .. ':round'
 if foreign > 0 then
@@ -6180,11 +6582,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24)
-fair = type(redis.pcall('lindex', places, 0)) == 'string'
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -6222,8 +6628,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -6336,7 +6743,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "36dd2f88c32d339abf63a6084ae16b196028b5fc"
+const ServeSHA = "34c68bd8835c64cf5ca5d09459602b9622f0665e"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -71,7 +71,7 @@ type record struct {
 	owner    string
 	holds    int
 	deadline time.Time
-	// reserved is set where it is reserved for an entry in the lock's queue; it has no owner then.
+	// reserved is set where it is reserved for an entry in the lock's queue, or for fairWaiters; it has no owner then.
 	reserved entry
 	// parts is set where it has several owners, in the order in which they came; owner, holds and holder
 	// are the first's then, and deadline is the latest.
@@ -92,7 +92,7 @@ func New() *Store {
 		watchers: make(watchers),
 		claims:   make(claims),
 	}
-	s.queues = queues{s, make(map[string][]waiting), make(map[string]entry)}
+	s.queues = queues{s, make(map[string][]waiting), make(map[string]entry), make(map[string]int)}
 	s.enrolments = enrolments{s, make(map[backend.Topic][]*enrolled)}
 	return s
 }
@@ -149,6 +149,7 @@ func (s *Store) Flush() {
 	clear(s.records)
 	clear(s.places)
 	clear(s.queues.lines)
+	clear(s.queues.turns)
 	clear(s.enrolments.lines)
 	clear(s.claims)
 	s.expiries = nil
@@ -193,7 +194,7 @@ func (s *Store) find(name string) *record {
 func (s *Store) ended(r *record) {
 	s.remove(r)
 	s.changed(r)
-	s.queues.freed(r.name)
+	s.queues.ended(r)
 }
 
 // lookup returns the live record of a lock of kind k, or nil, and an error if name is in use for something
@@ -282,17 +283,17 @@ func (s *Store) expire() {
 		s.timer = nil
 	}
 	now := time.Now()
-	var queued []string
+	var queued []*record
 	for len(s.expiries) > 0 && !now.Before(s.expiries[0].deadline) {
 		r := heap.Pop(&s.expiries).(*record)
 		delete(s.records, r.name)
-		if s.changed(r); s.queues.lines[r.name] != nil {
-			queued = append(queued, r.name)
+		if s.changed(r); r.reserved == fairWaiters || s.queues.lines[r.name] != nil {
+			queued = append(queued, r)
 		}
 	}
 	s.arm()
-	for _, name := range queued {
-		s.queues.freed(name)
+	for _, r := range queued {
+		s.queues.ended(r)
 	}
 }
 
