@@ -104,11 +104,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -146,8 +150,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -157,8 +162,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -241,7 +256,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "16ba167c57910dca75e322ae81f50afa79b97f96"
+const AcquireSHA = "2c2050361578bf6e80568930ee73b29d8bec5271"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -293,11 +308,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -335,8 +354,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -346,8 +366,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -461,7 +491,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "42207138978e3fb2d08074852b9e9822889941e4"
+const AcquireAllSHA = "7da79f799a1e615cf61e53258da904720306ac71"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -508,11 +538,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -550,8 +584,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -561,8 +596,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -652,7 +697,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "88ecde792cc32487c8d2bce65eb848c9f3ac1864"
+const AcquireFencedSHA = "a6e0a74e8e644ce1c50a475ac0ad07afba3b2a88"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -722,11 +767,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -764,8 +813,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -775,8 +825,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -857,7 +917,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "d2f5d5cc3c41b536f8054a3c7089c06bea9c760d"
+const AgedAcquireSHA = "693cebb96958d9c3ca953e3e1836fc3071b11ae9"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1134,11 +1194,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[3] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -1176,8 +1240,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -1187,8 +1252,18 @@ redis.pcall(say, KEYS[3], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[3] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[3] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -1265,7 +1340,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "e56a6f7e04da79b9f38930423d7d397642988da5"
+const DelegateReleaseSHA = "ba15b02d61e395488129ae477425cc42f7cc1140"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1356,11 +1431,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -1398,8 +1477,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[2], 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not heard
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -1409,8 +1489,18 @@ redis.pcall(say, KEYS[4], '000')
 else
 redis.pcall('set', KEYS[2] .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= ARGV[5] then
 tell(first, 'n' .. length .. ':')
@@ -1561,9 +1651,16 @@ local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardn
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
 if foreign > 0 then
 local now
 local time = redis.call('time')
@@ -1575,7 +1672,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "7e9719a33b3e8e3799932b7a8ef8d7bbc64a2096"
+const EnrolSHA = "5d0b2abe9e11796b57ffc4d62510b4edc1bd84ff"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1894,6 +1991,170 @@ end
 if out < 2 and not (out == 1 and head == ARGV[1] and redis.call('exists', KEYS[1]) == 0) then
 return out
 end
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
+end
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local served = false
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = queue .. ':round'
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
+local fields = redis.pcall('hmget', round, unpack(names))
+if fields[1] or fields[10] then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+end
+end
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
+if fields[1] or foreign > 0 then
+if now == 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 then
+window = 0
+end
+if window > now and not true then
+served = true
+if true and two[1] then
+tell(first, 'n' .. math.ceil(window - now) .. ':')
+end
+elseif window > 0 or tenures > 0 or foreign > 0 then
+local missed = window > 0 and not true
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if pause > now + 4000 then
+pause = 0
+end
+if misses >= 3 then
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if true then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
+end
+local entries = #redis.pcall('zrange', queue, 0, 7)
+local ours = true and not true
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
+end
+if two[1] and first ~= '' then
+tell(first, 'n' .. length .. ':')
+end
+elseif tenures > 0 then
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
+redis.pcall('pexpire', round, 60000)
+end
+end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(say, KEYS[4], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
+break
+end
+local told = tell(first, 'r')
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+served = true
+end
+if two[2] then
+tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
+end
+break
+end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
+end
+if served then
+return out
+end
+end
 local limit, alone = now + tonumber(ARGV[3]), false
 local head = redis.pcall('lindex', KEYS[2], 0)
 local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
@@ -1988,11 +2249,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2030,8 +2295,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2041,8 +2307,18 @@ redis.pcall(say, KEYS[4], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2111,7 +2387,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "3e9614fcb43b8f4f29f26d05c1ebc47f211c61e3"
+const FairLeaveSHA = "e5942945c55628adb7bf9c211f5628ceaf8271fc"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2135,6 +2411,170 @@ end
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
+end
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local served = false
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = queue .. ':round'
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
+local fields = redis.pcall('hmget', round, unpack(names))
+if fields[1] or fields[10] then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+end
+end
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
+if fields[1] or foreign > 0 then
+if now == 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 then
+window = 0
+end
+if window > now and not true then
+served = true
+if true and two[1] then
+tell(first, 'n' .. math.ceil(window - now) .. ':')
+end
+elseif window > 0 or tenures > 0 or foreign > 0 then
+local missed = window > 0 and not true
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if pause > now + 4000 then
+pause = 0
+end
+if misses >= 3 then
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if true then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
+end
+local entries = #redis.pcall('zrange', queue, 0, 7)
+local ours = true and not true
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
+end
+if two[1] and first ~= '' then
+tell(first, 'n' .. length .. ':')
+end
+elseif tenures > 0 then
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
+redis.pcall('pexpire', round, 60000)
+end
+end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(say, KEYS[4], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
+break
+end
+local told = tell(first, 'r')
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+served = true
+end
+if two[2] then
+tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
+end
+break
+end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
+end
+if served then
+return 1
+end
+end
 local limit, alone = now + tonumber(ARGV[3]), false
 local head = redis.pcall('lindex', KEYS[2], 0)
 local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
@@ -2229,11 +2669,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2271,8 +2715,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2282,8 +2727,18 @@ redis.pcall(say, KEYS[4], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2352,7 +2807,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "0f478a4fbcecfc868c783ce4fc50d18e5b6a58d1"
+const FairReleaseSHA = "fa451f8d66319c06f9079481b4d7775ad3de2a2e"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2408,11 +2863,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2450,8 +2909,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2461,8 +2921,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2536,7 +3006,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "65102902268231cc677c2b715727459e80955c54"
+const ForceReleaseSHA = "dbb9dc9ea931b95c6c458cb4275eeef299c107f3"
 
 // InspectSource is inspect.lua.
 //
@@ -2753,11 +3223,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2795,8 +3269,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
-window, releases = 0, releases + (reserved and 1 or 0)
-if reserved and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = reserved and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2806,8 +3281,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2883,7 +3368,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "4c307dadf1395c41d0ec8c17941da8ea16181c85"
+const LeaveQueueSHA = "936f01252ccf63af6a2ed511b9fbfb11a3673c3a"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -4346,11 +4831,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -4388,8 +4877,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -4399,8 +4889,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -4475,7 +4975,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "795d8c6ef6dfd3eafa8d2b897dfa7bd9050c214f"
+const ReleaseSHA = "0ef6d3a8e7f80fb415e17b2c553e7438897bb0f8"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -4536,11 +5036,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -4578,8 +5082,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -4589,8 +5094,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -4660,7 +5175,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "7d5d1b319def7f648051a1106d9c1b1aa0db3ddb"
+const ReleaseAllSHA = "15e4e759e6806eac98a2feabf4a783e1a3ae7417"
 
 // RenewSource is renew.lua.
 //
@@ -6000,9 +6515,16 @@ local count = redis.pcall('pubsub', string.sub(ARGV[7], 1, 1) == 's' and 'shardn
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
 if not others and foreign > 0 then
 local round = KEYS[3] .. ':round'
 if foreign > 0 then
@@ -6053,11 +6575,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -6095,8 +6621,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -6106,8 +6633,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -6199,7 +6736,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "d6ea8f3ea8073bea705aa5ee5c1004fca3f7090f"
+const ServeSHA = "34c68bd8835c64cf5ca5d09459602b9622f0665e"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -72,7 +72,7 @@ type record struct {
 	owner    string
 	holds    int
 	deadline time.Time
-	// reserved is the entry of the lock's queue that the lock is reserved for; owner is then empty.
+	// reserved is the entry of the lock's queue, or fairWaiters, that the lock is reserved for; owner is then empty.
 	reserved entry
 	// parts has the owners, oldest first, if there are several. owner, holds and holder then repeat the first part,
 	// and deadline is the latest deadline of all parts.
@@ -93,7 +93,7 @@ func New() *Store {
 		watchers: make(watchers),
 		claims:   make(claims),
 	}
-	s.queues = queues{s, make(map[string][]waiting), make(map[string]entry)}
+	s.queues = queues{s, make(map[string][]waiting), make(map[string]entry), make(map[string]int)}
 	s.enrolments = enrolments{s, make(map[backend.Topic][]*enrolled)}
 	return s
 }
@@ -150,6 +150,7 @@ func (s *Store) Flush() {
 	clear(s.records)
 	clear(s.places)
 	clear(s.queues.lines)
+	clear(s.queues.turns)
 	clear(s.enrolments.lines)
 	clear(s.claims)
 	s.expiries = nil
@@ -193,7 +194,7 @@ func (s *Store) find(name string) *record {
 func (s *Store) ended(r *record) {
 	s.remove(r)
 	s.changed(r)
-	s.queues.freed(r.name)
+	s.queues.ended(r)
 }
 
 // lookup returns the live record of a lock of kind k, or nil. It returns an error if name has data of another kind:
@@ -281,17 +282,17 @@ func (s *Store) expire() {
 		s.timer = nil
 	}
 	now := time.Now()
-	var queued []string
+	var queued []*record
 	for len(s.expiries) > 0 && !now.Before(s.expiries[0].deadline) {
 		r := heap.Pop(&s.expiries).(*record)
 		delete(s.records, r.name)
-		if s.changed(r); s.queues.lines[r.name] != nil {
-			queued = append(queued, r.name)
+		if s.changed(r); r.reserved == fairWaiters || s.queues.lines[r.name] != nil {
+			queued = append(queued, r)
 		}
 	}
 	s.arm()
-	for _, name := range queued {
-		s.queues.freed(name)
+	for _, r := range queued {
+		s.queues.ended(r)
 	}
 }
 

@@ -133,7 +133,7 @@ func (x *session) Inspect(ctx context.Context, name string) (backend.Record, err
 		if r == nil {
 			return backend.Record{}, err
 		}
-		if r.reserved.session != nil {
+		if r.reserved != (entry{}) {
 			return backend.Record{Reserved: true}, nil
 		}
 		return backend.Record{Held: true, Owner: r.owner, Holds: r.holds, Remaining: remaining(r.deadline)}, nil
