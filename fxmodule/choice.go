@@ -7,15 +7,15 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// choice is the one of several types that a graph has.
+// choice picks a value: a graph may have values of several types, and exactly one is to be there.
 type choice[T any] struct {
 	asked, there []string
 	make         func() T
 	ours         bool
 }
 
-// offer tells whether the graph has a value of a type, and what to make of it. ours tells that what is
-// made is to be closed by the module.
+// offer adds a type. There reports whether the graph has a value of the type; make then makes the result. Ours says
+// that the module closes the result.
 func (c *choice[T]) offer(of string, there, ours bool, make func() T) {
 	c.asked = append(c.asked, of)
 	if there {

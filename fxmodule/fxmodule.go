@@ -12,7 +12,7 @@
 //
 // # What it takes from the graph
 //
-//	*slog.Logger               where the client says what an operator should know
+//	*slog.Logger               gets the client's messages to the operator
 //	group "mortise.observers"  each a mortise.Observer: see Observe and Telemetry
 //	a client or its options    of a named module: under the same name
 //	*memory.Store              for Memory; of a named module: under the same name
@@ -68,7 +68,7 @@ func Named(name string) Option {
 	}
 }
 
-// plain refuses a name that cannot stand in a struct tag as it is.
+// plain returns an error for a name that cannot stand in a struct tag unchanged.
 func plain(of, name string) error {
 	if name == "" || strings.Contains(name, "`") || strconv.Quote(name) != `"`+name+`"` {
 		return fmt.Errorf("%w: %s(%q): a name is not empty, and is plain text without quotes", mortise.ErrInvalid, of, name)
@@ -115,10 +115,10 @@ func Memory(opts ...Option) fx.Option {
 	)))
 }
 
-// source is what a module's client stands on.
+// source is the backend of a module's client.
 type source struct {
 	backend.Backend
-	close func() error // nil where it is not ours
+	close func() error // closes the Redis client; nil if the module does not close it
 }
 
 func newConfig(opts []Option) (*config, error) {
@@ -134,7 +134,7 @@ func newConfig(opts []Option) (*config, error) {
 	return c, nil
 }
 
-// tag is a struct tag for a dependency of this module.
+// tag returns the struct tag of a dependency of this module: the module's name and more.
 func (c *config) tag(more string) string {
 	if c.name == "" {
 		return more
@@ -142,7 +142,7 @@ func (c *config) tag(more string) string {
 	return strings.TrimSpace(`name:"` + c.name + `" ` + more)
 }
 
-// subject is what to call the locks in errors.
+// subject returns the subject of error texts: the module's locks.
 func (c *config) subject() string {
 	if c.name == "" {
 		return "the locks"
@@ -150,7 +150,7 @@ func (c *config) subject() string {
 	return fmt.Sprintf("the locks %q", c.name)
 }
 
-// module provides the client on what from provides.
+// module returns the fx module, with a client and a Locker on the source that from provides.
 func (c *config) module(kind string, from fx.Option) fx.Option {
 	title := "mortise/" + kind
 	if c.name != "" {
@@ -202,7 +202,7 @@ func (c *config) client(
 			if err == nil {
 				return nil
 			}
-			// fx does not stop what did not start.
+			// fx does not call OnStop of a hook whose OnStart failed: shut the client down here.
 			over, cancel := context.WithCancel(context.Background())
 			cancel()
 			stop(over)

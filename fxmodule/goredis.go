@@ -43,7 +43,7 @@ func GoRedis(opts ...Option) fx.Option {
 	)))
 }
 
-// with makes a client of options.
+// with returns a function that makes a client of opt.
 func with[O any, C redis.UniversalClient](opt O, make func(O) C) func() redis.UniversalClient {
 	return func() redis.UniversalClient { return make(opt) }
 }

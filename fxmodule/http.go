@@ -32,13 +32,13 @@ func HTTP(name string, key httplock.KeyFunc, opts ...httplock.Option) Option {
 	}
 }
 
-// middleware is one that a module provides.
+// middleware is a named middleware that a module provides.
 type middleware struct {
 	name string
 	make func(mortise.Locker) func(http.Handler) http.Handler
 }
 
-// provide is called when the module's own name is known.
+// provide returns the option that provides m. It is called after all options, so c has its final name.
 func (m middleware) provide(c *config) fx.Option {
 	return fx.Provide(fx.Annotate(m.make, fx.ParamTags(c.tag("")), fx.ResultTags(`name:"`+m.name+`"`)))
 }

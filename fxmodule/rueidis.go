@@ -22,7 +22,7 @@ func Rueidis(opts ...Option) fx.Option {
 			found.offer("rueidis.Client", client != nil, false, func() source {
 				return source{Backend: rueidis.NewWithClient(client)}
 			})
-			// A client that is made of options is made, and closed, by the backend.
+			// The backend makes a client of the options, and closes that client.
 			found.offer("rueidis.ClientOption", len(opt.InitAddress) > 0, false, func() source {
 				return source{Backend: rueidis.New(opt)}
 			})

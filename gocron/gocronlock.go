@@ -98,14 +98,14 @@ func (k *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	return held{lease, time.Now().Add(k.splay)}, nil
 }
 
-// held is the lock of a job that runs.
+// held is the lock of a running job.
 type held struct {
 	lease *mortise.Lease
-	until time.Time // its splay's end
+	until time.Time // the end of the splay
 }
 
-// Unlock implements [gocron.Lock]. gocron calls it with a context that ends with the scheduler, and
-// drops its error.
+// Unlock implements [gocron.Lock]. It ignores the context, which ends with the scheduler. gocron drops
+// the error.
 func (h held) Unlock(context.Context) error {
 	rest := time.Until(h.until)
 	if rest <= 0 {
@@ -118,7 +118,7 @@ func (h held) Unlock(context.Context) error {
 		case <-t.C:
 		case <-h.lease.Context().Done(): // lost, or the client is closed
 		}
-		_ = h.lease.Unlock(context.Background()) // the client repeats what fails
+		_ = h.lease.Unlock(context.Background()) // the client repeats a failed release
 	}()
 	return nil
 }
@@ -128,9 +128,9 @@ var ErrNotLeader = errors.New("gocronlock: this process does not lead")
 
 // Elector is a candidate for leadership, for gocron.WithDistributedElector.
 type Elector struct {
-	term atomic.Pointer[leader.Term] // nil unless it leads
+	term atomic.Pointer[leader.Term] // nil unless the process leads
 	done chan struct{}
-	err  error // of leader.Run, once done is closed
+	err  error // the error of leader.Run; set before done is closed
 }
 
 // Elect campaigns for leadership under a name until ctx ends, as [leader.Run] does, and then

@@ -83,12 +83,12 @@ func OnError(f func(err error)) Option {
 }
 
 const (
-	// again is how often a leader repeats what it is called: the store may have lost it. It is kept
-	// for an hour.
+	// again is the interval at which a leader repeats its proclamation. The store may have lost the
+	// proclamation, and keeps it for an hour only.
 	again = time.Minute
-	// resigning bounds how long a resignation waits for the store; it is sent all the same.
+	// resigning bounds how long a resignation waits for the store. The release is sent in any case.
 	resigning = 5 * time.Second
-	// The pause after a store that failed doubles from soonest to latest.
+	// The pause after a failure of the store doubles with each failure, from soonest to latest.
 	soonest, latest = 50 * time.Millisecond, 5 * time.Second
 )
 
@@ -160,7 +160,7 @@ func Run(ctx context.Context, c Client, name string, fn func(ctx context.Context
 	}
 }
 
-// defaultIdentity names the process.
+// defaultIdentity returns the host's name and the process id.
 func defaultIdentity() string {
 	host, err := os.Hostname()
 	if err != nil || host == "" {
@@ -174,11 +174,11 @@ func valid(identity string) bool {
 		!strings.ContainsFunc(identity, unicode.IsControl)
 }
 
-// patience is for how long a candidate waits at a time, whatever the Locker's default.
+// patience is the wait of one Lock of a candidate. It replaces the Locker's default wait.
 const patience = 30 * 24 * time.Hour
 
-// campaign waits for leadership and leads. Done reports whether Run is to return err; otherwise it
-// campaigns again, and err says why, nil after StepDown.
+// campaign waits for leadership and leads. If done is set, Run returns err. Otherwise Run campaigns
+// again, and err is the reason; nil after StepDown, and after a wait without success.
 func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	lease, err := x.locker.Lock(ctx, x.name, mortise.WithWait(patience))
 	switch {
@@ -189,7 +189,7 @@ func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	}
 	defer x.resign(ctx, lease)
 	err = lease.Proclaim(ctx, x.identity)
-	if err != nil && !errors.Is(err, mortise.ErrInvalid) { // the backend keeps no texts: it leads, and is not seen
+	if err != nil && !errors.Is(err, mortise.ErrInvalid) { // ErrInvalid: no proclamations, lead unseen
 		again := errors.Is(err, mortise.ErrUnavailable) || errors.Is(err, mortise.ErrNotHeld)
 		return !again, err
 	}
@@ -209,7 +209,7 @@ func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	return true, err
 }
 
-// lead calls fn, and meanwhile repeats to the store what the leader is called.
+// lead calls fn. Meanwhile a goroutine repeats the proclamation.
 func (x *candidate) lead(lease *mortise.Lease) error {
 	token, _ := lease.Token()
 	ctx, stop := context.WithCancel(lease.Context())
@@ -226,8 +226,7 @@ func (x *candidate) lead(lease *mortise.Lease) error {
 	return x.fn(lease.Context(), Term{x.identity, token, lease})
 }
 
-// resign gives leadership up. A release that fails is repeated by the client; the lease ends at the
-// latest.
+// resign gives leadership up. The client repeats a failed release until the lease ends.
 func (x *candidate) resign(ctx context.Context, lease *mortise.Lease) {
 	if lease.Err() != nil {
 		_ = lease.Unlock(context.WithoutCancel(ctx))
@@ -235,13 +234,13 @@ func (x *candidate) resign(ctx context.Context, lease *mortise.Lease) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resigning)
 	defer cancel()
-	_ = lease.Proclaim(ctx, "") // otherwise followers learn of it from the next leader
+	_ = lease.Proclaim(ctx, "") // followers learn of the resignation at once
 	if err := lease.Unlock(ctx); errors.Is(err, mortise.ErrUnavailable) {
 		x.onError(err)
 	}
 }
 
-// ended is what Run returns when ctx has ended: err is what fn or the campaign came to.
+// ended returns the error of Run after the end of ctx. err is the error of fn, or of the campaign.
 func (x *candidate) ended(ctx context.Context, err error) error {
 	gone := fail.Gone(ctx)
 	if err == nil || onlyEnded(err, ctx.Err()) || errors.Is(err, StepDown) {
@@ -250,8 +249,8 @@ func (x *candidate) ended(ctx context.Context, err error) error {
 	return fail.New("lead", x.name, fmt.Errorf("%w; %w", gone, err))
 }
 
-// onlyEnded reports whether err is a context's error, perhaps with a text around it. An error that wraps
-// more than that is the function's own.
+// onlyEnded reports whether err is a context's error, perhaps with texts around it. A joined error counts as the
+// function's own.
 func onlyEnded(err, end error) bool {
 	for ; err != nil; err = errors.Unwrap(err) {
 		if _, gone := err.(*fail.CallerGone); err == end || gone && errors.Is(err, end) {
@@ -261,13 +260,13 @@ func onlyEnded(err, end error) bool {
 	return false
 }
 
-// backoff is the pause after a store that failed for the n-th time in a row, from zero.
+// backoff returns the pause after n + 1 failures of the store in a row.
 func backoff(n int) time.Duration {
 	d := min(soonest<<min(n, 10), latest)
 	return d/2 + rand.N(d/2+1)
 }
 
-// sleep reports whether ctx did not end meanwhile.
+// sleep pauses for d, or until ctx ends. It reports whether ctx is still live.
 func sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

@@ -1,7 +1,7 @@
 // Package mocks has gomock mocks of [mortise.Locker], of semaphores and of latches, for tests of code that takes
 // locks.
 //
-// A lock that is granted takes one line; [mortise.NewLease] makes the lease:
+// A grant takes one line; [mortise.NewLease] makes the lease:
 //
 //	locks := mocks.NewMockLocker(gomock.NewController(t))
 //	locks.EXPECT().Lock(gomock.Any(), "orders:42").Return(mortise.NewLease(ctx, "orders:42", nil), nil)
@@ -11,14 +11,15 @@
 //	locks.EXPECT().TryLock(gomock.Any(), "orders:42").Return(nil, mortise.ErrNotAcquired)
 //	locks.EXPECT().Lock(gomock.Any(), "orders:42").Return(nil, mortise.ErrUnavailable)
 //
-// Each of these matches a call without options. Options are comparable values, so
-// an expectation can name them; a last gomock.Any() matches any, and none:
+// Each of these expectations matches a call without options. Options are comparable
+// values, so an expectation can name them. A final gomock.Any() matches any options,
+// and none:
 //
 //	locks.EXPECT().Lock(gomock.Any(), "orders:42", mortise.WithWait(5*time.Second))
 //	locks.EXPECT().Lock(gomock.Any(), "orders:42", gomock.Any())
 //
-// A lock that is lost during the work is a lease whose context ends with a cause
-// that wraps [mortise.ErrLost]:
+// A loss during the work is the end of the lease's context, with a cause that wraps
+// [mortise.ErrLost]:
 //
 //	ctx, lose := context.WithCancelCause(t.Context())
 //	lease := mortise.NewLease(ctx, "orders:42", nil)
@@ -28,8 +29,8 @@
 //
 // A read-write lock is two mocks of Locker: mortise.RWLocker{Read: read, Write: write}.
 //
-// A mock says what was called. Where a test is about what locks do (waiting,
-// exclusion, loss), backend/memory is the better choice: real locks, no server.
+// A mock checks calls. For tests of waiting, exclusion and loss, backend/memory is
+// the better choice: real locks without a server.
 package mocks
 
 //go:generate -command mock go tool mockgen -typed -write_package_comment=false -package mocks

@@ -86,7 +86,7 @@ func CatchUp(n int) Option { return func(s *schedule) { s.claim.CatchUp = n } }
 func MaxLate(d time.Duration) Option {
 	return func(s *schedule) {
 		if s.claim.MaxLate = d; d == 0 {
-			s.claim.MaxLate = -1 // is refused
+			s.claim.MaxLate = -1 // Every refuses it
 		}
 	}
 }
@@ -106,9 +106,9 @@ func OnError(f func(err error)) Option {
 }
 
 const (
-	// longest is how long a process relies on its own clock to tell when a tick is due.
+	// longest bounds the sleep before a claim: the process's own clock measures the sleep.
 	longest = time.Minute
-	// The pause after a store that failed doubles from soonest to latest.
+	// The pause after a failure of the store doubles with each failure, from soonest to latest.
 	soonest, latest = 50 * time.Millisecond, 5 * time.Second
 )
 
@@ -141,7 +141,7 @@ func Every(ctx context.Context, c Claimer, name string, interval time.Duration,
 		var pause time.Duration
 		switch {
 		case ctx.Err() != nil:
-		case errors.Is(err, mortise.ErrUnavailable): // the outcome may be unknown: the claim is repeated as it is
+		case errors.Is(err, mortise.ErrUnavailable): // perhaps of unknown outcome: repeat the claim with the same ID
 			s.onError(err)
 			pause = backoff(failures, interval)
 			failures++
@@ -162,7 +162,7 @@ func Every(ctx context.Context, c Claimer, name string, interval time.Duration,
 	}
 }
 
-// backoff is the pause after a store that failed for the n-th time in a row, from zero.
+// backoff returns the pause after n + 1 failures of the store in a row.
 func backoff(n int, interval time.Duration) time.Duration {
 	d := min(soonest<<min(n, 10), max(interval, soonest), latest)
 	return d/2 + mathrand.N(d/2+1)
@@ -173,7 +173,7 @@ func setBack(name string, by time.Duration) error {
 		"store's clock, which was set back; ticks go on once it is there again; set the server's clock right", by))
 }
 
-// sleep reports whether ctx did not end meanwhile.
+// sleep pauses for d, or until ctx ends. It reports whether ctx is still live.
 func sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return ctx.Err() == nil

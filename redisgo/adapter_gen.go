@@ -23,8 +23,8 @@ type adapter struct {
 	waits waits
 
 	mu         sync.Mutex
-	masters    map[string]*redis.Client // by address: those that Master named
-	redirected map[string]*redis.Client // by address: made by nodeAt
+	masters    map[string]*redis.Client // by address: the masters that Master returned
+	redirected map[string]*redis.Client // by address: the clients that nodeAt made
 }
 
 var (
@@ -100,16 +100,16 @@ func (a *adapter) Unsent(err error) bool {
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
 
-// ended keeps go-redis from reconnecting by itself: reads and writes look at a
-// context's deadline only, dialling heeds that it has ended.
+// ended is a context that has ended. It keeps go-redis from reconnecting by itself:
+// dialling fails under it, while reads and writes heed only a context's deadline.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	return ctx
 }()
 
-// Subscribe needs go-redis 9.20.1: before it, PubSub over RESP3 lost a message whose
-// frame began at the end of what was read so far (go-redis #3839).
+// Subscribe needs go-redis 9.20.1: in earlier versions, PubSub over RESP3 lost a message
+// whose frame began at the end of the data read so far (go-redis #3839).
 func (a *adapter) Subscribe(ctx context.Context, ev redisproto.Events) (redisproto.Subscription, error) {
 	return subscribe(ctx, a.client.Subscribe(ctx), func(s *subscription) { s.receive(ev) })
 }
@@ -179,7 +179,7 @@ func (s *subscription) Close() error {
 	return err
 }
 
-// ShardedPubSub is off for a client that is none of a cluster.
+// ShardedPubSub is off for a client of a single server.
 func (a *adapter) ShardedPubSub() redisproto.ShardedPubSub {
 	if !a.cluster {
 		return ShardedOff
@@ -191,7 +191,7 @@ func (a *adapter) AskSharded(ctx context.Context) error {
 	return a.client.PubSubShardNumSub(ctx).Err()
 }
 
-// Master is from go-redis' own picture of the cluster.
+// Master uses go-redis' own view of the cluster.
 func (a *adapter) Master(ctx context.Context, channel string) (string, error) {
 	c, ok := a.client.(*redis.ClusterClient)
 	if !ok {
@@ -211,8 +211,8 @@ func (a *adapter) Master(ctx context.Context, channel string) (string, error) {
 	return addr, nil
 }
 
-// FindMasters: ForEachMaster has go-redis load its picture anew, at once; ReloadState would
-// do so some time later.
+// FindMasters reloads go-redis' view of the cluster. ForEachMaster reloads it at once;
+// ReloadState would do so some time later.
 func (a *adapter) FindMasters(ctx context.Context) error {
 	c, ok := a.client.(*redis.ClusterClient)
 	if !ok {
@@ -238,8 +238,8 @@ func (a *adapter) SubscribeShard(ctx context.Context, addr, _ string,
 	return s, nil
 }
 
-// shardSubscription knows which commands have no reply yet, for an error does not tell
-// which of them it answers.
+// shardSubscription records the commands without a reply so far: an error reply does not
+// name its command.
 type shardSubscription struct {
 	*subscription
 
@@ -250,7 +250,7 @@ type shardSubscription struct {
 // shardCommand is an SSUBSCRIBE or SUNSUBSCRIBE for channels of one slot.
 type shardCommand struct {
 	slot        int
-	channels    []string // not confirmed yet
+	channels    []string // the channels without a confirmation so far
 	unsubscribe bool
 }
 
@@ -287,9 +287,10 @@ func (s *shardSubscription) receive(plain *subscription, ev redisproto.ShardEven
 	}
 }
 
-// refused takes the command that an error reply answers: the first, or the first about the
-// slot that the error names, since an unsubscribing by the server looks like an answer
-// too. What is taken wrongly is subscribed again, and comes right with that.
+// refused takes the command that an error reply answers: the first for the slot in the error,
+// or else the first of all. That may be the wrong command, because an unsubscription by the
+// server looks like a reply, too. The channels of a wrong command are subscribed again, which
+// corrects the mistake.
 func (s *shardSubscription) refused(err error) (shardCommand, bool) {
 	var reply redis.Error
 	if !errors.As(err, &reply) {
@@ -320,7 +321,7 @@ func (s *shardSubscription) confirmed(channel string, unsubscribed bool) {
 			continue
 		}
 		if c.unsubscribe != unsubscribed {
-			return // the server let it go before it read this command
+			return // the server unsubscribed the channel before it read this command
 		}
 		if c.channels = slices.Delete(c.channels, at, at+1); len(c.channels) == 0 {
 			s.sent = slices.Delete(s.sent, i, i+1)
@@ -329,7 +330,7 @@ func (s *shardSubscription) confirmed(channel string, unsubscribed bool) {
 	}
 }
 
-// send sends a command for each slot.
+// send sends one command for each slot.
 func (s *shardSubscription) send(channels []string, unsubscribe bool, do func(context.Context, ...string) error) error {
 	for _, group := range redisproto.BySlot(len(channels), func(i int) string { return channels[i] }) {
 		names := make([]string, len(group))
@@ -356,7 +357,7 @@ func (s *shardSubscription) Unsubscribe(_ context.Context, channels ...string) e
 
 var _ redisproto.Replicator = (*adapter)(nil)
 
-// Replicates is so for the clients whose pipelines are known to go over one connection.
+// Replicates reports whether a pipeline of the client is known to use a single connection.
 func (a *adapter) Replicates() bool {
 	switch a.client.(type) {
 	case *redis.Client, *redis.ClusterClient:
@@ -372,10 +373,10 @@ func (a *adapter) Replicated(w *redisproto.Wait) redisproto.Commands {
 	return &c
 }
 
-// replicate takes a connection out of the pool for the time, and at most half of the pool at once:
-// renewals and releases need some as well.
+// replicate sends a script and WAIT. It occupies a connection of the pool meanwhile. Together such calls
+// occupy at most half of the pool: renewals and releases need connections, too.
 func (a *adapter) replicate(ctx context.Context, cmd redis.Cmder, w *redisproto.Wait) {
-	args := cmd.Args() // EVALSHA, its sum, the number of keys, the first of them
+	args := cmd.Args() // EVALSHA, the script's SHA-1, the number of keys, the first key
 	args[0], args[1] = "eval", redisproto.Source(args[1].(string))
 	cluster, is := a.client.(*redis.ClusterClient)
 	if !is {
@@ -396,7 +397,7 @@ func (a *adapter) replicate(ctx context.Context, cmd redis.Cmder, w *redisproto.
 		}
 		text, replied := a.ServerError(err)
 		if !replied {
-			cluster.ReloadState(ctx) // it goes past go-redis' own way, which would see to that
+			cluster.ReloadState(ctx) // the cluster client would do so, but node bypasses it
 			return
 		}
 		addr, asking, redirected := redisproto.Redirected(text)
@@ -410,8 +411,8 @@ func (a *adapter) replicate(ctx context.Context, cmd redis.Cmder, w *redisproto.
 	}
 }
 
-// nodeAt is a client of ours of a node that another redirects to: go-redis does not give out its own, and
-// may not have heard of the node.
+// nodeAt returns a client of the adapter's own for a node that another node redirects to: go-redis does not give out
+// its client, and may not know the node yet.
 func (a *adapter) nodeAt(cluster *redis.ClusterClient, from *redis.Client, addr string) *redis.Client {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -428,13 +429,13 @@ func (a *adapter) nodeAt(cluster *redis.ClusterClient, from *redis.Client, addr 
 	return rdb
 }
 
-// waits are the WAITs that are on their way, by client.
+// waits has the WAITs in flight, by client.
 type waits struct {
 	mu    sync.Mutex
 	rooms map[*redis.Client]*room
 }
 
-// room bounds how many there are.
+// room bounds the number of WAITs in flight at a client.
 type room struct {
 	places chan struct{}
 	users  int
@@ -463,7 +464,7 @@ func (x *waits) leave(rdb *redis.Client, r *room) {
 	}
 }
 
-// send sends a script and WAIT to one server.
+// send sends a script and WAIT to one server in one round trip.
 func (x *waits) send(ctx context.Context, rdb *redis.Client, ask bool, cmd redis.Cmder, w *redisproto.Wait) {
 	r := x.enter(rdb)
 	defer x.leave(rdb, r)

@@ -20,7 +20,7 @@ type commands struct {
 	client  redis.UniversalClient
 	cluster bool                                       // a batch goes out as one script for each slot
 	batcher *batcher.Batcher[redis.Cmder]              // nil if scripts are sent one by one
-	way     func(ctx context.Context, cmd redis.Cmder) // by which a script is sent then; nil for the client's
+	way     func(ctx context.Context, cmd redis.Cmder) // sends a script if batcher is nil; if nil, the client does
 }
 
 var _ redisproto.Commands = (*commands)(nil)
@@ -33,8 +33,8 @@ func newCommands(client redis.UniversalClient, cluster bool) commands {
 	return c
 }
 
-// eval sends a script by its SHA-1, which the arguments name behind EVALSHA, and by its source to a server that does
-// not know it. If ctx ends first, the error is that of a call that was left.
+// eval sends a script by its SHA-1, which args have after "evalsha". If the server does not know the script, eval sends
+// its source. If ctx ends before the reply, the error is a *backend.Left.
 func eval[C interface {
 	redis.Cmder
 	Result() (R, error)
@@ -67,7 +67,7 @@ func eval[C interface {
 	})
 }
 
-// lead reports whether a caller sends its script by itself, under the context own.
+// lead reports whether the caller sends its script by itself, under the context own.
 func (c *commands) lead(ctx context.Context) (own context.Context, alone bool) {
 	if c.way != nil {
 		return nil, false
@@ -75,7 +75,8 @@ func (c *commands) lead(ctx context.Context) (own context.Context, alone bool) {
 	return c.batcher.Lead(ctx)
 }
 
-// process has a script sent. Its error is the command's; if ctx ends first, left is not nil.
+// process sends a command and waits for its reply; the command has the error. If ctx ends first, left is not nil, and
+// gets a value when the reply is there.
 func (c *commands) process(ctx context.Context, cmd redis.Cmder) (left <-chan struct{}) {
 	switch {
 	case c.batcher != nil:
@@ -88,7 +89,7 @@ func (c *commands) process(ctx context.Context, cmd redis.Cmder) (left <-chan st
 	return nil
 }
 
-// send sends commands in one round trip. Each bears its own error.
+// send sends commands in one round trip. Each command has its own error.
 func send[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds []C) {
 	var err error
 	switch len(cmds) {
@@ -108,27 +109,27 @@ func send[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds
 	}
 }
 
-// failed notes that commands came to err: those that bear no error, if none does.
+// failed handles the error of a round trip. If no command has an error, all commands get err.
 func failed[C redis.Cmder](ctx context.Context, client redis.UniversalClient, err error, cmds ...C) {
 	discardDead(ctx, client, err)
 	for _, cmd := range cmds {
 		if cmd.Err() != nil {
-			return // those without an error have their reply
+			return // commands without an error have their reply
 		}
 	}
-	for _, cmd := range cmds { // a hook's error: it may have refused all
+	for _, cmd := range cmds { // the error of a hook, which may have refused all commands
 		cmd.SetErr(hookError{err})
 	}
 }
 
-// looking bounds how long a caller waits until the pool's other connections were looked at. The
-// dead ones are known without the server.
+// looking bounds how long a caller waits for discardDead. A dead connection is found without the
+// server.
 const looking = 250 * time.Millisecond
 
-// discardDead is called when a command came to err. Where the connection broke, a restart of the
-// server may have killed all others of the pool too. go-redis does not see that before it uses
-// them, over TLS and on Windows, and each of them would cost a caller a try: so all that are idle
-// now are asked for a PING, at once, and those that are dead leave the pool.
+// discardDead is called with the error of a command. If the command's connection broke, a restart of
+// the server may have killed the other connections of the pool as well. Over TLS, and on Windows,
+// go-redis does not notice that before it uses them, and each would cost a caller a try. So
+// discardDead sends PING over all idle connections at once; the dead ones then leave the pool.
 func discardDead(ctx context.Context, client redis.UniversalClient, err error) {
 	if !redisproto.Broke(err) {
 		return
@@ -149,8 +150,8 @@ func discardDead(ctx context.Context, client redis.UniversalClient, err error) {
 	<-ctx.Done()
 }
 
-// pingIdle holds each idle connection until it has asked all: one that answers would be the next
-// to be asked otherwise.
+// pingIdle sends PING over each idle connection. It holds all connections until the end: the pool
+// would otherwise hand out a connection again that has answered.
 func pingIdle(ctx context.Context, rdb *redis.Client) {
 	conns := make([]*redis.Conn, rdb.PoolStats().IdleConns)
 	var all sync.WaitGroup
@@ -164,7 +165,7 @@ func pingIdle(ctx context.Context, rdb *redis.Client) {
 	}
 }
 
-// hookError is not taken for a reply of the server, whatever it wraps.
+// hookError is the error of a hook. errors.As finds no reply of the server in it, whatever it wraps.
 type hookError struct{ error }
 
 func (e hookError) Is(target error) bool { return errors.Is(e.error, target) }
@@ -176,11 +177,11 @@ func (e hookError) As(target any) bool {
 }
 
 func isNoScript(err error) bool {
-	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") // which allocates even for nil
+	return err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") // HasErrorPrefix allocates even for nil
 }
 
-// These are commands that go-redis does not retry: it would send the script again without knowing whether the
-// first one ran.
+// Commands that go-redis does not retry. A retry would send the script again without knowing whether the first one
+// ran.
 type (
 	intCmd     struct{ *redis.IntCmd }
 	intsCmd    struct{ *redis.IntSliceCmd }
@@ -206,7 +207,7 @@ func (c stringsCmd) Clone() redis.Cmder {
 	return stringsCmd{c.StringSliceCmd.Clone().(*redis.StringSliceCmd)}
 }
 
-// millis rounds up: no key may expire before the lease that it stands for.
+// millis rounds up: no key may expire before its lease.
 func millis(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	if d > time.Duration(ms)*time.Millisecond {
@@ -215,7 +216,7 @@ func millis(d time.Duration) int64 {
 	return ms
 }
 
-// flag returns an interface so that the strings are not allocated for it.
+// flag returns an interface value, because the conversion of a constant string does not allocate.
 func flag(b bool) any {
 	if b {
 		return "1"
@@ -223,7 +224,7 @@ func flag(b bool) any {
 	return "0"
 }
 
-// batch is a script for several items of type I. Its functions capture nothing, so that they cost no memory.
+// batch is a script for several items of type I. Its functions capture nothing, so they cost no allocation.
 type batch[I any] struct {
 	sha, source  string
 	nkeys, nargs int                        // of an item
@@ -231,7 +232,7 @@ type batch[I any] struct {
 	keys, args   func(to []any, i *I) []any // what an item appends
 }
 
-// command is the command for a group of items.
+// command returns the command for a group of items.
 func (b *batch[I]) command(ctx context.Context, name, script string, items []I, group []int, shared []any) intsCmd {
 	args := make([]any, 0, 3+len(shared)+len(group)*(b.nkeys+b.nargs))
 	args = append(args, name, script, strconv.Itoa(b.nkeys*len(group)))
@@ -245,8 +246,8 @@ func (b *batch[I]) command(ctx context.Context, name, script string, items []I, 
 	return newIntsCmd(ctx, args...)
 }
 
-// evalBatch sends one command for all items, on a cluster one for each slot, and those again whose node does not
-// know the script. All commands have the arguments shared.
+// evalBatch sends one command for all items, or on a cluster one for each slot. A node that does not know the script
+// gets the source next. All commands have the arguments in shared.
 func evalBatch[I any, R redisproto.ItemReply](
 	ctx context.Context, c *commands, b batch[I], items []I, out []R, shared ...any,
 ) {

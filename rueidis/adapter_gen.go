@@ -25,8 +25,8 @@ type adapter struct {
 	options
 	alone        commands // of a lone caller
 	client       *redisproto.Lazy[rueidis.Client]
-	plain        *redisproto.Lazy[rueidis.Client] // tracks nothing; nil if there is none
-	line         *lone.Line[rueidis.Client]       // of a lone caller; nil if there is none
+	plain        *redisproto.Lazy[rueidis.Client] // a client without tracking; nil if there is none
+	line         *lone.Line[rueidis.Client]       // the connection of a lone caller; nil if there is none
 	tracking     atomic.Bool
 	onInvalidate func(keys []string)
 	masters      atomic.Pointer[[]slotRange]
@@ -75,7 +75,7 @@ func (a *adapter) Untracked() redisproto.Commands {
 	return &commands{connect: a.connectPlain}
 }
 
-// connectPlain is for what need not be tracked: the one client there is, if it turned out to track nothing.
+// connectPlain returns the client without tracking: the adapter's only client if the server does not support tracking.
 func (a *adapter) connectPlain(ctx context.Context) (rueidis.Client, error) {
 	if a.tracking.Load() {
 		return a.plain.Get(ctx)
@@ -83,8 +83,8 @@ func (a *adapter) connectPlain(ctx context.Context) (rueidis.Client, error) {
 	return a.connect(ctx)
 }
 
-// newLine makes the line of a lone caller, of a client that tracks nothing. It is nil where the client would need
-// several connections, or send commands of its own beside the caller's, as for credentials that are renewed.
+// newLine makes the line of a lone caller: a client without tracking, with one connection. It returns nil if the client
+// would need several connections, or send commands of its own, for example to renew credentials.
 func newLine(opt rueidis.ClientOption) *lone.Line[rueidis.Client] {
 	single := opt.Sentinel.MasterSet == "" && !opt.Standalone.EnableRedirect && len(opt.Standalone.ReplicaAddress) == 0
 	if !single || opt.AuthCredentialsFn != nil {
@@ -109,7 +109,7 @@ func newLine(opt rueidis.ClientOption) *lone.Line[rueidis.Client] {
 		}
 	}
 	keepAlive := cmp.Or(opt.Dialer.KeepAlive, rueidis.DefaultTCPKeepAlive)
-	opt.Dialer.KeepAlive = -1 // else it sends PING
+	opt.Dialer.KeepAlive = -1 // otherwise rueidis sends PING
 	return lone.New(func(only lone.Dial) (rueidis.Client, error) {
 		opt := opt
 		opt.DialCtxFn = func(ctx context.Context, addr string, d *net.Dialer, c *tls.Config) (net.Conn, error) {
@@ -129,7 +129,7 @@ func (a *adapter) Lone() redisproto.LoneCommands {
 	return &a.alone
 }
 
-// connectLone takes the line for the next script.
+// connectLone takes the line for the next script. It fails if the line is not free.
 func (a *adapter) connectLone(context.Context) (rueidis.Client, error) {
 	client, ok := a.line.Take()
 	if !ok {
@@ -140,7 +140,7 @@ func (a *adapter) connectLone(context.Context) (rueidis.Client, error) {
 
 var errNoLine = &net.OpError{Op: "dial", Err: errors.New("there is no connection for a lone caller now")}
 
-// sendAlone sends a script over the line.
+// sendAlone sends a script over the line. If ctx ends before the reply, left is not nil.
 func (a *adapter) sendAlone(ctx context.Context, x *call) (left *behind) {
 	a.line.Begin(ctx)
 	x.reply = x.client.Do(context.Background(), x.cmd)
@@ -161,7 +161,7 @@ var ended = func() chan struct{} {
 	return c
 }()
 
-// invalidated is called with nil when all was flushed, and when a connection ended.
+// invalidated passes invalidated keys on. messages is nil after a flush of all data, and after the end of a connection.
 func (a *adapter) invalidated(messages []rueidis.RedisMessage) {
 	var keys []string
 	for _, m := range messages {
@@ -196,8 +196,8 @@ func (a *adapter) Hello(ctx context.Context) (server, version string, err error)
 	return server, version, nil
 }
 
-// LoadScripts loads them on the replicas of a cluster too, which rueidis does not tell
-// apart; so a node that fails does not count as long as another does not.
+// LoadScripts loads the scripts on all nodes of a cluster: rueidis does not say which are
+// replicas. It fails only if no node has loaded them all.
 func (a *adapter) LoadScripts(ctx context.Context, sources []string) error {
 	client, err := a.connect(ctx)
 	if err != nil {
@@ -247,7 +247,7 @@ func (a *adapter) Close() error {
 	return nil
 }
 
-// Subscribe takes a connection of its own. Dedicate dials and takes no context.
+// Subscribe uses a connection of its own. Dedicate dials, and takes no context.
 func (a *adapter) Subscribe(ctx context.Context, ev redisproto.Events) (redisproto.Subscription, error) {
 	client, err := a.connect(ctx)
 	if err != nil {
@@ -314,14 +314,14 @@ func (s *subscription) Close() error {
 }
 
 const (
-	// nodePatience is how long one node may take to answer CLUSTER SLOTS.
+	// nodePatience bounds how long one node may take to answer CLUSTER SLOTS.
 	nodePatience = time.Second
-	// inFlight is how many SSUBSCRIBE or SUNSUBSCRIBE are on their way at once.
+	// inFlight bounds the number of SSUBSCRIBE or SUNSUBSCRIBE commands that await their replies.
 	inFlight = 64
 )
 
-// ShardedPubSub is what the user chose: whether the client is one of a cluster is known when
-// it is built.
+// ShardedPubSub returns the user's choice: whether the server is a cluster is known only after
+// the client is built.
 func (a *adapter) ShardedPubSub() redisproto.ShardedPubSub { return a.sharded }
 
 func (a *adapter) AskSharded(ctx context.Context) error {
@@ -335,13 +335,13 @@ func (a *adapter) AskSharded(ctx context.Context) error {
 	return client.Do(ctx, client.B().PubsubShardnumsub().Build()).Error()
 }
 
-// slotRange is the node that has the slots from first to last.
+// slotRange is a range of slots, and the master that has them.
 type slotRange struct {
 	first, last int64
 	node        string
 }
 
-// Master is from a picture of the adapter's own: that of rueidis cannot be asked.
+// Master uses a view of the cluster that the adapter loads: rueidis does not give out its own.
 func (a *adapter) Master(ctx context.Context, channel string) (string, error) {
 	if a.masters.Load() == nil {
 		if err := a.FindMasters(ctx); err != nil {
@@ -357,13 +357,13 @@ func (a *adapter) Master(ctx context.Context, channel string) (string, error) {
 	return "", fmt.Errorf("no master has slot %d", slot)
 }
 
-// FindMasters asks one node after the other until one answers.
+// FindMasters asks one node after another until one answers.
 func (a *adapter) FindMasters(ctx context.Context) error {
 	client, err := a.connect(ctx)
 	if err != nil {
 		return err
 	}
-	if len(client.Nodes()) == 0 { // no master had slots when rueidis looked
+	if len(client.Nodes()) == 0 { // rueidis found no master with slots: have it look again
 		nodeAt(ctx, client, "", "mortise")
 	}
 	err = errors.New("rueidis knows no node of the cluster")
@@ -380,7 +380,7 @@ func (a *adapter) FindMasters(ctx context.Context) error {
 	return err
 }
 
-// askSlots gives up on a node that dials or hangs for long; what it began ends by itself.
+// askSlots asks a node for the slots. It gives up after nodePatience; the request then ends by itself.
 func askSlots(ctx context.Context, addr string, node rueidis.Client) ([]slotRange, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodePatience)
 	defer cancel()
@@ -409,7 +409,7 @@ func askSlots(ctx context.Context, addr string, node rueidis.Client) ([]slotRang
 	return masters, nil
 }
 
-// parseRange reads first, last, master, replicas. rueidis names nodes in the same way.
+// parseRange reads first, last, master, replicas. It names the master as rueidis names nodes.
 func parseRange(r rueidis.RedisMessage, asked string) (m slotRange, err error) {
 	fields, err := r.ToArray()
 	if err != nil || len(fields) < 3 {
@@ -430,15 +430,16 @@ func parseRange(r rueidis.RedisMessage, asked string) (m slotRange, err error) {
 		return m, err
 	}
 	switch host {
-	case "": // it does not know its own address
+	case "": // the master is the asked node, which does not know its own address
 		host, _, _ = net.SplitHostPort(asked)
-	case "?": // it does not know that one's
+	case "?": // the asked node does not know the master's address
 		return m, nil
 	}
 	return slotRange{first, last, net.JoinHostPort(host, strconv.FormatInt(port, 10))}, nil
 }
 
-// nodeAt is a node of the cluster; nil if rueidis does not know it after a command about a key, which has it look anew.
+// nodeAt returns a node of the cluster. If rueidis does not know the node, nodeAt sends a command about key, which
+// makes rueidis look again; nil if that did not help.
 func nodeAt(ctx context.Context, client rueidis.Client, addr, key string) rueidis.Client {
 	if node := client.Nodes()[addr]; node != nil {
 		return node
@@ -480,8 +481,8 @@ type shardSubscription struct {
 	ev redisproto.ShardEvents
 }
 
-// send sends a command for each slot and awaits their replies: rueidis does not tell when a
-// command is written. refused hears of error replies.
+// send sends a command for each slot and awaits the replies: rueidis does not say when a
+// command is written. refused gets the error replies.
 func (s *shardSubscription) send(ctx context.Context, channels []string, build func([]string) rueidis.Completed,
 	refused func([]string, error)) error {
 	var all sync.WaitGroup
@@ -538,13 +539,12 @@ func (a *adapter) Replicated(w *redisproto.Wait) redisproto.Commands {
 	return &c
 }
 
-// replicate sends a script and WAIT. WAIT being a command that blocks, rueidis takes a connection of its
-// pool for both. It would follow a redirection for each of them by itself, so on a
-// cluster it is given a connection to one node.
+// replicate sends a script and WAIT. rueidis uses a connection of its pool for both, because WAIT blocks. On
+// a cluster, replicate chooses the node: rueidis would follow a redirection for each command separately.
 func (a *adapter) replicate(ctx context.Context, x *call, w *redisproto.Wait) {
 	ctx, cancel := w.Within(ctx)
 	defer cancel()
-	args := x.cmd.Commands() // EVALSHA, its sum, the number of keys, the keys and the arguments
+	args := x.cmd.Commands() // EVALSHA, the script's SHA-1, the number of keys, the keys and the arguments
 	keys, _ := strconv.Atoi(args[2])
 	x.cmd = x.client.B().Arbitrary("EVAL", redisproto.Source(args[1]),
 		args[2]).Keys(args[3 : 3+keys]...).Args(args[3+keys:]...).Build().Pin()
@@ -574,12 +574,12 @@ func (a *adapter) replicate(ctx context.Context, x *call, w *redisproto.Wait) {
 	}
 }
 
-// onNode sends them to the node that rueidis takes for the master.
+// onNode sends the script and WAIT to the node that rueidis takes for the master.
 func (x *call) onNode(ctx context.Context, w *redisproto.Wait) {
 	conn, done := x.client.Dedicate()
 	replies := conn.DoMulti(ctx, x.cmd, waiting(x.client, w))
 	for _, reply := range replies {
-		if reply.NonRedisError() != nil { // WAIT may still hold it up
+		if reply.NonRedisError() != nil { // WAIT may still block the connection
 			conn.Close()
 			break
 		}
@@ -592,7 +592,7 @@ func waiting(client rueidis.Client, w *redisproto.Wait) rueidis.Completed {
 	return client.B().Wait().Numreplicas(int64(w.Replicas)).Timeout(w.Timeout.Milliseconds()).Build()
 }
 
-// waited notes the replies; the last two are those of the script and of WAIT.
+// waited stores the replies. The last two are the replies of the script and of WAIT.
 func (x *call) waited(w *redisproto.Wait, replies []rueidis.RedisResult) {
 	n := len(replies)
 	x.reply = replies[n-2]

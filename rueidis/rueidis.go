@@ -73,9 +73,9 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 			}
 			untold := plain
 			untold.OnInvalidations = nil
-			untold.ForceSingleClient = true // it is not asked for while there may be a cluster
-			// two connections, for as many round trips as there are at once; or one, where that is
-			// wanted
+			untold.ForceSingleClient = true // untold is not used while the server may be a cluster
+			// Two connections (2 to the power of 1), so that two round trips can overlap; or one, if
+			// the user asks for one.
 			if untold.PipelineMultiplex >= 0 {
 				untold.PipelineMultiplex = 1
 			}
@@ -95,8 +95,8 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 	})
 }
 
-// newClient asks a cluster again whether it is one: before v1.0.77, rueidis takes a single
-// server for a cluster when the connection breaks while it finds out, and keeps to that.
+// newClient makes a client, and asks a supposed cluster for its slots: before v1.0.77, rueidis takes a
+// single server for a cluster if the connection breaks during its own check, and does not check again.
 func newClient(opt rueidis.ClientOption) (rueidis.Client, error) {
 	client, err := rueidis.NewClient(opt)
 	if err != nil || client.Mode() != rueidis.ClientModeCluster {
@@ -111,7 +111,7 @@ func newClient(opt rueidis.ClientOption) (rueidis.Client, error) {
 	return client, nil
 }
 
-// settling is how long a cluster may take to say that it is one.
+// settling bounds how long a cluster may take to answer newClient.
 const settling = 5 * time.Second
 
 // NewWithClient makes a backend of an existing client. The client stays open when the locks are

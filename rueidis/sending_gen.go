@@ -14,20 +14,20 @@ import (
 	"github.com/mortise-go/mortise/backend/redisproto/batcher"
 )
 
-// commands sends each script over a rueidis client. What rueidis does not mark
-// as read-only or retryable it sends once, and so it does here.
+// commands sends each script over a rueidis client. rueidis sends a script once,
+// because it repeats only commands that are marked as read-only or retryable.
 type commands struct {
 	connect func(ctx context.Context) (rueidis.Client, error) // called for each command
 	cluster bool                                              // a batch goes out as one script for each slot
-	most    int                                               // that one script takes of a batch; 0 for any number
+	most    int                                               // bounds the items in a script of a split batch; 0: no bound
 	batcher *batcher.Batcher[*call]                           // not used for a cluster; nil if scripts are sent one by one
-	// way is by which a script is sent; nil for the batcher's, or the client's.
+	// way sends a script; if nil, the batcher or the client does.
 	way func(ctx context.Context, x *call) (left *behind)
 }
 
 var _ redisproto.Commands = (*commands)(nil)
 
-// call is a script on its way.
+// call is a script's command, and its reply.
 type call struct {
 	client rueidis.Client
 	cmd    rueidis.Completed
@@ -38,11 +38,11 @@ func newCommands() commands {
 	return commands{batcher: batcher.New(send)}
 }
 
-// script is a script by its SHA-1 and by its source.
+// script is a script's SHA-1, and its source.
 type script struct{ sha, source string }
 
-// eval sends a script by its SHA-1, and by its source to a server that does not know it. If ctx ends first, the error
-// is that of a call that was left. Neither keys nor args are kept, so that they cost no memory.
+// eval sends a script by its SHA-1. If the server does not know the script, eval sends its source. If ctx ends before
+// the reply, the error is a *backend.Left. eval keeps neither keys nor args, so the slices cost no allocation.
 func eval[R any](
 	ctx context.Context, c *commands, s script, decode func(rueidis.RedisResult) (R, error), keys, args []string,
 ) (none R, err error) {
@@ -92,7 +92,7 @@ func eval[R any](
 	})
 }
 
-// lead reports whether a caller sends its script by itself, under the context own.
+// lead reports whether the caller sends its script by itself, under the context own.
 func (c *commands) lead(ctx context.Context) (own context.Context, alone bool) {
 	if c.cluster || c.way != nil {
 		return nil, false
@@ -100,20 +100,20 @@ func (c *commands) lead(ctx context.Context) (own context.Context, alone bool) {
 	return c.batcher.Lead(ctx)
 }
 
-// behind is a call whose caller has left it to itself.
+// behind is a call whose caller has left.
 type behind struct {
 	*call
-	done <-chan struct{} // gets a value when the reply is there
-	// rest is not nil where the reply is read past the client: it returns when the reply is there. Where that is no
-	// number, the script is sent by again once more: it counts once however often it is sent.
+	done <-chan struct{} // gets a value when the reply is there; closed if rest is set
+	// rest, if not nil, waits for the reply, which is read outside the client. If the reply is no number, the script is
+	// sent again, by again. A script counts once, however often it is sent.
 	rest  func() (value int64, known bool, err error)
 	again *commands
 }
 
-// calls are free for the next caller.
+// calls has calls for reuse.
 var calls = sync.Pool{New: func() any { return new(call) }}
 
-// do has a script sent. If ctx ends before its reply is there, left is not nil.
+// do sends a script. If ctx ends before the reply, left is not nil.
 func (c *commands) do(
 	ctx context.Context, client rueidis.Client, cmd rueidis.Completed,
 ) (reply rueidis.RedisResult, left *behind) {
@@ -157,7 +157,7 @@ func isNoScript(err error) bool {
 	return ok && reply.IsNoScript()
 }
 
-// millis rounds up: no key may expire before the lease that it stands for.
+// millis rounds up: no key may expire before its lease.
 func millis(d time.Duration) string {
 	ms := d.Milliseconds()
 	if d > time.Duration(ms)*time.Millisecond {
@@ -173,16 +173,16 @@ func flag(b bool) string {
 	return "0"
 }
 
-// batch is a script for several items of type I. Its functions capture nothing, so that they cost no memory.
+// batch is a script for several items of type I. Its functions capture nothing, so they cost no allocation.
 type batch[I any] struct {
 	script
-	split        bool                             // it may go out as several scripts
+	split        bool                             // a batch may go out as several scripts
 	nkeys, nargs int                              // of an item
 	key          func(i *I) string                // the first key of an item
 	keys, args   func(to []string, i *I) []string // what an item appends
 }
 
-// of are the keys and the arguments of a group of items.
+// of returns the keys and the arguments of a group of items.
 func (b *batch[I]) of(items []I, group []int, shared []string) (keys, args []string) {
 	keys, args = make([]string, 0, b.nkeys*len(group)), make([]string, 0, len(shared)+b.nargs*len(group))
 	args = append(args, shared...)
@@ -192,12 +192,12 @@ func (b *batch[I]) of(items []I, group []int, shared []string) (keys, args []str
 	return keys, args
 }
 
-// evalBatch sends a script for each group of items in one round trip, and again to the nodes that do not know it.
-// All have the arguments shared.
+// evalBatch sends a script for each group of items, in one round trip. A node that does not know the script gets the
+// source next. All scripts have the arguments in shared.
 func evalBatch[I any, R redisproto.ItemReply](
 	ctx context.Context, c *commands, b batch[I], items []I, out []R, shared ...string,
 ) {
-	client, err := c.connect(ctx) // only then is it known whether the server is a cluster
+	client, err := c.connect(ctx) // sets c.cluster
 	if err != nil {
 		for i := range out {
 			out[i] = R{Err: err}
@@ -228,7 +228,7 @@ func evalBatch[I any, R redisproto.ItemReply](
 	if len(again) == 0 {
 		return
 	}
-	cmds = cmds[:0] // their commands are used up
+	cmds = cmds[:0] // rueidis has taken the first commands back
 	for _, group := range again {
 		keys, args := b.of(items, group, shared)
 		cmds = append(cmds, client.B().Eval().Script(b.source).Numkeys(int64(len(keys))).Key(keys...).Arg(args...).Build())

@@ -4,11 +4,11 @@
 --! arg 2 lease   ms
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry
 --
--- Grants the lock to an owner that holds nothing. The same request a second time, while the owner holds it,
--- is granted again and counts once. It then writes what is there already: WAIT is about what its own
--- connection wrote, which the first time was perhaps another; and a server that may not write any more does
--- not grant. A record without a time, half made, gets one. A lock that is free and has a queue is reserved
--- for the first there.
+-- Grants the lock to an owner that holds nothing. A repeated request, of an owner that holds the lock, is granted
+-- again and counts once. It then writes the stored time again, for two reasons: WAIT covers only the writes of its
+-- own connection, and the first request may have used another; and a server that may not write any more must not
+-- grant. A half-made record without a time to live gets one. A free lock with a queue is reserved for the first
+-- entry.
 local free
 --! include look lock=KEYS[1] free=free
 if free then
@@ -24,6 +24,6 @@ end
 --! include not_read_write
 local left = redis.call('pttl', KEYS[1])
 if left < 0 then
-  return left == -2 and 20 or -1 -- -2: a window
+  return left == -2 and 20 or -1 -- -2: no record, a window is open
 end
 return math.max(left, 1)

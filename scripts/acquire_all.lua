@@ -7,10 +7,9 @@
 --! arg * fenced  bool
 --! reply ints    for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
 --
--- As acquire, or acquire_fenced, of several locks, and of all or none: one that is
--- refused or of another kind leaves the others as they are, and they answer 0. The
--- same requests a second time, while their owners hold, are granted again and count once.
--- The names differ.
+-- Like acquire, or acquire_fenced, for several locks, all or none: if one lock is refused or of another kind, the
+-- others are not granted and answer 0. The same requests a second time, while their owners hold the locks, are
+-- granted again and count once. The names differ.
 local reply, free, granted = {}, {}, true
 for i = 1, #KEYS / 2 do
   local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
@@ -30,7 +29,7 @@ for i = 1, #KEYS / 2 do
       else
         local left = redis.call('pttl', lock)
         reply[i] = -1
-        if left ~= -1 then -- -2: a window
+        if left ~= -1 then -- -2: no record, a window is open
           reply[i] = -2 - (left < 0 and 20 or math.max(left, 1))
         end
       end
@@ -40,7 +39,7 @@ end
 if not granted then
   return reply
 end
--- The tokens first: where one cannot be drawn, nothing is locked.
+-- Before the locks are written: if a token cannot be drawn, nothing is locked.
 for i = 1, #KEYS / 2 do
   if ARGV[3 * i + 1] == '1' then
     local token = KEYS[2 * i]

@@ -5,16 +5,15 @@
 --! arg 2 lease   ms
 --! reply ints    0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
 --
--- As acquire, and draws a fencing token: larger than every token that this lock
--- gave out before. A missing counter starts at the server's time in ms, so that
--- a flushed store does not start again below tokens that are out.
+-- Like acquire, and draws a fencing token: larger than every earlier token of this lock. A missing counter starts at
+-- the server's time in ms, so that tokens after a flush are larger than earlier ones.
 local free
 --! include look lock=KEYS[1] free=free
 if not free and redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   --! include not_read_write
   --! include refuse_pair second=0
 end
--- The token first: where it cannot be drawn, nothing is locked.
+-- Before the lock is written: if the token cannot be drawn, nothing is locked.
 local token
 --! include draw_token counter=KEYS[2] token=token
 if free then

@@ -8,10 +8,10 @@
 --! arg 5 track   bool
 --! reply ints    0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1: refused, the server is too young for n ms
 --
--- As acquire, where the server has kept its data for as long as age. since holds the time from which the
--- server has its data, and the run of the server that the time is about. The script writes since where it
--- is missing or of another run: the server was emptied, or restarted and may have lost its last writes, or
--- a replica took over. It is kept for so long that only disuse ends it; it has an end, since all our keys do.
+-- Like acquire, but only if the server has kept its data for at least age. since has the time since which the server
+-- has its data, and the server's run id. The script writes since anew if it is missing or has another run id: the
+-- server was emptied, or was restarted and may have lost its last writes, or a replica took over. Each request keeps
+-- since for at least half of keep, so since expires only after long disuse.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   return {0, 0}
 end

@@ -8,9 +8,9 @@
 --! arg 6 keep     ms
 --! reply ints     granted (1 or 0), the tick's time in ms if so, ms until the next can be claimed
 --
--- Claims the oldest tick that is due and comes after the last one, which the record has with the claim that it was
--- granted to: at most missed before the newest, and at most late behind its time unless late is 0. Where there is no
--- record, the newest may have been claimed: it is taken for claimed, by no claim.
+-- Claims the oldest due tick after the last claimed one: at most missed ticks before the newest, and at most late
+-- behind its time, unless late is 0. The record has the last claimed tick, and the id of its claim. Without a record
+-- the newest tick may have been claimed before: it is recorded as claimed, without an id, and not granted.
 --! include server_time
 local interval, late, missed = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[4])
 local newest = now - (now - ARGV[3]) % interval

@@ -11,15 +11,16 @@
 --! arg 7 track   bool
 --! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms until the later owners are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
 --
--- Grants the lock to an owner under another that holds it, if the other's count is holds and no owner came after it.
--- The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing
--- token that it will use, zero for none: a token that the counter has not come to was never drawn.
+-- Grants the lock to an owner under another owner, under, which holds the lock: if the hold count of under is holds,
+-- and no owner entered after under. The same request a second time, while the owner holds the lock, is granted again
+-- and counts once. drawn is the fencing token that the owner will use, zero for none: a token above the counter was
+-- never drawn.
 --
--- nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of
--- the owner's lease in ms by the server's clock. The lock's own time is the latest deadline. An owner past its
--- deadline is removed here. An entry without its field in the lock says nothing: {n} and n share the key, and the
--- entry may be the other's; it goes an hour after its deadline. A field without an entry, where there are several,
--- is an owner of which nothing is known, and keeps all out.
+-- If the lock has several owners, nest has "place:deadline" for each: the place in the order of entry, and the end
+-- of the owner's lease in ms by the server's clock. The lock's time to live is the latest deadline. An owner past
+-- its deadline is removed here. An entry without its field in the lock is ignored: {n} and n share the key of nest,
+-- and the entry may be the other lock's. It is removed an hour after its deadline. If there are several owners, a
+-- field without an entry is an owner with an unknown deadline, and no owner can enter.
 --! include not_read_write
 --! include server_time
 local entries = redis.call('hgetall', KEYS[2])
@@ -76,11 +77,11 @@ if not again then
   if alone then
     latest = now + left
     if left < 0 then
-      latest = 9007199254740991 -- it has no end
+      latest = 9007199254740991 -- the lock does not expire
     end
   end
 end
--- The token first: where it cannot be drawn, nothing is locked.
+-- Before the lock is written: if the token cannot be drawn, nothing is locked.
 local token = 0
 if ARGV[6] == '1' then
   --! include draw_token counter=KEYS[3] token=token
@@ -97,7 +98,7 @@ if not again then
     redis.call('pexpire', KEYS[1], latest - now)
     ends = latest
   end
-  -- It is not to go before the lock does.
+  -- nest must not expire before the lock.
   redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
 else
   redis.call('hset', KEYS[1], ARGV[1], redis.call('hget', KEYS[1], ARGV[1])) -- a write for WAIT, as in acquire

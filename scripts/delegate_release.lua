@@ -8,11 +8,11 @@
 --! arg 3 publish string
 --! reply int     1 done; 0 the owner does not hold the lock
 --
--- As release, for an owner that others may have entered under, or that entered under another: see delegate_enter. The
--- lock's time becomes the latest of what is left; where one owner is left, the lock is as if there had never been
--- another. Waiters that would enter under an owner are told on a channel of that owner's: that it has gone, that no
--- owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock
--- are told.
+-- Like release, for an owner that other owners may have entered under, or that entered under another: see
+-- delegate_enter. The lock's time to live becomes the latest deadline of the owners that are left. If one owner is
+-- left, its entry in nest is removed, as if there had been no other. Waiters that want to enter under an owner are
+-- told on that owner's channel: when the owner is gone, when no owner is after it any more, and when its hold count
+-- was set. When the last owner goes, all kinds of waiters for the lock are told.
 --! include server_time
 local held = redis.call('hexists', KEYS[1], ARGV[1])
 local entries = redis.call('hgetall', KEYS[2])
@@ -72,5 +72,5 @@ if #gone > 0 then
     end
   end
 end
-redis.call('exists', KEYS[1]) -- so that a connection that tracks hears of what it still holds
+redis.call('exists', KEYS[1]) -- for a connection with tracking: see release
 return held

@@ -6,8 +6,9 @@
 --! arg * lease   ms
 --! reply ints    for each lock: 1 held; 0 the owner does not hold the lock
 --
--- As renew, for owners that others may have entered under, or that entered under another: see delegate_enter. Each
--- has its own deadline, and the lock's time is the latest. A lease of 0 only asks, and changes nothing.
+-- Like renew, for owners that other owners may have entered under, or that entered under another: see
+-- delegate_enter. Each owner has its own deadline, and the lock's time to live is the latest. A lease of 0 only
+-- checks, and changes nothing.
 local held = {}
 --! include server_time
 for i = 1, #KEYS / 2 do
@@ -15,7 +16,7 @@ for i = 1, #KEYS / 2 do
   local owner, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
   held[i] = 0
   if redis.pcall('hexists', lock, owner) == 1 then
-    local entry = redis.pcall('hget', nest, owner) -- false where there is none, a table for an error
+    local entry = redis.pcall('hget', nest, owner) -- false if there is none, a table after an error
     local at, ends = string.match(type(entry) == 'string' and entry or '', '^(%d+):(%d+)$')
     if not ends or tonumber(ends) > now then
       held[i] = 1

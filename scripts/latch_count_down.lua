@@ -5,13 +5,13 @@
 --! arg 2 publish string
 --! reply int     n left; 0 at zero, or there is no count
 --
--- Takes one off a latch's count. At zero the latch is removed and its waiters
--- are told, as Redisson does both. once remembers that this request was carried out.
+-- Takes one off a latch's count. At zero it removes the latch and tells the waiters, as Redisson does. once
+-- remembers, for keep, that this request was executed.
 --! include count_value
 if redis.call('get', KEYS[2]) then
   return math.min(tonumber(value or '0'), 9007199254740992) -- see count
 end
-local left = value and redis.call('decr', KEYS[1]) or 0 -- first: a value that cannot be counted down fails here
+local left = value and redis.call('decr', KEYS[1]) or 0 -- before once: a value that cannot be counted down fails here
 redis.call('set', KEYS[2], '1', 'px', ARGV[1])
 if not value then
   return 0

@@ -14,11 +14,11 @@
 --! arg 10 heard   bool
 --! reply ints     0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n, p: refused, none ends. p tells of the entry, as in semaphore_take
 --
--- Takes as many permits as are wanted, after permits whose leases have ended are back, if so many are free that are not
--- kept for other clients. ids are their ids, one behind the other, all of one length. The same request again, while one
--- of them is out, is granted again and counts once. A limit above zero is how many permits there are to be, free ones
--- and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
--- the count does. entry, stays, least and heard: as in semaphore_take.
+-- Returns expired permits to the count. Then it takes as many permits as are wanted, if so many are free and not
+-- kept for other clients. ids has their ids, joined, all of one length. The same request again, while one of its
+-- permits is in use, is granted again and counts once. A limit above zero is the number of all permits, free and in
+-- use: it is set if there is no count, and with declare also if there is another. The zset lives as long as the
+-- count. entry, stays, least and heard: as in semaphore_take.
 --! include permits_value
 --! include server_time
 local there, wants, size = tonumber(value or '0'), tonumber(ARGV[2]), #ARGV[1] / ARGV[2]

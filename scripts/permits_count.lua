@@ -5,7 +5,7 @@
 --! arg 1 publish  string
 --! reply int      how many are free
 --
--- Reads how many permits are free, after permits whose leases have ended are back.
+-- Returns expired permits to the count, and reads how many permits are free.
 --! include permits_value
 local there = tonumber(value or '0')
 --! include server_time

@@ -4,8 +4,8 @@
 --! arg 1 most     int
 --! reply strings  how many are free, how many are out, then id and what is left of its lease in ms in turn
 --
--- Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for.
--- Permits whose leases have ended count as free, 1000 at the most.
+-- Reads the count of a semaphore, the number of its permits in use, and as many of these permits as most says, the
+-- earliest expiry first. Expired permits count as free, 1000 at most.
 --! include permits_value
 --! include server_time
 local free, out = tonumber(value or '0'), redis.call('zcard', KEYS[2])

@@ -7,7 +7,7 @@
 --! arg 3 publish  string
 --! reply int      1 released; 0 an id is not out, or its lease had ended
 --
--- Puts permits back, as many as are out, and tells the waiters. ids: as in permits_acquire.
+-- Releases the permits that are still in use, and tells the waiters. ids: as in permits_acquire.
 --! include server_time
 local size, out, live = #ARGV[1] / ARGV[2], {}, 0
 for i = 1, tonumber(ARGV[2]) do

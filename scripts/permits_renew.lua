@@ -5,8 +5,8 @@
 --! arg * lease    ms
 --! reply ints     for each key: 1 out; 0 an id is not out, or its lease had ended
 --
--- Sets the lease of each permit to max(remaining, lease), if all of its item are out. A lease of 0
--- only asks. What is no zset has none out; it spoils no other. ids: as in permits_acquire.
+-- Sets the lease of each permit to max(remaining, lease), if all permits of its item are in use. A lease of 0 only
+-- checks. A key that is no zset has no permits in use, and does not affect the others. ids: as in permits_acquire.
 --! include server_time
 local reply = {}
 for i = 1, #KEYS do

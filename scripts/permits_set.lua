@@ -8,12 +8,12 @@
 --! arg 3 publish  string
 --! reply int      how many are free then
 --
--- Sets how many permits there are, free ones and others, after permits whose leases have ended are back, and tells the
--- waiters if there are more than before. once remembers, for keep, that this request was carried out.
+-- Returns expired permits to the count, and sets the number of all permits, free and in use. Tells the waiters if
+-- more permits are free than before. once remembers, for keep, that this request was executed.
 --! include permits_value
 --! include server_time
 local there = tonumber(value or '0')
-redis.call('zcard', KEYS[2]) -- what is no zset fails here, before the first write
+redis.call('zcard', KEYS[2]) -- fails on a key of another type, before the first write
 if not redis.call('set', KEYS[4], '1', 'px', ARGV[2], 'nx') then
   return there
 end

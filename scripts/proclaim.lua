@@ -9,7 +9,7 @@
 --! arg 5 publish string
 --! reply int     1 kept, or removed; 0 the owner does not hold the lock
 --
--- Keeps the text of the lock's owner, and tells those who follow of a change. An empty text removes what was kept.
+-- Stores the text of the lock's owner, and tells the followers of a change. An empty text removes the stored text.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end

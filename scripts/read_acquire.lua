@@ -9,11 +9,10 @@
 --! arg 5 heard   bool
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
 --
--- Grants a read-write lock for reading, unless a writer holds it, a writer of mortise's
--- waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue.
--- heard: see enrol.
--- The same request a second time, while the owner holds it, is granted again
--- and counts once. Each owner has one hold; its timeout key is the first of its field.
+-- Grants the read side of a read-write lock, unless a writer holds the lock, a waiting writer of mortise claims it,
+-- or it is kept for a writer. A refusal puts the client's entry, if it has one, into the queue. heard: see enrol.
+-- The same request a second time, while the owner holds the lock, is granted again and counts once. Each owner has
+-- one hold, so its timeout key is the one with number 1.
 --! include read_write_mode
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
   redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
@@ -27,7 +26,7 @@ if mode == 'write' then
   left = redis.call('pttl', KEYS[1])
 elseif redis.call('exists', KEYS[3]) == 1 then
   local place = queued and ARGV[4] ~= '' and tonumber(redis.pcall('zscore', queue, ARGV[4])) or 0
-  if place >= 0 or redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w' then -- not a reader that was told before
+  if place >= 0 or redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w' then -- a reader that was told passes
     left = redis.call('pttl', KEYS[3])
   end
 end
@@ -42,7 +41,7 @@ if kept or left >= -1 then
   if ARGV[4] ~= '' then
     --! include join_queue entry=ARGV[4] wish='1' reserve=false placed=placed
   end
-  if queued and not mode and left >= -1 then -- it is free, and claimed: Redisson's release told no writer
+  if queued and not mode and left >= -1 then -- free and claimed: a release by Redisson told no entry
     local served = false
     --! include tell_sides reading=false served=served
   end
@@ -55,7 +54,7 @@ end
 if queued then
   local placed, was, served = 0, nil, nil
   --! include leave_wake_queue entry=ARGV[4] placed=placed was=was
-  if not was or was >= 0 then -- it was not told; nor were others, then
+  if not was or was >= 0 then -- the entry was not told to ask: perhaps no other was
     --! include tell_sides reading=true served=served
   end
 end

@@ -8,9 +8,9 @@
 --! arg 4 track   bool
 --! reply int     1 granted; 0 there is no such hold to enter under
 --
--- Grants a read-write lock for reading to an owner that comes from another's hold, for
--- reading or writing, ahead of all waiters. under is that hold's field, proof the key that
--- lives as long as it does: a reader's timeout key, or for a writer the lock.
+-- Grants the read side of a read-write lock to an owner that enters under another's hold, for reading or writing,
+-- ahead of all waiters. under is the field of that hold. proof is a key that lives as long as the hold: a reader's
+-- timeout key, or for a writer the lock.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
   redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
   --! include read_back track=ARGV[4] lock=KEYS[1]

@@ -7,37 +7,35 @@
 --! arg 2 publish string
 --! reply int     1 done; 0 the owner does not hold the lock
 --
--- Takes a reader out. When no live reader is left, the lock is free and its
--- waiters are told; otherwise it lives as long as the longest of them. Under a writer
--- its time is left alone, since the writer's is nowhere else. publish: publish or spublish.
--- What leaves the lock held ends with a read, so that a connection that tracks hears of
--- changes to what else it holds (its own write dropped the registration).
+-- Removes a reader. If no live reader is left, it removes the lock and tells the waiters; otherwise the lock lives
+-- as long as the longest lease of a reader. Under a writer the lock's time to live does not change: it is the only
+-- record of the writer's lease. publish: publish or spublish. If the lock stays held, the script ends with a read:
+-- see release.
 --
--- A script looks for 10000 holds of a record in all, whatever the counts in it say: more would
--- stop the server. A record with more holds counts as damaged, and keeps its time, which is the
--- longer one.
+-- A script reads the timeout keys of 10000 holds of a record at most, whatever the hold counts say: more would block
+-- the server. A record with more holds counts as damaged, and keeps its time to live, which is the longer one.
 --
--- A reader that stays at least as long as the reader that leaves ends the search: the lock's time is
--- then not the leaver's. The leaver's time is read first, so that the comparison is right where time
--- goes on inside a script (before Redis 7).
+-- The search ends at a reader whose lease is at least as long as that of the leaving reader: the lock's time to live
+-- is then right. The leaving reader's lease is read first, so the comparison is also right where time passes inside
+-- a script (before Redis 7).
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
-  redis.call('del', KEYS[2]) -- where the lock was removed, and this not
+  redis.call('del', KEYS[2]) -- the lock was removed without this key
   return 0
 end
 local own = redis.call('pttl', KEYS[2])
 if own < 1 then
-  own = math.huge -- its time is over, or has no end: the longest of the others counts
+  own = math.huge -- expired, or without an end: search all other readers
 end
 local held = redis.call('del', KEYS[2])
 redis.call('hdel', KEYS[1], ARGV[1])
-if redis.call('hget', KEYS[1], 'mode') == 'write' then -- a read after the write, too
+if redis.call('hget', KEYS[1], 'mode') == 'write' then -- also the read after the write
   return held
 end
 local most, budget = 0, 10000
 local fields = redis.call('hgetall', KEYS[1])
 for i = 1, #fields, 2 do
   local holds = tonumber(fields[i + 1]) or 0
-  budget = budget - math.max(0, holds) -- in this order: 0 for what is not a number
+  budget = budget - math.max(0, holds) -- in this order: 0 for a NaN
   if budget < 0 then
     return held
   end

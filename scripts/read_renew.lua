@@ -6,8 +6,8 @@
 --! arg * lease   ms
 --! reply ints    for each: 1 held; 0 the owner does not hold the lock
 --
--- Sets the lease of each reader to max(remaining, lease), where it holds, and with it the
--- lock's. A lease of 0 only asks. What is no hash is not held; it spoils no other.
+-- Sets the lease of each reader to max(remaining, lease), if it holds the lock, and prolongs the lock accordingly. A
+-- lease of 0 only checks. A key that is no hash counts as not held, and does not affect the others.
 local held = {}
 for i = 1, #KEYS / 2 do
   local lock, timeout, lease = KEYS[2 * i - 1], KEYS[2 * i], tonumber(ARGV[2 * i + 1])

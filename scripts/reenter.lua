@@ -8,8 +8,8 @@
 --! arg 5 track   bool
 --! reply ints    1, token (0 unless fenced): held; 0, 0: the owner does not hold the lock
 --
--- Sets the hold count of an owner, which is absolute so that a request that
--- arrives twice counts once, and its lease to max(remaining, lease).
+-- Sets the hold count of an owner, and the time to live of the lock to max(remaining, lease). The hold count is
+-- absolute, so a request that arrives twice counts once.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}
 end

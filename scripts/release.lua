@@ -6,13 +6,13 @@
 --! arg 3 publish string
 --! reply int     1 done; 0 the owner does not hold the lock
 --
--- Sets the hold count of an owner to keep; at zero the queue is served, or where it is empty all waiters are told.
--- The lease's time is left alone.
+-- Sets the hold count of an owner to keep. At zero it removes the owner, and serves the queue, or tells all waiters
+-- if the queue is empty. The lock's time to live does not change.
 --
--- A partial release ends with a read, so that a connection that tracks hears of
--- changes to what it still holds (its own write dropped the registration).
+-- A partial release ends with a read of the lock: the write has dropped the registration of a connection with
+-- tracking, and the read restores it.
 if ARGV[2] == '0' then
-  -- Not del: a read lock that Redisson granted over this one, as it does, is not ours.
+  -- Not del: Redisson may have granted a read lock in the same hash.
   if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
     return 0
   end

@@ -6,8 +6,8 @@
 --! arg * keep    int
 --! reply ints    for each lock: 1 done; 0 the owner does not hold the lock; -2 not of this kind
 --
--- As release, of several locks. They are independent: one that is not held, or of
--- another kind, spoils no other.
+-- Like release, for several locks. The locks are independent: a lock that is not held, or is of another kind, does
+-- not affect the others.
 local held = {}
 for i = 1, #KEYS / 2 do
   held[i] = redis.pcall('hexists', KEYS[2 * i - 1], ARGV[2 * i])
@@ -24,7 +24,7 @@ for i = 1, #KEYS / 2 do
     redis.call('hset', lock, owner, keep)
     redis.call('exists', lock)
   elseif held[i] == 1 then
-    -- Not del: a read lock that Redisson granted over this one, as it does, is not ours.
+    -- Not del: Redisson may have granted a read lock in the same hash.
     redis.call('hdel', lock, owner)
     local channel, served = KEYS[2 * i], false
     --! include tell_waiters lock=lock channel=channel publish=ARGV[1] served=served

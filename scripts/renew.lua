@@ -5,8 +5,8 @@
 --! arg * lease   ms
 --! reply ints    for each key: 1 held; 0 the owner does not hold the lock
 --
--- Sets the lease of each lock to max(remaining, lease), where its owner holds it.
--- A lease of 0 only asks. What is no hash is not held; it spoils no other.
+-- Sets the time to live of each lock to max(remaining, lease), if its owner holds it. A lease of 0 only checks. A
+-- key that is no hash counts as not held, and does not affect the others.
 local held = {}
 for i = 1, #KEYS do
   local lease = tonumber(ARGV[2 * i + 1])

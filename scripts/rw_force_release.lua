@@ -5,9 +5,8 @@
 --! arg 1 publish string
 --! reply int     1 released; 0 there was no lock
 --
--- Removes a read-write lock and its readers' timeout keys, whatever its owners, and tells
--- its waiters. publish: publish or spublish. The budget of 10000: see
--- read_release; timeout keys beyond it expire by themselves.
+-- Removes a read-write lock and its readers' timeout keys, whatever its owners, and tells the waiters. publish:
+-- publish or spublish. The limit of 10000: see read_release; timeout keys beyond it expire by themselves.
 --! include read_write_mode
 if not mode then
   return 0

@@ -3,8 +3,8 @@
 --! key 2 prefix  string
 --! reply strings pttl, mode, then field and hold count in turn; nothing where the key is absent
 --
--- Reads a read-write lock, without readers past their time. The budget of 10000: see
--- read_release; a reader beyond it counts as live.
+-- Reads a read-write lock, without expired readers. The limit of 10000: see read_release; a reader beyond it counts
+-- as live.
 --! include read_write_mode
 if not mode then
   return {}

@@ -3,8 +3,8 @@
 --! arg 1 entry string
 --! reply int   1 the entry was in the queue; 0 it was not
 --
--- Takes an entry, whose client has no waiters any more, out of the queue of a read-write lock. If it had been told to
--- ask, the next are told.
+-- Takes an entry out of the queue of a read-write lock: its client has no more waiters. If the client had been told
+-- to ask, the next clients are told.
 --! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
 local placed, was, served = 0, nil, false
 --! include leave_wake_queue entry=ARGV[1] placed=placed was=was

@@ -6,7 +6,7 @@
 --! arg 2 publish  string
 --! reply int      1 withdrawn; 0 the claim is not the claimant's
 --
--- Takes back a waiting writer's claim, and tells the waiters. publish: publish or spublish.
+-- Removes a waiting writer's claim, and tells the waiters. publish: publish or spublish.
 if redis.call('get', KEYS[2]) ~= ARGV[1] then
   return 0
 end

@@ -62,11 +62,11 @@ var All = []Script{
 //	arguments: owner string, lease ms
 //	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry
 //
-// Grants the lock to an owner that holds nothing. The same request a second time, while the owner holds it,
-// is granted again and counts once. It then writes what is there already: WAIT is about what its own
-// connection wrote, which the first time was perhaps another; and a server that may not write any more does
-// not grant. A record without a time, half made, gets one. A lock that is free and has a queue is reserved
-// for the first there.
+// Grants the lock to an owner that holds nothing. A repeated request, of an owner that holds the lock, is granted
+// again and counts once. It then writes the stored time again, for two reasons: WAIT covers only the writes of its
+// own connection, and the first request may have used another; and a server that may not write any more must not
+// grant. A half-made record without a time to live gets one. A free lock with a queue is reserved for the first
+// entry.
 const AcquireSource = `local free
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
@@ -104,11 +104,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -146,8 +150,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -157,8 +162,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -241,7 +256,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "16ba167c57910dca75e322ae81f50afa79b97f96"
+const AcquireSHA = "2c2050361578bf6e80568930ee73b29d8bec5271"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -250,10 +265,9 @@ const AcquireSHA = "16ba167c57910dca75e322ae81f50afa79b97f96"
 //	reply:     ints  for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no
 //	           expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
 //
-// As acquire, or acquire_fenced, of several locks, and of all or none: one that is
-// refused or of another kind leaves the others as they are, and they answer 0. The
-// same requests a second time, while their owners hold, are granted again and count once.
-// The names differ.
+// Like acquire, or acquire_fenced, for several locks, all or none: if one lock is refused or of another kind, the
+// others are not granted and answer 0. The same requests a second time, while their owners hold the locks, are
+// granted again and count once. The names differ.
 const AcquireAllSource = `local reply, free, granted = {}, {}, true
 for i = 1, #KEYS / 2 do
 local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
@@ -294,11 +308,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -336,8 +354,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -347,8 +366,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -462,7 +491,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "42207138978e3fb2d08074852b9e9822889941e4"
+const AcquireAllSHA = "7da79f799a1e615cf61e53258da904720306ac71"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -470,9 +499,8 @@ const AcquireAllSHA = "42207138978e3fb2d08074852b9e9822889941e4"
 //	arguments: owner string, lease ms
 //	reply:     ints  0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
 //
-// As acquire, and draws a fencing token: larger than every token that this lock
-// gave out before. A missing counter starts at the server's time in ms, so that
-// a flushed store does not start again below tokens that are out.
+// Like acquire, and draws a fencing token: larger than every earlier token of this lock. A missing counter starts at
+// the server's time in ms, so that tokens after a flush are larger than earlier ones.
 const AcquireFencedSource = `local free
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if string.find(KEYS[1], '{', 1, true) then
@@ -510,11 +538,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -552,8 +584,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -563,8 +596,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -654,7 +697,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "88ecde792cc32487c8d2bce65eb848c9f3ac1864"
+const AcquireFencedSHA = "a6e0a74e8e644ce1c50a475ac0ad07afba3b2a88"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -663,10 +706,10 @@ const AcquireFencedSHA = "88ecde792cc32487c8d2bce65eb848c9f3ac1864"
 //	reply:     ints  0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1:
 //	           refused, the server is too young for n ms
 //
-// As acquire, where the server has kept its data for as long as age. since holds the time from which the
-// server has its data, and the run of the server that the time is about. The script writes since where it
-// is missing or of another run: the server was emptied, or restarted and may have lost its last writes, or
-// a replica took over. It is kept for so long that only disuse ends it; it has an end, since all our keys do.
+// Like acquire, but only if the server has kept its data for at least age. since has the time since which the server
+// has its data, and the server's run id. The script writes since anew if it is missing or has another run id: the
+// server was emptied, or was restarted and may have lost its last writes, or a replica took over. Each request keeps
+// since for at least half of keep, so since expires only after long disuse.
 const AgedAcquireSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 return {0, 0}
 end
@@ -724,11 +767,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -766,8 +813,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -777,8 +825,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -859,7 +917,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "d2f5d5cc3c41b536f8054a3c7089c06bea9c760d"
+const AgedAcquireSHA = "693cebb96958d9c3ca953e3e1836fc3071b11ae9"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -867,9 +925,9 @@ const AgedAcquireSHA = "d2f5d5cc3c41b536f8054a3c7089c06bea9c760d"
 //	arguments: id string, interval ms, offset ms, missed int, late ms, keep ms
 //	reply:     ints  granted (1 or 0), the tick's time in ms if so, ms until the next can be claimed
 //
-// Claims the oldest tick that is due and comes after the last one, which the record has with the claim that it was
-// granted to: at most missed before the newest, and at most late behind its time unless late is 0. Where there is no
-// record, the newest may have been claimed: it is taken for claimed, by no claim.
+// Claims the oldest due tick after the last claimed one: at most missed ticks before the newest, and at most late
+// behind its time, unless late is 0. The record has the last claimed tick, and the id of its claim. Without a record
+// the newest tick may have been claimed before: it is recorded as claimed, without an id, and not granted.
 const ClaimTickSource = `local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -927,15 +985,16 @@ const CountSHA = "6994ab0e4c0eaea62ab35939f4b830ff67a7f9f7"
 //	           2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was
 //	           never drawn
 //
-// Grants the lock to an owner under another that holds it, if the other's count is holds and no owner came after it.
-// The same request a second time, while the owner holds it, is granted again and counts once. drawn is the fencing
-// token that it will use, zero for none: a token that the counter has not come to was never drawn.
+// Grants the lock to an owner under another owner, under, which holds the lock: if the hold count of under is holds,
+// and no owner entered after under. The same request a second time, while the owner holds the lock, is granted again
+// and counts once. drawn is the fencing token that the owner will use, zero for none: a token above the counter was
+// never drawn.
 //
-// nest says of each owner, where there are several, "place:deadline": the order in which they came, and the end of
-// the owner's lease in ms by the server's clock. The lock's own time is the latest deadline. An owner past its
-// deadline is removed here. An entry without its field in the lock says nothing: {n} and n share the key, and the
-// entry may be the other's; it goes an hour after its deadline. A field without an entry, where there are several,
-// is an owner of which nothing is known, and keeps all out.
+// If the lock has several owners, nest has "place:deadline" for each: the place in the order of entry, and the end
+// of the owner's lease in ms by the server's clock. The lock's time to live is the latest deadline. An owner past
+// its deadline is removed here. An entry without its field in the lock is ignored: {n} and n share the key of nest,
+// and the entry may be the other lock's. It is removed an hour after its deadline. If there are several owners, a
+// field without an entry is an owner with an unknown deadline, and no owner can enter.
 const DelegateEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
@@ -1042,11 +1101,11 @@ const DelegateEnterSHA = "e86459a12cfba78e4e7c265b85880040814ed3b3"
 //	arguments: owner string, keep int, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// As release, for an owner that others may have entered under, or that entered under another: see delegate_enter. The
-// lock's time becomes the latest of what is left; where one owner is left, the lock is as if there had never been
-// another. Waiters that would enter under an owner are told on a channel of that owner's: that it has gone, that no
-// owner is after it any more, that its count was set. When the last owner goes, all kinds of waiters for the lock
-// are told.
+// Like release, for an owner that other owners may have entered under, or that entered under another: see
+// delegate_enter. The lock's time to live becomes the latest deadline of the owners that are left. If one owner is
+// left, its entry in nest is removed, as if there had been no other. Waiters that want to enter under an owner are
+// told on that owner's channel: when the owner is gone, when no owner is after it any more, and when its hold count
+// was set. When the last owner goes, all kinds of waiters for the lock are told.
 const DelegateReleaseSource = `local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -1135,11 +1194,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[3] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -1177,8 +1240,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -1188,8 +1252,18 @@ redis.pcall(say, KEYS[3], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[3] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[3] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -1266,7 +1340,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "e56a6f7e04da79b9f38930423d7d397642988da5"
+const DelegateReleaseSHA = "ba15b02d61e395488129ae477425cc42f7cc1140"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1274,8 +1348,9 @@ const DelegateReleaseSHA = "e56a6f7e04da79b9f38930423d7d397642988da5"
 //	arguments: track bool, owner string (each), lease ms (each)
 //	reply:     ints  for each lock: 1 held; 0 the owner does not hold the lock
 //
-// As renew, for owners that others may have entered under, or that entered under another: see delegate_enter. Each
-// has its own deadline, and the lock's time is the latest. A lease of 0 only asks, and changes nothing.
+// Like renew, for owners that other owners may have entered under, or that entered under another: see
+// delegate_enter. Each owner has its own deadline, and the lock's time to live is the latest. A lease of 0 only
+// checks, and changes nothing.
 const DelegateRenewSource = `local held = {}
 local now
 local time = redis.call('time')
@@ -1356,11 +1431,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -1398,8 +1477,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[2], 0, 7)
-window, releases = 0, releases + (false and 1 or 0)
-if false and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = false and not heard
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -1409,8 +1489,18 @@ redis.pcall(say, KEYS[4], '000')
 else
 redis.pcall('set', KEYS[2] .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= ARGV[5] then
 tell(first, 'n' .. length .. ':')
@@ -1561,9 +1651,16 @@ local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardn
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
 if foreign > 0 then
 local now
 local time = redis.call('time')
@@ -1575,7 +1672,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "7e9719a33b3e8e3799932b7a8ef8d7bbc64a2096"
+const EnrolSHA = "5d0b2abe9e11796b57ffc4d62510b4edc1bd84ff"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1894,6 +1991,170 @@ end
 if out < 2 and not (out == 1 and head == ARGV[1] and redis.call('exists', KEYS[1]) == 0) then
 return out
 end
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
+end
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local served = false
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = queue .. ':round'
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
+local fields = redis.pcall('hmget', round, unpack(names))
+if fields[1] or fields[10] then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+end
+end
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
+if fields[1] or foreign > 0 then
+if now == 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 then
+window = 0
+end
+if window > now and not true then
+served = true
+if true and two[1] then
+tell(first, 'n' .. math.ceil(window - now) .. ':')
+end
+elseif window > 0 or tenures > 0 or foreign > 0 then
+local missed = window > 0 and not true
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if pause > now + 4000 then
+pause = 0
+end
+if misses >= 3 then
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if true then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
+end
+local entries = #redis.pcall('zrange', queue, 0, 7)
+local ours = true and not true
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
+end
+if two[1] and first ~= '' then
+tell(first, 'n' .. length .. ':')
+end
+elseif tenures > 0 then
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
+redis.pcall('pexpire', round, 60000)
+end
+end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(say, KEYS[4], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
+break
+end
+local told = tell(first, 'r')
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+served = true
+end
+if two[2] then
+tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
+end
+break
+end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
+end
+if served then
+return out
+end
+end
 local limit, alone = now + tonumber(ARGV[3]), false
 local head = redis.pcall('lindex', KEYS[2], 0)
 local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
@@ -1988,11 +2249,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2030,8 +2295,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2041,8 +2307,18 @@ redis.pcall(say, KEYS[4], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2111,7 +2387,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "3e9614fcb43b8f4f29f26d05c1ebc47f211c61e3"
+const FairLeaveSHA = "e5942945c55628adb7bf9c211f5628ceaf8271fc"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2135,6 +2411,170 @@ end
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
+if string.find(KEYS[1], '{', 1, true) then
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
+end
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+local served = false
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+local two = redis.pcall('zrange', queue, 0, 1)
+local first, kept, now = two[1] or 'n', {}, 0
+local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local round = queue .. ':round'
+local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
+local fields = redis.pcall('hmget', round, unpack(names))
+if fields[1] or fields[10] then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+end
+end
+local foreign, fair = (kept.seen or 0) > now and 1 or 0
+if string.sub(first, 1, 1) ~= 'n' then
+local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise')
+foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
+if fields[1] or foreign > 0 then
+if now == 0 then
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local window, pause = kept.window or 0, kept.pause or 0
+local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
+local due, tenures = kept.due or 0, kept.tenures or 0
+local releases, owed = kept.releases or 0, kept.owed or 0
+if window > now + 200 then
+window = 0
+end
+if window > now and not true then
+served = true
+if true and two[1] then
+tell(first, 'n' .. math.ceil(window - now) .. ':')
+end
+elseif window > 0 or tenures > 0 or foreign > 0 then
+local missed = window > 0 and not true
+length = math.floor(math.min(math.max(length, 20), 200))
+if missed then
+length, misses = math.min(2 * length, 200), misses + 1
+end
+if pause > now + 4000 then
+pause = 0
+end
+if misses >= 3 then
+misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+end
+if true then
+length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+end
+if pause > now then
+due = 0
+end
+local entries = #redis.pcall('zrange', queue, 0, 7)
+local ours = true and not true
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+due, tenures = math.min(foreign, 8), 1
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
+end
+if two[1] and first ~= '' then
+tell(first, 'n' .. length .. ':')
+end
+elseif tenures > 0 then
+owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+due, tenures, releases = 0, 0, 0
+end
+redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
+'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
+redis.pcall('pexpire', round, 60000)
+end
+end
+local lapsed = true and 0 or kept.lapsed or 0
+if not true and not served and two[1] and first ~= '' then
+lapsed = lapsed + 1
+if lapsed >= 3 then
+lapsed, two = 0, {}
+redis.pcall('pexpire', queue, 0)
+redis.pcall(say, KEYS[4], '0')
+end
+end
+if lapsed > 0 then
+redis.pcall('hset', round, 'lapsed', lapsed)
+redis.pcall('pexpire', round, 60000)
+elseif kept.lapsed then
+redis.pcall('hdel', round, 'lapsed')
+end
+for i = 1, served and 0 or 256 do
+if not two[1] then
+break
+end
+redis.call('zrem', queue, first)
+if first == '' then
+break
+end
+local told = tell(first, 'r')
+told = type(told) == 'number' and told or 0
+local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polls = type(polls) == 'string' and tonumber(polls) or 0
+if polls ~= 0 then
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
+redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+served = true
+end
+if two[2] then
+tell(two[2], 'n1000:')
+local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[2] then
+tell(last, 'l')
+end
+end
+break
+end
+two = redis.call('zrange', queue, 0, 1)
+first = two[1]
+end
+if served then
+return 1
+end
+end
 local limit, alone = now + tonumber(ARGV[3]), false
 local head = redis.pcall('lindex', KEYS[2], 0)
 local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
@@ -2229,11 +2669,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2271,8 +2715,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2282,8 +2727,18 @@ redis.pcall(say, KEYS[4], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[4] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2352,7 +2807,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "0f478a4fbcecfc868c783ce4fc50d18e5b6a58d1"
+const FairReleaseSHA = "fa451f8d66319c06f9079481b4d7775ad3de2a2e"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2408,11 +2863,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2450,8 +2909,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2461,8 +2921,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2536,7 +3006,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "65102902268231cc677c2b715727459e80955c54"
+const ForceReleaseSHA = "dbb9dc9ea931b95c6c458cb4275eeef299c107f3"
 
 // InspectSource is inspect.lua.
 //
@@ -2626,8 +3096,8 @@ const JointSHA = "0c169bc51c2e7cd00a60792a48f566cba7fafd8f"
 //	arguments: keep ms, publish string
 //	reply:     int  n left; 0 at zero, or there is no count
 //
-// Takes one off a latch's count. At zero the latch is removed and its waiters
-// are told, as Redisson does both. once remembers that this request was carried out.
+// Takes one off a latch's count. At zero it removes the latch and tells the waiters, as Redisson does. once
+// remembers, for keep, that this request was executed.
 const LatchCountDownSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -2753,11 +3223,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2795,8 +3269,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
-window, releases = 0, releases + (reserved and 1 or 0)
-if reserved and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = reserved and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -2806,8 +3281,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -2883,7 +3368,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "4c307dadf1395c41d0ec8c17941da8ea16181c85"
+const LeaveQueueSHA = "936f01252ccf63af6a2ed511b9fbfb11a3673c3a"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -2893,11 +3378,11 @@ const LeaveQueueSHA = "4c307dadf1395c41d0ec8c17941da8ea16181c85"
 //	reply:     ints  0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n,
 //	           p: refused, none ends. p tells of the entry, as in semaphore_take
 //
-// Takes as many permits as are wanted, after permits whose leases have ended are back, if so many are free that are not
-// kept for other clients. ids are their ids, one behind the other, all of one length. The same request again, while one
-// of them is out, is granted again and counts once. A limit above zero is how many permits there are to be, free ones
-// and others: it is set where there is no count, and, with declare, where there is another. The zset lives as long as
-// the count does. entry, stays, least and heard: as in semaphore_take.
+// Returns expired permits to the count. Then it takes as many permits as are wanted, if so many are free and not
+// kept for other clients. ids has their ids, joined, all of one length. The same request again, while one of its
+// permits is in use, is granted again and counts once. A limit above zero is the number of all permits, free and in
+// use: it is set if there is no count, and with declare also if there is another. The zset lives as long as the
+// count. entry, stays, least and heard: as in semaphore_take.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -3104,7 +3589,7 @@ const PermitsAcquireSHA = "22f668a983e1b583feeac7cee7fa94b75439c37c"
 //	arguments: publish string
 //	reply:     int  how many are free
 //
-// Reads how many permits are free, after permits whose leases have ended are back.
+// Returns expired permits to the count, and reads how many permits are free.
 const PermitsCountSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -3271,8 +3756,8 @@ const PermitsCountSHA = "5e3aa26f3e23dd68da4ce55b2807607a30f6e2fa"
 //	reply:     strings  how many are free, how many are out, then id and what is left of its lease in
 //	           ms in turn
 //
-// Reads a semaphore, and its permits that are out, those whose leases end first, as many as are asked for.
-// Permits whose leases have ended count as free, 1000 at the most.
+// Reads the count of a semaphore, the number of its permits in use, and as many of these permits as most says, the
+// earliest expiry first. Expired permits count as free, 1000 at most.
 const PermitsInspectSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -3303,7 +3788,7 @@ const PermitsInspectSHA = "cb523495b46c02bc1508e212757ab039f54cef84"
 //	arguments: ids string, count int, publish string
 //	reply:     int  1 released; 0 an id is not out, or its lease had ended
 //
-// Puts permits back, as many as are out, and tells the waiters. ids: as in permits_acquire.
+// Releases the permits that are still in use, and tells the waiters. ids: as in permits_acquire.
 const PermitsReleaseSource = `local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3477,8 +3962,8 @@ const PermitsReleaseSHA = "50747338f4d680f6c3d89e674dcdea04c5ec54fb"
 //	arguments: ids string (each), count int (each), lease ms (each)
 //	reply:     ints  for each key: 1 out; 0 an id is not out, or its lease had ended
 //
-// Sets the lease of each permit to max(remaining, lease), if all of its item are out. A lease of 0
-// only asks. What is no zset has none out; it spoils no other. ids: as in permits_acquire.
+// Sets the lease of each permit to max(remaining, lease), if all permits of its item are in use. A lease of 0 only
+// checks. A key that is no zset has no permits in use, and does not affect the others. ids: as in permits_acquire.
 const PermitsRenewSource = `local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3512,8 +3997,8 @@ const PermitsRenewSHA = "5973ff62418dbcaae1a032321ca68924d282bab1"
 //	arguments: limit int, keep ms, publish string
 //	reply:     int  how many are free then
 //
-// Sets how many permits there are, free ones and others, after permits whose leases have ended are back, and tells the
-// waiters if there are more than before. once remembers, for keep, that this request was carried out.
+// Returns expired permits to the count, and sets the number of all permits, free and in use. Tells the waiters if
+// more permits are free than before. once remembers, for keep, that this request was executed.
 const PermitsSetSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -3689,7 +4174,7 @@ const PermitsSetSHA = "5f6ef017c1a296971b8b2c95caebfadb289d295b"
 //	arguments: owner string, token int, text string, keep ms, publish string
 //	reply:     int  1 kept, or removed; 0 the owner does not hold the lock
 //
-// Keeps the text of the lock's owner, and tells those who follow of a change. An empty text removes what was kept.
+// Stores the text of the lock's owner, and tells the followers of a change. An empty text removes the stored text.
 const ProclaimSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
@@ -3716,8 +4201,7 @@ const ProclaimSHA = "fcf1ad947049e0cb9962c8fb51da83c8038ac33d"
 //	reply:     strings  nothing, or owner, text, token, and what is left of the owner's lease in ms
 //	           (-1: no end)
 //
-// The text of the owner that holds the lock now. What another owner left behind, or is longer than any that is given,
-// is none.
+// Reads the text of the lock's present owner. A text of another owner, or of more bytes than most, counts as none.
 const ProclaimedSource = `local said = redis.call('hmget', KEYS[2], 'owner', 'text', 'token')
 local owner, text, token = said[1], said[2], said[3]
 if not (owner and text and token) or #text > tonumber(ARGV[1]) or redis.call('hexists', KEYS[1], owner) == 0 then
@@ -3735,11 +4219,10 @@ const ProclaimedSHA = "55fc49d508528b1c8d3f18040c36ee3148e60644"
 //	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no
 //	           expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
 //
-// Grants a read-write lock for reading, unless a writer holds it, a writer of mortise's
-// waits for it, or it is kept for one. A refusal puts the client's entry, if it has one, into the queue.
-// heard: see enrol.
-// The same request a second time, while the owner holds it, is granted again
-// and counts once. Each owner has one hold; its timeout key is the first of its field.
+// Grants the read side of a read-write lock, unless a writer holds the lock, a waiting writer of mortise claims it,
+// or it is kept for a writer. A refusal puts the client's entry, if it has one, into the queue. heard: see enrol.
+// The same request a second time, while the owner holds the lock, is granted again and counts once. Each owner has
+// one hold, so its timeout key is the one with number 1.
 const ReadAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
@@ -4006,9 +4489,9 @@ const ReadAcquireSHA = "a918c7d06d28625e712436248178ccdcc08faa42"
 //	arguments: owner string, under string, lease ms, track bool
 //	reply:     int  1 granted; 0 there is no such hold to enter under
 //
-// Grants a read-write lock for reading to an owner that comes from another's hold, for
-// reading or writing, ahead of all waiters. under is that hold's field, proof the key that
-// lives as long as it does: a reader's timeout key, or for a writer the lock.
+// Grants the read side of a read-write lock to an owner that enters under another's hold, for reading or writing,
+// ahead of all waiters. under is the field of that hold. proof is a key that lives as long as the hold: a reader's
+// timeout key, or for a writer the lock.
 const ReadEnterSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
 redis.call('hset', KEYS[1], ARGV[1], 1)
 if ARGV[4] == '1' then
@@ -4039,19 +4522,17 @@ const ReadEnterSHA = "2ad6284d796e23fb28f352d5f16a2556aeda7222"
 //	arguments: owner string, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// Takes a reader out. When no live reader is left, the lock is free and its
-// waiters are told; otherwise it lives as long as the longest of them. Under a writer
-// its time is left alone, since the writer's is nowhere else. publish: publish or spublish.
-// What leaves the lock held ends with a read, so that a connection that tracks hears of
-// changes to what else it holds (its own write dropped the registration).
+// Removes a reader. If no live reader is left, it removes the lock and tells the waiters; otherwise the lock lives
+// as long as the longest lease of a reader. Under a writer the lock's time to live does not change: it is the only
+// record of the writer's lease. publish: publish or spublish. If the lock stays held, the script ends with a read:
+// see release.
 //
-// A script looks for 10000 holds of a record in all, whatever the counts in it say: more would
-// stop the server. A record with more holds counts as damaged, and keeps its time, which is the
-// longer one.
+// A script reads the timeout keys of 10000 holds of a record at most, whatever the hold counts say: more would block
+// the server. A record with more holds counts as damaged, and keeps its time to live, which is the longer one.
 //
-// A reader that stays at least as long as the reader that leaves ends the search: the lock's time is
-// then not the leaver's. The leaver's time is read first, so that the comparison is right where time
-// goes on inside a script (before Redis 7).
+// The search ends at a reader whose lease is at least as long as that of the leaving reader: the lock's time to live
+// is then right. The leaving reader's lease is read first, so the comparison is also right where time passes inside
+// a script (before Redis 7).
 const ReadReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 redis.call('del', KEYS[2])
 return 0
@@ -4237,8 +4718,8 @@ const ReadReleaseSHA = "0ec994124274f4a554faad548e617039a1e232c6"
 //	arguments: track bool, owner string (each), lease ms (each)
 //	reply:     ints  for each: 1 held; 0 the owner does not hold the lock
 //
-// Sets the lease of each reader to max(remaining, lease), where it holds, and with it the
-// lock's. A lease of 0 only asks. What is no hash is not held; it spoils no other.
+// Sets the lease of each reader to max(remaining, lease), if it holds the lock, and prolongs the lock accordingly. A
+// lease of 0 only checks. A key that is no hash counts as not held, and does not affect the others.
 const ReadRenewSource = `local held = {}
 for i = 1, #KEYS / 2 do
 local lock, timeout, lease = KEYS[2 * i - 1], KEYS[2 * i], tonumber(ARGV[2 * i + 1])
@@ -4271,8 +4752,8 @@ const ReadRenewSHA = "e1343640c473f1e4fb2a39eb4b0ed8d496744ef3"
 //	arguments: owner string, holds int, lease ms, fenced bool, track bool
 //	reply:     ints  1, token (0 unless fenced): held; 0, 0: the owner does not hold the lock
 //
-// Sets the hold count of an owner, which is absolute so that a request that
-// arrives twice counts once, and its lease to max(remaining, lease).
+// Sets the hold count of an owner, and the time to live of the lock to max(remaining, lease). The hold count is
+// absolute, so a request that arrives twice counts once.
 const ReenterSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
@@ -4307,11 +4788,11 @@ const ReenterSHA = "5cfbf1d619ba350e2a4f7967fbcc415f07260351"
 //	arguments: owner string, keep int, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// Sets the hold count of an owner to keep; at zero the queue is served, or where it is empty all waiters are told.
-// The lease's time is left alone.
+// Sets the hold count of an owner to keep. At zero it removes the owner, and serves the queue, or tells all waiters
+// if the queue is empty. The lock's time to live does not change.
 //
-// A partial release ends with a read, so that a connection that tracks hears of
-// changes to what it still holds (its own write dropped the registration).
+// A partial release ends with a read of the lock: the write has dropped the registration of a connection with
+// tracking, and the read restores it.
 const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
@@ -4350,11 +4831,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -4392,8 +4877,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -4403,8 +4889,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -4479,7 +4975,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "795d8c6ef6dfd3eafa8d2b897dfa7bd9050c214f"
+const ReleaseSHA = "0ef6d3a8e7f80fb415e17b2c553e7438897bb0f8"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -4487,8 +4983,8 @@ const ReleaseSHA = "795d8c6ef6dfd3eafa8d2b897dfa7bd9050c214f"
 //	arguments: publish string, owner string (each), keep int (each)
 //	reply:     ints  for each lock: 1 done; 0 the owner does not hold the lock; -2 not of this kind
 //
-// As release, of several locks. They are independent: one that is not held, or of
-// another kind, spoils no other.
+// Like release, for several locks. The locks are independent: a lock that is not held, or is of another kind, does
+// not affect the others.
 const ReleaseAllSource = `local held = {}
 for i = 1, #KEYS / 2 do
 held[i] = redis.pcall('hexists', KEYS[2 * i - 1], ARGV[2 * i])
@@ -4540,11 +5036,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(channel, 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -4582,8 +5082,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', queue, 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -4593,8 +5094,18 @@ redis.pcall(say, channel, '000')
 else
 redis.pcall('set', queue .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, channel .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -4664,7 +5175,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "7d5d1b319def7f648051a1106d9c1b1aa0db3ddb"
+const ReleaseAllSHA = "15e4e759e6806eac98a2feabf4a783e1a3ae7417"
 
 // RenewSource is renew.lua.
 //
@@ -4672,8 +5183,8 @@ const ReleaseAllSHA = "7d5d1b319def7f648051a1106d9c1b1aa0db3ddb"
 //	arguments: track bool, owner string (each), lease ms (each)
 //	reply:     ints  for each key: 1 held; 0 the owner does not hold the lock
 //
-// Sets the lease of each lock to max(remaining, lease), where its owner holds it.
-// A lease of 0 only asks. What is no hash is not held; it spoils no other.
+// Sets the time to live of each lock to max(remaining, lease), if its owner holds it. A lease of 0 only checks. A
+// key that is no hash counts as not held, and does not affect the others.
 const RenewSource = `local held = {}
 for i = 1, #KEYS do
 local lease = tonumber(ARGV[2 * i + 1])
@@ -4701,9 +5212,8 @@ const RenewSHA = "31c3b28fffdca5a9b09ab8ec12625106c8820ae6"
 //	arguments: publish string
 //	reply:     int  1 released; 0 there was no lock
 //
-// Removes a read-write lock and its readers' timeout keys, whatever its owners, and tells
-// its waiters. publish: publish or spublish. The budget of 10000: see
-// read_release; timeout keys beyond it expire by themselves.
+// Removes a read-write lock and its readers' timeout keys, whatever its owners, and tells the waiters. publish:
+// publish or spublish. The limit of 10000: see read_release; timeout keys beyond it expire by themselves.
 const RwForceReleaseSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
@@ -4876,8 +5386,8 @@ const RwForceReleaseSHA = "94ada43785d09148cbb366fadabd701436cf01c5"
 //	reply:     strings  pttl, mode, then field and hold count in turn; nothing where the key is
 //	           absent
 //
-// Reads a read-write lock, without readers past their time. The budget of 10000: see
-// read_release; a reader beyond it counts as live.
+// Reads a read-write lock, without expired readers. The limit of 10000: see read_release; a reader beyond it counts
+// as live.
 const RwInspectSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
@@ -4911,8 +5421,8 @@ const RwInspectSHA = "036f92a04a54b80fa2de177137b05ad2a9f03de7"
 //	arguments: entry string
 //	reply:     int  1 the entry was in the queue; 0 it was not
 //
-// Takes an entry, whose client has no waiters any more, out of the queue of a read-write lock. If it had been told to
-// ask, the next are told.
+// Takes an entry out of the queue of a read-write lock: its client has no more waiters. If the client had been told
+// to ask, the next clients are told.
 const RwLeaveSource = `local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -5013,7 +5523,7 @@ const RwLeaveSHA = "c53b12f7d7ac63189a718a3b15be82ebc40837eb"
 //	arguments: claimant string, publish string
 //	reply:     int  1 withdrawn; 0 the claim is not the claimant's
 //
-// Takes back a waiting writer's claim, and tells the waiters. publish: publish or spublish.
+// Removes a waiting writer's claim, and tells the waiters. publish: publish or spublish.
 const RwWithdrawSource = `if redis.call('get', KEYS[2]) ~= ARGV[1] then
 return 0
 end
@@ -5174,10 +5684,9 @@ const RwWithdrawSHA = "148e830ae8e275e7e0ed58cfbf07cc039de9013c"
 //	arguments: permits int, keep ms, publish string
 //	reply:     int  the sum
 //
-// Adds permits, or takes some away without asking whether they are there, and tells
-// the waiters: a release, and a change of the size. once remembers, for keep,
-// that this request was carried out. Redisson wakes as many waiters as the message
-// says, and fails on a negative number.
+// Adds permits, for a release or a change of the size, and tells the waiters. A negative number takes permits away,
+// without a check that they are free. once remembers, for keep, that this request was executed. Redisson wakes as
+// many waiters as the message says, and fails on a negative number.
 const SemaphoreAddSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -5338,8 +5847,8 @@ const SemaphoreAddSHA = "4570e2afc3e8d79a95afe0591d72c0797ef80e34"
 //	arguments: permits int, keep ms, publish string
 //	reply:     int  1 given back; 0 nothing was taken
 //
-// Undoes semaphore_take, wherever it is: what it took is given back, and if it has not
-// arrived yet it will be refused.
+// Undoes a semaphore_take. If the take was executed, its permits are released. If it has not arrived yet, it will be
+// refused.
 const SemaphoreCancelSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -5502,7 +6011,7 @@ const SemaphoreCancelSHA = "5e4d41a8e8e495f25bc7ac34aa928423f5dbb191"
 //	arguments: keep ms
 //	reply:     int  1 deleted; 0 there was none
 //
-// Removes a semaphore, and the permits that are out. once remembers, for keep, the outcome of this request.
+// Removes a semaphore, and its permits in use. once remembers, for keep, the outcome of this request.
 const SemaphoreDeleteSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -5522,7 +6031,7 @@ const SemaphoreDeleteSHA = "73205e828839f496da39ac3a5f19af03b11cf85c"
 //	arguments: keep ms
 //	reply:     int  how many there were
 //
-// Takes all permits. once remembers, for keep, how many this request took.
+// Takes all free permits. once remembers, for keep, how many permits this request took.
 const SemaphoreDrainSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -5547,8 +6056,8 @@ const SemaphoreDrainSHA = "02df94fc05b9d0ceb51454a663c0be6b79d9735b"
 //	arguments: entry string
 //	reply:     int  1 the entry was in the queue; 0 it was not
 //
-// Takes an entry, whose client has no waiters any more, out of the queue of a semaphore, of permits that expire too.
-// Permits that were kept for it are the next clients'.
+// Takes an entry out of the queue of a semaphore of either kind: its client has no more waiters. Permits that were
+// kept for the entry go to the next clients.
 const SemaphoreLeaveSource = `local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -5646,8 +6155,7 @@ const SemaphoreLeaveSHA = "435303f898f1b50909f271aaa52b9c84e58b07da"
 //	arguments: permits int, keep ms, publish string
 //	reply:     int  1 set; 0 there is a count already
 //
-// Makes a semaphore, of permits that expire too, and tells the waiters. once
-// remembers, for keep, the outcome of this request.
+// Makes a semaphore of either kind, and tells the waiters. once remembers, for keep, the outcome of this request.
 const SemaphoreSetSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -5811,11 +6319,11 @@ const SemaphoreSetSHA = "6f9ecbc36c782b4ec4129f6ff824c05ccc533a7a"
 //	           kept for t ms more, if t is not 0. p tells of the entry: 0 it is not in the queue; 1
 //	           it is; 2 it is the first that waits
 //
-// Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
-// was carried out (1) or cancelled (0). again: it was sent before, and may have been;
-// else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
-// what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it. heard: see
-// enrol.
+// Takes permits, if enough permits are free and not kept for other clients. once remembers, for keep, that this
+// request was executed (1) or cancelled (0). again: the request was sent before, and may have been executed; without
+// again, a refusal does not read once. A refusal puts the client's entry, if it has one, into the queue; least is
+// the smallest number of permits that one of its waiters wants. A grant removes the entry, or with stays puts it at
+// the end. heard: see enrol.
 const SemaphoreTakeSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -6007,9 +6515,16 @@ local count = redis.pcall('pubsub', string.sub(ARGV[7], 1, 1) == 's' and 'shardn
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
+end
 if not others and foreign > 0 then
 local round = KEYS[3] .. ':round'
 if foreign > 0 then
@@ -6060,11 +6575,15 @@ local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnum
 KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-fair = redis.pcall('lindex', 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), 0)
-fair = type(fair) == 'string' and fair
-foreign = foreign + (fair and 1 or 0)
-if fair and not two[1] then
-foreign, fair = foreign - 1, nil
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
+for i = 0, 7 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' then
+break
+end
+local client = string.match(place, '^.*:') or place
+foreign, fair = foreign + (clients[client] and 0 or 1), true
+clients[client] = true
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -6102,8 +6621,9 @@ if pause > now then
 due = 0
 end
 local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
-window, releases = 0, releases + (true and 1 or 0)
-if true and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+local ours = true and not false
+window, releases = 0, releases + (ours and 1 or 0)
+if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
 if due > 0 and foreign > 0 then
@@ -6113,8 +6633,18 @@ redis.pcall(say, KEYS[2], '000')
 else
 redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
 end
-if fair then
-redis.pcall(say, KEYS[2] .. ':' .. fair, '0')
+local counts = string.sub(first, 1, 1) ~= 'n'
+local more, last = misses + (counts and 0 or 1)
+for i = 0, fair and 255 or -1 do
+local place = redis.pcall('lindex', places, i)
+if type(place) ~= 'string' or more < 0 then
+break
+end
+local client = string.match(place, '^.*:') or place
+local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and (not counts or type(told) == 'number' and told > 0) then
+last, more = client, more - 1
+end
 end
 if two[1] and first ~= '' then
 tell(first, 'n' .. length .. ':')
@@ -6206,7 +6736,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "d6ea8f3ea8073bea705aa5ee5c1004fca3f7090f"
+const ServeSHA = "34c68bd8835c64cf5ca5d09459602b9622f0665e"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -6216,11 +6746,10 @@ const ServeSHA = "d6ea8f3ea8073bea705aa5ee5c1004fca3f7090f"
 //	reply:     ints  0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c
 //	           is 1 where there is a claim now; p tells of the entry, as in semaphore_take
 //
-// Grants a read-write lock for writing while it is free, and kept for no other client. A refusal puts
-// the client's entry, if it has one, into the queue. heard: see enrol. The same request a second
-// time, while the owner holds it, is granted again and counts once. A request that readers
-// refuse leaves a claim, if it wants to: until the claim ends, no fresh reader of
-// mortise's gets in. A grant takes the claimant's claim away.
+// Grants the write side of a read-write lock that is free, and kept for no other client. A refusal puts the client's
+// entry, if it has one, into the queue. heard: see enrol. The same request a second time, while the owner holds the
+// lock, is granted again and counts once. A refusal because of readers leaves a claim, if claim is above zero: until
+// the claim ends, no new reader of mortise gets in. A grant removes the claimant's claim.
 const WriteAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
@@ -6357,11 +6886,10 @@ const WriteAcquireSHA = "810da9f234c2817605ebb6becc6fd230477460f5"
 //	arguments: owner string, keep int, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// Sets the hold count of a writer to keep; at zero it is no writer any more and the
-// waiters are told. Readers that entered under it go on reading (a downgrade): the lock then
-// lives as long as the longest of them. publish: publish or spublish.
-// What leaves the lock held ends with a read, so that a connection that tracks hears of
-// changes to what it still holds (its own write dropped the registration). The budget of 10000: see read_release.
+// Sets the hold count of a writer to keep. At zero it removes the writer and tells the waiters. Readers that entered
+// under the writer go on reading (a downgrade): the lock then lives as long as the longest lease of a reader.
+// publish: publish or spublish. If the lock stays held, the script ends with a read: see release. The limit of
+// 10000: see read_release.
 const WriteReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end

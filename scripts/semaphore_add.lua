@@ -7,10 +7,9 @@
 --! arg 3 publish   string
 --! reply int       the sum
 --
--- Adds permits, or takes some away without asking whether they are there, and tells
--- the waiters: a release, and a change of the size. once remembers, for keep,
--- that this request was carried out. Redisson wakes as many waiters as the message
--- says, and fails on a negative number.
+-- Adds permits, for a release or a change of the size, and tells the waiters. A negative number takes permits away,
+-- without a check that they are free. once remembers, for keep, that this request was executed. Redisson wakes as
+-- many waiters as the message says, and fails on a negative number.
 --! include permits_value
 if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
   return tonumber(value or '0')

@@ -7,8 +7,8 @@
 --! arg 3 publish   string
 --! reply int       1 given back; 0 nothing was taken
 --
--- Undoes semaphore_take, wherever it is: what it took is given back, and if it has not
--- arrived yet it will be refused.
+-- Undoes a semaphore_take. If the take was executed, its permits are released. If it has not arrived yet, it will be
+-- refused.
 --! include permits_value
 local done = redis.call('get', KEYS[2])
 redis.call('set', KEYS[2], '0', 'px', ARGV[2])

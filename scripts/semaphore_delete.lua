@@ -5,7 +5,7 @@
 --! arg 1 keep      ms
 --! reply int       1 deleted; 0 there was none
 --
--- Removes a semaphore, and the permits that are out. once remembers, for keep, the outcome of this request.
+-- Removes a semaphore, and its permits in use. once remembers, for keep, the outcome of this request.
 --! include count_value
 if not redis.call('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx') then
   return tonumber(redis.call('get', KEYS[3]))

@@ -4,7 +4,7 @@
 --! arg 1 keep      ms
 --! reply int       how many there were
 --
--- Takes all permits. once remembers, for keep, how many this request took.
+-- Takes all free permits. once remembers, for keep, how many permits this request took.
 --! include permits_value
 if not redis.call('set', KEYS[2], value or '0', 'px', ARGV[1], 'nx') then
   return tonumber(redis.call('get', KEYS[2]))

@@ -3,8 +3,8 @@
 --! arg 1 entry     string
 --! reply int       1 the entry was in the queue; 0 it was not
 --
--- Takes an entry, whose client has no waiters any more, out of the queue of a semaphore, of permits that expire too.
--- Permits that were kept for it are the next clients'.
+-- Takes an entry out of the queue of a semaphore of either kind: its client has no more waiters. Permits that were
+-- kept for the entry go to the next clients.
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
 local placed, was, kept, served, window = 0, nil, 0, false, 0
 --! include leave_wake_queue entry=ARGV[1] placed=placed was=was

@@ -7,8 +7,7 @@
 --! arg 3 publish   string
 --! reply int       1 set; 0 there is a count already
 --
--- Makes a semaphore, of permits that expire too, and tells the waiters. once
--- remembers, for keep, the outcome of this request.
+-- Makes a semaphore of either kind, and tells the waiters. once remembers, for keep, the outcome of this request.
 --! include count_value
 if not redis.call('set', KEYS[2], value and '0' or '1', 'px', ARGV[2], 'nx') then
   return tonumber(redis.call('get', KEYS[2]))

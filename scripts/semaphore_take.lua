@@ -10,11 +10,11 @@
 --! arg 7 heard     bool
 --! reply ints      1, n, p, 0: taken, n are left; 0, n, p, t: refused, n are there, and others are kept for t ms more, if t is not 0. p tells of the entry: 0 it is not in the queue; 1 it is; 2 it is the first that waits
 --
--- Takes permits, if there are as many that are not kept for other clients. once remembers, for keep, that this request
--- was carried out (1) or cancelled (0). again: it was sent before, and may have been;
--- else a refusal need not look. A refusal puts the client's entry, if it has one, into the queue; least is
--- what its waiters want at the least. With stays a grant puts it to the end, otherwise a grant removes it. heard: see
--- enrol.
+-- Takes permits, if enough permits are free and not kept for other clients. once remembers, for keep, that this
+-- request was executed (1) or cancelled (0). again: the request was sent before, and may have been executed; without
+-- again, a refusal does not read once. A refusal puts the client's entry, if it has one, into the queue; least is
+-- the smallest number of permits that one of its waiters wants. A grant removes the entry, or with stays puts it at
+-- the end. heard: see enrol.
 --! include permits_value
 local there, wants = tonumber(value or '0'), tonumber(ARGV[1])
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'

@@ -10,11 +10,10 @@
 --! arg 7 heard    bool
 --! reply ints     0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c is 1 where there is a claim now; p tells of the entry, as in semaphore_take
 --
--- Grants a read-write lock for writing while it is free, and kept for no other client. A refusal puts
--- the client's entry, if it has one, into the queue. heard: see enrol. The same request a second
--- time, while the owner holds it, is granted again and counts once. A request that readers
--- refuse leaves a claim, if it wants to: until the claim ends, no fresh reader of
--- mortise's gets in. A grant takes the claimant's claim away.
+-- Grants the write side of a read-write lock that is free, and kept for no other client. A refusal puts the client's
+-- entry, if it has one, into the queue. heard: see enrol. The same request a second time, while the owner holds the
+-- lock, is granted again and counts once. A refusal because of readers leaves a claim, if claim is above zero: until
+-- the claim ends, no new reader of mortise gets in. A grant removes the claimant's claim.
 --! include read_write_mode
 --! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false

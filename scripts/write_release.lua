@@ -7,11 +7,10 @@
 --! arg 3 publish string
 --! reply int     1 done; 0 the owner does not hold the lock
 --
--- Sets the hold count of a writer to keep; at zero it is no writer any more and the
--- waiters are told. Readers that entered under it go on reading (a downgrade): the lock then
--- lives as long as the longest of them. publish: publish or spublish.
--- What leaves the lock held ends with a read, so that a connection that tracks hears of
--- changes to what it still holds (its own write dropped the registration). The budget of 10000: see read_release.
+-- Sets the hold count of a writer to keep. At zero it removes the writer and tells the waiters. Readers that entered
+-- under the writer go on reading (a downgrade): the lock then lives as long as the longest lease of a reader.
+-- publish: publish or spublish. If the lock stays held, the script ends with a read: see release. The limit of
+-- 10000: see read_release.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end

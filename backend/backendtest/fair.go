@@ -195,6 +195,48 @@ var fairTests = []test{
 		s.heard("b:1")
 		s.want("b:1", long, "granted")
 	}},
+	{"Port_APlainReleaseTellsTheFairWaiterBehindADeadOne", func(e *env) {
+		s := e.fair()
+		s.take("n", "a:1", long)
+		s.want("dead:1", long, "refused")
+		s.queues("b:1")
+		all, _ := plainLine(e, 2)
+		s.release("n", "a:1", 0)
+		told, turn := 0, 0
+		e.until("it gets the lock, though the plain lock has waiters all the time", func() bool {
+			if n := s.h.count("released n b:1"); n > told {
+				told = n
+				return s.ask("b:1", long).Granted
+			}
+			turn++
+			x, owner := all[turn%2], fmt.Sprint("p:", turn)
+			if x.asks("n", owner).Granted {
+				all[(turn+1)%2].waits("n", "p:0")
+				x.release("n", owner, 0)
+			}
+			return false
+		})
+	}},
+	{"Port_AFairReleaseServesThePlainWaitersInTurn", func(e *env) {
+		s := heldFair(e)
+		all, ears := plainLine(e, 1)
+		plain, owner := func() bool { return ears[0].count("reserved n") > 0 }, "a:1"
+		for i := 0; !plain(); i++ {
+			next := fmt.Sprintf("b:%d", i)
+			e.fatalIf(i == 20, "%d fair waiters went before a plain one", i)
+			s.queues(next)
+			s.free(owner)
+			e.until("either waiter is told", func() bool { return plain() || s.h.count("released n "+next) > 0 })
+			if plain() {
+				all[0].claims("n", "0:1")
+				owner = "0:1"
+				all[0].release("n", owner, 0)
+				s.heard(next)
+			}
+			s.want(next, long, "granted")
+			owner = next
+		}
+	}},
 	{"Port_TheRecordOfAFairLockIsThePlainOnes", func(e *env) {
 		s := e.fair()
 		s.take("n", "p:1", long)
@@ -400,6 +442,27 @@ var fairTests = []test{
 		atMost(e, "two groups of dead waiters held the others up for %v", time.Since(before), (dead-2)*backend.Absence)
 		line.nothingLeft()
 	}},
+	{"Rule08_FairAndPlainWaitersTakeTurns", func(e *env) {
+		e.fair()
+		type side struct{ clients, each int }
+		for i, many := range []struct{ fair, plain side }{
+			{side{1, 8}, side{1, 1}}, {side{1, 1}, side{1, 8}}, {side{8, 1}, side{1, 1}}, {side{4, 1}, side{4, 1}},
+		} {
+			var fair, plain atomic.Int64
+			var all []func()
+			for range many.fair.clients {
+				all = append(all, e.busy(e.kind(e.client(), mortise.Fair()), fmt.Sprint("n", i), many.fair.each, &fair))
+			}
+			for range many.plain.clients {
+				all = append(all, e.busy(e.client(), fmt.Sprint("n", i), many.plain.each, &plain))
+			}
+			e.until(fmt.Sprintf("50 tenures of each of %+v", many), func() bool { return min(fair.Load(), plain.Load()) >= 50 })
+			for _, stop := range all {
+				stop()
+			}
+			e.Logf("of %+v the fair ones had %d tenures, the plain ones %d", many, fair.Load(), plain.Load())
+		}
+	}},
 	{"Rule09_AFairWaiterThatLeavesLeavesNothing", func(e *env) {
 		s, line := lineForHeld(e, 3)
 		var waiting []<-chan result
@@ -544,6 +607,17 @@ func heldFair(e *env) *rawFair {
 	s := e.fair()
 	s.want("a:1", 0, "granted")
 	return s
+}
+
+// plainLine opens sessions that wait for the plain lock n, which is held, or skips the test.
+func plainLine(e *env, sessions int) ([]*raw, []*turnEars) {
+	e.Helper()
+	if !e.handsOver() {
+		e.lacks("a queue of waiting clients")
+	}
+	all, ears := e.relays(sessions)
+	e.inTurn(all, ears, "n")
+	return all, ears
 }
 
 // lineForHeld is heldFair, and clients whose users will wait for the lock.

@@ -112,8 +112,8 @@ func reserving(e *env, test func(holder *raw, all []*raw, ears []*turnEars, name
 	e.Fatal("no reservation lasted as long as the test")
 }
 
-// busy has n goroutines of c lock name again and again until the test ends.
-func (e leases) busy(c *mortise.Client, name string, n int, turns *atomic.Int64) (stop func()) {
+// busy has n goroutines lock name again and again until the test ends.
+func (e leases) busy(c mortise.Locker, name string, n int, turns *atomic.Int64) (stop func()) {
 	ctx, cancel := context.WithCancel(background)
 	done := make(chan struct{}, n)
 	for range n {

@@ -112,6 +112,24 @@ var proclamationTests = where(
 			seen.next("y")
 			e.always(200*time.Millisecond, "cheap", func() bool { return f.Count()-before <= 2 })
 		}},
+		{"Rule08_AFollowerThatIsSlowSeesWhatAnotherOfItsClientHasSeenBefore", func(e *env) {
+			lease := e.lock(e.client(), background, "n", mortise.WithLease(long))
+			e.done("Proclaim", lease.Proclaim(background, "x"))
+			follower, f := e.tapped()
+			quick := follow(e, follower, "n")
+			quick.next("x")
+			e.until("it listens", func() bool { return f.Watching() == 1 })
+			e.until("it has looked since", func() bool { return f.Count(OpProclaimed) >= 3 })
+			busy := make(chan struct{})
+			slow := follow(e, follower, "n", busy)
+			slow.next("x")
+			before := f.Count(OpProclaimed)
+			e.done("Proclaim", lease.Proclaim(background, "y"))
+			quick.next("y")
+			e.until("the quick one waits again", func() bool { return f.Count(OpProclaimed) >= before+2 })
+			close(busy)
+			slow.next("y")
+		}},
 		{"Rule09_AFollowerThatLeavesWhileItAsksLeavesNothing", func(e *env) {
 			c, f := e.tapped()
 			before, _ := e.goroutines()
@@ -209,8 +227,9 @@ type followed struct {
 	taken int
 }
 
-// follow follows the proclamations of a lock until the test ends. Errors are left out.
-func follow(e *env, c *mortise.Client, name string) *followed {
+// follow follows the proclamations of a lock until the test ends. Errors are left out. After each it waits until all of
+// busy are closed.
+func follow(e *env, c *mortise.Client, name string, busy ...<-chan struct{}) *followed {
 	f := &followed{e: e}
 	ctx, over := context.WithCancel(background)
 	done := async(func() error {
@@ -220,6 +239,12 @@ func follow(e *env, c *mortise.Client, name string) *followed {
 				f.all = append(f.all, p)
 			}
 			f.mu.Unlock()
+			for _, until := range busy {
+				select {
+				case <-until:
+				case <-ctx.Done():
+				}
+			}
 		}
 		return nil
 	})

@@ -9,9 +9,8 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// A count is a record under its name, as it is a key on Redis: to a lock of that
-// name it is foreign data. The permits that are out are a second one, and each
-// request that is remembered is a third, which expires.
+// A count is a record under its name, as it is a key on Redis; to a lock of that name the record is foreign data. A
+// second record has the permits in use. Each remembered request has a further record, which expires.
 
 func outName(name string) string { return "{" + name + "}:timeout" }
 
@@ -19,11 +18,10 @@ func onceName(q backend.CountRequest) string {
 	return "mortise:1:once:{" + q.Topic.Name + "}:" + q.ID
 }
 
-// counts has the operations of latches and semaphores.
+// counts implements [backend.CountDownLatchStore], and has operations that semaphores share.
 type counts struct{ *client }
 
-// find finds the count of name; nil if there is none, and an error if name is
-// in use for something else.
+// find returns the count of name; nil if there is none. It returns an error if name has other data.
 func (x counts) find(name string) (*record, error) {
 	r := x.store.find(name)
 	if r != nil && r.count == nil {
@@ -32,7 +30,7 @@ func (x counts) find(name string) (*record, error) {
 	return r, nil
 }
 
-// add adds to a count, making it if r is nil, and returns what it is then.
+// add adds n to the count r and returns the sum. If r is nil, it makes the count.
 func (x counts) add(r *record, name string, n int64) int64 {
 	if r == nil {
 		r = &record{name: name, foreign: true, count: new(int64), index: -1}
@@ -42,8 +40,8 @@ func (x counts) add(r *record, name string, n int64) int64 {
 	return *r.count
 }
 
-// announce tells the sessions that watch t; for a semaphore those of either kind, which
-// share a channel.
+// announce announces a change of a count to the sessions that watch t. The entries of a semaphore's queue come first,
+// and both kinds of semaphores are told: they share a channel.
 func (x counts) announce(t backend.Topic) {
 	if t.Kind == backend.KindCountDownLatch {
 		x.store.watchers.tell(released, t)
@@ -53,14 +51,14 @@ func (x counts) announce(t backend.Topic) {
 	x.announcePermits(t, k.tellTakers(t, x.store.find(t.Name).counted()-k.kept(t, entry{}), entry{}))
 }
 
-// announcePermits tells the sessions that watch a semaphore of either kind; served reports that entries were told.
+// announcePermits tells the sessions that watch a semaphore of either kind. Served says that entries were told to ask.
 func (x counts) announcePermits(t backend.Topic, served bool) {
 	for _, kind := range []backend.Kind{backend.KindCountingSemaphore, backend.KindSemaphore} {
 		x.store.enrolments.announce(backend.Topic{Kind: kind, Name: t.Name}, served)
 	}
 }
 
-// remember notes that q was carried out.
+// remember stores the result of q, so that a repeated q is not executed again.
 func (x counts) remember(q backend.CountRequest, took int64) {
 	name := onceName(q)
 	if old := x.store.find(name); old != nil {
@@ -69,8 +67,8 @@ func (x counts) remember(q backend.CountRequest, took int64) {
 	x.store.put(&record{name: name, foreign: true, took: took}, backend.Remembered)
 }
 
-// counted runs an operation on a count under the store's mutex: with the count, and with what is
-// remembered of the request, each nil if there is none.
+// counted runs an operation on a count under the store's mutex. The operation gets the record of the count, and the
+// record of an earlier execution of the request; each is nil if there is none.
 func counted[R any](ctx context.Context, x counts, q backend.CountRequest, run func(count, once *record) R) (R, error) {
 	return locked(ctx, x.client, func(s *Store) (reply R, err error) {
 		count, err := x.find(q.Topic.Name)
@@ -190,7 +188,7 @@ func (x counts) TakeCount(ctx context.Context, q backend.CountRequest) (backend.
 		}
 		w, free := enrolled{entry: e, topic: q.Topic, wants: max(q.Least, 1)}, reply.Available
 		reply.QueueReply = k.refused(w)
-		if reply.Enrolled && w.wants <= free { // it asks again at once, for less
+		if reply.Enrolled && w.wants <= free { // the session asks again at once, for fewer permits
 			k.keep(q.Topic, e)
 			reply.First = false
 			free -= w.wants
@@ -245,7 +243,7 @@ func (x semaphores) DeleteCount(ctx context.Context, q backend.CountRequest) (bo
 	})
 }
 
-// counted is what a count is; zero if there is none, or the name is another kind's.
+// counted returns the count of r; zero if r is nil, or has no count.
 func (r *record) counted() int64 {
 	if r == nil || r.count == nil {
 		return 0
@@ -253,16 +251,16 @@ func (r *record) counted() int64 {
 	return *r.count
 }
 
-// semaphores has the operations of semaphores, which a latch does not share.
+// semaphores implements [backend.CountingSemaphoreStore]. Its DeleteCount, unlike a latch's, announces nothing.
 type semaphores struct{ counts }
 
-// permits has the operations of permits with a lease.
+// permits implements [backend.SemaphoreStore]: permits with a lease each.
 type permits struct{ semaphores }
 
-// permit is one that is out.
+// permit is a permit in use.
 type permit struct{ ends time.Time }
 
-// out finds the permits of name that are out; nil if none is.
+// out returns the permits of name in use, by id; nil if there are none.
 func (x permits) out(name string) map[string]*permit {
 	if r := x.store.find(outName(name)); r != nil {
 		return r.out
@@ -270,8 +268,7 @@ func (x permits) out(name string) map[string]*permit {
 	return nil
 }
 
-// reclaim puts back the permits whose leases have ended. It reports whether there were any, and
-// returns the count then.
+// reclaim adds the expired permits to the count. It reports whether there were any, and then returns the count.
 func (x permits) reclaim(name string) (there int64, ended bool) {
 	now := time.Now()
 	out := x.out(name)
@@ -322,7 +319,7 @@ func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, er
 	default:
 		w := enrolled{entry: e, topic: t, wants: max(q.Least, 1)}
 		reply.QueueReply, reply.Remaining = k.refused(w), x.remaining(t, e, out)
-		if reply.Enrolled && w.wants <= free { // it asks again at once, for less
+		if reply.Enrolled && w.wants <= free { // the session asks again at once, for fewer permits
 			k.keep(t, e)
 			reply.First = false
 			free -= w.wants
@@ -334,7 +331,7 @@ func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, er
 	return reply, nil
 }
 
-// take notes that permits are out.
+// take notes that the permits of q are in use.
 func (x permits) take(q backend.PermitRequest, ids []string, out map[string]*permit) {
 	if out == nil {
 		name := outName(q.Name)
@@ -346,7 +343,8 @@ func (x permits) take(q backend.PermitRequest, ids []string, out map[string]*per
 	}
 }
 
-// remaining is when a permit may be had without a release; negative if never.
+// remaining returns the time until a permit may become free without a release: the first end of a permit's lease, or of
+// a reservation for another entry. Negative: never.
 func (x permits) remaining(t backend.Topic, e entry, out map[string]*permit) time.Duration {
 	first := time.Duration(-1)
 	until := func(ends time.Time) {
@@ -363,7 +361,7 @@ func (x permits) remaining(t backend.Topic, e entry, out map[string]*permit) tim
 	return first
 }
 
-// resize sets how many permits there are, and reports whether more are free then.
+// resize sets the number of permits, free and in use together, to limit. It reports whether the free permits grew.
 func (x permits) resize(name string, limit int64) bool {
 	count := x.store.find(name)
 	more := limit - int64(len(x.out(name))) - count.counted()

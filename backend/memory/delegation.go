@@ -9,7 +9,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// part is one of several owners of a record.
+// part is one of the owners of a record.
 type part struct {
 	owner    string
 	holds    int
@@ -17,21 +17,21 @@ type part struct {
 	holder   *client
 }
 
-// delegated has the operations of owners that enter a lock under its owner.
+// delegated implements [backend.DelegationStore]: owners that enter a lock under its owner.
 type delegated struct{ *client }
 
 func delegatedTopic(name, owner string) backend.Topic {
 	return backend.Topic{Kind: backend.KindDelegated, Name: name, Owner: owner}
 }
 
-// of reports whether an owner is among r's.
+// of reports whether owner is one of r's owners.
 func (r *record) of(owner string) bool { return r.owner == owner || find(r.parts, owner) >= 0 }
 
-// alone is the one owner of a record that has no others.
+// alone returns the owner of a record with a single owner.
 func (r *record) alone() part { return part{r.owner, r.holds, r.deadline, r.holder} }
 
-// live returns the owners of a lock, in the order in which they came. Those whose leases are over are
-// taken out. There may be none: then the record is gone.
+// live returns the owners of a lock, oldest first. It removes the owners whose leases have ended, and the record if no
+// owner is left.
 func (s *Store) live(r *record) []part {
 	if r.parts == nil {
 		return []part{r.alone()}
@@ -50,7 +50,7 @@ func (s *Store) live(r *record) []part {
 	return live
 }
 
-// setParts has r be of these owners, one at least: its time is the longest of theirs.
+// setParts sets the owners of r, at least one. The deadline of r becomes the latest of theirs.
 func (s *Store) setParts(r *record, parts []part) {
 	first := parts[0]
 	r.owner, r.holds, r.holder, r.deadline = first.owner, first.holds, first.holder, latest(parts)
@@ -61,12 +61,12 @@ func (s *Store) setParts(r *record, parts []part) {
 	s.arm()
 }
 
-// latest is the deadline of parts that is the last.
+// latest returns the latest deadline of parts.
 func latest(parts []part) time.Time {
 	return slices.MaxFunc(parts, func(a, b part) int { return a.deadline.Compare(b.deadline) }).deadline
 }
 
-// find returns where an owner is among parts; -1 if it is not.
+// find returns the index of an owner in parts; -1 if it is not there.
 func find(parts []part, owner string) int {
 	return slices.IndexFunc(parts, func(p part) bool { return p.owner == owner })
 }
@@ -125,7 +125,7 @@ func (x delegated) Release(ctx context.Context, q backend.ReleaseRequest) (backe
 	})
 }
 
-// drop takes one of its owners out of r, and reports whether it was the last: then the lock is free.
+// drop removes the owner parts[at] from r. It reports whether that was the last owner: the lock is then free.
 func (s *Store) drop(r *record, parts []part, at int) (last bool) {
 	owner := parts[at].owner
 	parts = slices.Delete(slices.Clone(parts), at, at+1)
@@ -139,7 +139,7 @@ func (s *Store) drop(r *record, parts []part, at int) (last bool) {
 	return false
 }
 
-// leave takes an owner out of r that does not know of others, and reports whether the lock is free.
+// leave removes an owner from r, for operations that know of one owner only. It reports whether the lock is free.
 func (s *Store) leave(r *record, owner string) (free bool) {
 	parts := s.live(r)
 	at := find(parts, owner)

@@ -14,18 +14,18 @@ type enrolled struct {
 	entry
 	topic  backend.Topic
 	writes bool
-	wants  int64     // permits
-	until  time.Time // when its session is to have asked, that was told to; zero while the entry waits
+	wants  int64     // how many permits the entry waits for
+	until  time.Time // when the reservation ends, after the session was told to ask; zero while the entry waits
 }
 
-// enrolments are the queues of semaphores and read-write locks, each in the order of arrival. A session that was told
-// to ask has a second, in which what it was told of is granted to no other.
+// enrolments has the queues of semaphores and read-write locks, each oldest entry first. A session that was told to ask
+// has a second for its request. Meanwhile its permits, or its side, are kept for it.
 type enrolments struct {
 	store *Store
 	lines map[backend.Topic][]*enrolled
 }
 
-// queueOf is what a queue is found by: both kinds of semaphores have one.
+// queueOf returns the key of a topic's queue. Both kinds of semaphores share a queue.
 func queueOf(t backend.Topic) backend.Topic {
 	if t.Kind == backend.KindCountingSemaphore {
 		t.Kind = backend.KindSemaphore
@@ -33,7 +33,7 @@ func queueOf(t backend.Topic) backend.Topic {
 	return t
 }
 
-// told are the entries of a topic whose sessions are to ask just now, but for one.
+// told returns the entries of a topic, except one, whose sessions were told to ask and have time left for it.
 func (k enrolments) told(t backend.Topic, but entry) (all []*enrolled) {
 	now := time.Now()
 	for _, w := range k.lines[queueOf(t)] {
@@ -44,7 +44,7 @@ func (k enrolments) told(t backend.Topic, but entry) (all []*enrolled) {
 	return all
 }
 
-// kept is how many permits are kept for sessions that were told to ask, but for the session of one entry.
+// kept returns how many permits are kept for the entries that told returns.
 func (k enrolments) kept(t backend.Topic, but entry) (permits int64) {
 	for _, w := range k.told(t, but) {
 		permits += w.wants
@@ -52,8 +52,8 @@ func (k enrolments) kept(t backend.Topic, but entry) (permits int64) {
 	return permits
 }
 
-// refused puts an entry into its queue, or keeps its place there. One that was told to ask, and asked, goes to the
-// front.
+// refused puts the entry of a refused request into its queue, or keeps its place there. An entry whose session was told
+// to ask goes to the front.
 func (k enrolments) refused(w enrolled) (reply backend.QueueReply) {
 	if !w.session.hears(w.topic) || w.number == 0 {
 		return reply
@@ -73,13 +73,13 @@ func (k enrolments) refused(w enrolled) (reply backend.QueueReply) {
 	return backend.QueueReply{Enrolled: true, First: waits >= 0 && line[waits].entry == w.entry}
 }
 
-// toldToRead reports whether an entry of a reader was told to ask.
+// toldToRead reports whether e is a reader's entry whose session was told to ask.
 func (k enrolments) toldToRead(t backend.Topic, e entry) bool {
 	at := slices.IndexFunc(k.lines[t], func(w *enrolled) bool { return w.entry == e })
 	return at >= 0 && !k.lines[t][at].writes && !k.lines[t][at].until.IsZero()
 }
 
-// keep keeps what an entry waits for, as if it had been told to ask.
+// keep keeps the permits of an entry for a second, as if its session had been told to ask.
 func (k enrolments) keep(t backend.Topic, e entry) {
 	for _, w := range k.lines[queueOf(t)] {
 		if w.entry == e {
@@ -88,8 +88,9 @@ func (k enrolments) keep(t backend.Topic, e entry) {
 	}
 }
 
-// served takes an entry out of its queue, or puts it to the end. It reports whether the entry had been told to ask; if
-// not, the next is told that it is the first.
+// served takes an entry out of its queue. With stays it puts the entry at the end instead; an entry outside the queue
+// then joins it, unless the queue is empty. Told reports whether the entry's session had been told to ask; if not, the
+// session of the first waiting entry is told that its entry is the first.
 func (k enrolments) served(t backend.Topic, e entry, stays bool) (reply backend.QueueReply, told bool) {
 	q := queueOf(t)
 	line := k.lines[q]
@@ -114,7 +115,7 @@ func (k enrolments) served(t backend.Topic, e entry, stays bool) (reply backend.
 	return backend.QueueReply{Enrolled: stays}, told
 }
 
-// first tells the session of an entry that it is the first that waits.
+// first tells the session of an entry that the entry is the first that waits, and to ask after the given time.
 func (w *enrolled) first(after time.Duration) {
 	number := w.number
 	w.session.tell(event{func(h backend.Handler, t backend.Topic) {
@@ -122,8 +123,9 @@ func (w *enrolled) first(after time.Duration) {
 	}, w.topic})
 }
 
-// tell tells the sessions of the waiting entries that take accepts, in order, to ask, and the first of the others that
-// second accepts to ask after a time. It reports whether there was one to tell; served tells that one was told before.
+// tell offers each waiting entry to take, in the queue's order, and tells the sessions of the accepted entries to ask.
+// It reports whether it told one; served says that one was told before. In either case the first other entry for which
+// second returns a time is told that it is the first, and to ask after that time.
 func (k enrolments) tell(
 	t backend.Topic, served bool, take func(*enrolled) bool, second func(*enrolled) time.Duration,
 ) bool {
@@ -154,7 +156,8 @@ func (k enrolments) tell(
 	return served
 }
 
-// tellTakers tells those that want no more permits than are free; not the session of one entry.
+// tellTakers gives the free permits to the waiting entries, except one: in the queue's order, the session of each entry
+// that wants no more than the rest of the free permits is told to ask.
 func (k enrolments) tellTakers(t backend.Topic, free int64, but entry) bool {
 	take := func(w *enrolled) bool {
 		if w.wants > free || w.entry == but {
@@ -171,8 +174,8 @@ func (k enrolments) tellTakers(t backend.Topic, free int64, but entry) bool {
 	})
 }
 
-// tellSides tells those of a read-write lock without a writer that can be served; reading tells that it is being read.
-// Readers that were told before, and have time left to come, count as readers that hold it.
+// tellSides tells the entries of a read-write lock that can be served to ask: one writer, or readers. The lock has no
+// writer; reading reports whether it has readers. Readers that were told before, and have time left, count as readers.
 func (k enrolments) tellSides(name string, reading bool) bool {
 	told := k.told(rwTopic(name), entry{})
 	for _, w := range told {
@@ -194,11 +197,12 @@ func (k enrolments) tellSides(name string, reading bool) bool {
 		if writes || claimed {
 			return reservation
 		}
-		return reservation / 50 // a writer, which then claims
+		return reservation / 50 // the entry is a writer: its request is refused, and so leaves a claim
 	})
 }
 
-// announce tells all that watch a topic of a release, but for sessions that enrol where an entry was served.
+// announce tells the sessions that watch a topic of a release. If an entry was served, only those that do not enrol are
+// told.
 func (k enrolments) announce(t backend.Topic, served bool) {
 	for x := range k.store.watchers[t] {
 		if _, enrols := x.handler.(backend.QueueHandler); !served || !enrols {
@@ -207,7 +211,7 @@ func (k enrolments) announce(t backend.Topic, served bool) {
 	}
 }
 
-// forget takes the entries of a session out of the queues.
+// forget takes the entries of a closed session out of the queues.
 func (k enrolments) forget(x *client) {
 	for _, line := range maps.Clone(k.lines) {
 		for _, w := range slices.Clone(line) {
@@ -218,7 +222,7 @@ func (k enrolments) forget(x *client) {
 	}
 }
 
-// leave takes an entry out of its queue. What it was told of is the next ones'.
+// leave takes an entry out of its queue. Permits, or a side, that were kept for the entry go to the next entries.
 func (k enrolments) leave(t backend.Topic, e entry) {
 	_, told := k.served(t, e, false)
 	r := k.store.find(t.Name)
@@ -231,7 +235,7 @@ func (k enrolments) leave(t backend.Topic, e entry) {
 	}
 }
 
-// hears reports whether the session is told what concerns its entries of a topic.
+// hears reports whether the session receives messages for its entries of a topic: it enrols, and watches the topic.
 func (x *client) hears(t backend.Topic) bool {
 	_, hears := x.handler.(backend.QueueHandler)
 	_, watches := x.watched[t]
@@ -247,5 +251,5 @@ func (x enrolling) LeaveQueue(ctx context.Context, t backend.Topic, number uint6
 	return err
 }
 
-// enrolling has what sessions that wait for a semaphore or a read-write lock do besides asking.
+// enrolling implements [backend.EnrolmentStore].
 type enrolling struct{ *client }

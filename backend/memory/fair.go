@@ -52,9 +52,13 @@ func (x fair) acquire(q backend.FairRequest) (backend.FairReply, error) {
 	}
 	defer func() { setLine(s.places, q.Name, line) }()
 	at := placeOf(line, q.Owner)
-	held := r != nil && r.of(q.Owner)
+	held, kept := r != nil && r.of(q.Owner), r != nil && r.reserved == fairWaiters
+	free := r == nil || kept
 	switch {
-	case held || r == nil && (len(line) == 0 || at == 0):
+	case held || free && (len(line) == 0 || at == 0):
+		if kept {
+			s.remove(r)
+		}
 		if !held {
 			s.grant(q.AcquireRequest, x.client)
 			if at == 0 {
@@ -62,7 +66,7 @@ func (x fair) acquire(q backend.FairRequest) (backend.FairReply, error) {
 			}
 		}
 		return backend.FairReply{AcquireReply: s.tokens.granted(q.Fenced, q.Name)}, nil
-	case r == nil:
+	case free:
 		stood := len(line)
 		line, _ = enqueue(line, q, now)
 		return backend.FairReply{AskAfter: x.wakeAhead(q, line, now), Joined: len(line) > stood}, nil
@@ -132,11 +136,15 @@ func (x fair) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveR
 		line := s.places[q.Name]
 		at := placeOf(line, q.Owner)
 		holder := s.find(q.Name)
+		kept := at >= 0 && holder != nil && holder.reserved == fairWaiters
+		if kept {
+			s.remove(holder) // it may have been told
+		}
 		if at >= 0 {
 			reply.Queued = true
 			setLine(s.places, q.Name, slices.Delete(line, at, at+1))
 		}
-		if reply.Held || at == 0 && holder == nil {
+		if reply.Held || kept || at == 0 && holder == nil {
 			s.tellFirst(q.Name)
 		}
 		return reply, nil
@@ -153,8 +161,11 @@ func (s *Store) releasedToAll(r *record) {
 }
 
 // tellFirst announces a release of name to the first in its queue that can be reached; if there is none, as a release
-// of the plain lock.
+// of the plain lock. If there are waiters for that, they have their turn.
 func (s *Store) tellFirst(name string) {
+	if s.queues.freedFair(name) {
+		return
+	}
 	now := time.Now()
 	limit := now.Add(backend.Absence)
 	line := s.places[name]
@@ -181,10 +192,13 @@ func (s *Store) tellFirst(name string) {
 	}
 }
 
+// clientOf returns the part of an owner's id that its client's owners share; none if it has no colon.
+func clientOf(owner string) string { return owner[:strings.LastIndexByte(owner, ':')+1] }
+
 // absent gives an owner that cannot be reached until limit to ask, and all other owners of its
 // client that cannot be reached either.
 func (w watchers) absent(name string, line []place, owner string, limit time.Time) {
-	client := owner[:strings.LastIndexByte(owner, ':')+1]
+	client := clientOf(owner)
 	for i, p := range line {
 		of := client != "" && strings.HasPrefix(p.owner, client) && len(w[fairTopic(name, p.owner)]) == 0
 		if (of || p.owner == owner) && p.until.After(limit) {

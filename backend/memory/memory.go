@@ -36,11 +36,11 @@ type Store struct {
 	mu      sync.Mutex
 	records map[string]*record
 	places  map[string][]place // the queues of fair locks
-	queues  queues             // those of plain locks
+	queues  queues             // the queues of plain locks
 	// enrolments are the queues of semaphores and read-write locks.
 	enrolments enrolments
 	expiries   expiries
-	// timer runs at the deadline of expiries[0], or earlier; nil if none is due.
+	// timer runs at the deadline of expiries[0], or earlier; nil if no record expires.
 	timer    *time.Timer
 	timerFor time.Time
 	sessions map[*client]struct{}
@@ -48,38 +48,39 @@ type Store struct {
 	tokens   tokens
 	claims   claims
 	down     error
-	lost     time.Time // when it was emptied last; zero if never
+	lost     time.Time // the time of the last Flush; zero if none
 }
 
-// record is what is stored under one name.
+// record is the data stored under one name.
 type record struct {
 	name string
-	// foreign data is no lock; it has no owner, and an end only if it is in expiries.
+	// foreign marks data other than a lock. Foreign data has no owner, and expires only if the record is in
+	// Store.expiries.
 	foreign bool
-	// count is set where it is a latch's or a semaphore's, out where it is those
-	// permits of a semaphore that are out: the ends of their leases. took is what
-	// the request that is remembered came to. All three are foreign.
+	// count is the count of a latch or a semaphore. out is the permits in use of a semaphore, by id. took is the
+	// result of a remembered request: 1 for success, 0 for a refusal, or the number that DrainCount took. A record
+	// with one of the three is foreign.
 	count *int64
 	out   map[string]*permit
 	took  int64
-	// tick is set where it is the last tick of a schedule, said where it is what the owner of a lock says of itself.
-	// Both are foreign.
+	// tick is the last tick of a schedule. said is the proclamation of a lock's owner. A record with one of the two is
+	// foreign.
 	tick *tick
 	said *said
-	// sides is set where it is a read-write lock; it has neither owner nor holder then.
+	// sides is set for a read-write lock; owner and holder are then empty.
 	sides    *sides
 	owner    string
 	holds    int
 	deadline time.Time
-	// reserved is set where it is reserved for an entry in the lock's queue; it has no owner then.
+	// reserved is the entry of the lock's queue, or fairWaiters, that the lock is reserved for; owner is then empty.
 	reserved entry
-	// parts is set where it has several owners, in the order in which they came; owner, holds and holder
-	// are the first's then, and deadline is the latest.
+	// parts has the owners, oldest first, if there are several. owner, holds and holder then repeat the first part,
+	// and deadline is the latest deadline of all parts.
 	parts []part
-	// holder is the session that wrote the record last: it is told when the
-	// record goes by other means than its own release.
+	// holder is the session that wrote the record last. It is told if the record ends by other means than its own
+	// release.
 	holder *client
-	// index is the record's place in Store.expiries.
+	// index is the record's index in Store.expiries; -1 if the record is not in there.
 	index int
 }
 
@@ -92,7 +93,7 @@ func New() *Store {
 		watchers: make(watchers),
 		claims:   make(claims),
 	}
-	s.queues = queues{s, make(map[string][]waiting), make(map[string]entry)}
+	s.queues = queues{s, make(map[string][]waiting), make(map[string]entry), make(map[string]int)}
 	s.enrolments = enrolments{s, make(map[backend.Topic][]*enrolled)}
 	return s
 }
@@ -149,6 +150,7 @@ func (s *Store) Flush() {
 	clear(s.records)
 	clear(s.places)
 	clear(s.queues.lines)
+	clear(s.queues.turns)
 	clear(s.enrolments.lines)
 	clear(s.claims)
 	s.expiries = nil
@@ -178,8 +180,7 @@ func (s *Store) vacate(name string) {
 	}
 }
 
-// find returns the live record of name, or nil. A record whose time is over but
-// whose timer has not run yet expires here.
+// find returns the live record of name, or nil. A record past its deadline expires here if the timer has not run yet.
 func (s *Store) find(name string) *record {
 	r := s.records[name]
 	if r == nil || r.index < 0 || time.Now().Before(r.deadline) {
@@ -189,15 +190,15 @@ func (s *Store) find(name string) *record {
 	return s.records[name]
 }
 
-// ended removes a record whose time is over, and serves the queue.
+// ended removes an expired record, tells the sessions concerned, and serves the queue of the plain lock.
 func (s *Store) ended(r *record) {
 	s.remove(r)
 	s.changed(r)
-	s.queues.freed(r.name)
+	s.queues.ended(r)
 }
 
-// lookup returns the live record of a lock of kind k, or nil, and an error if name is in use for something
-// else: data that is no lock, or a read-write lock instead of a lock of one owner at a time.
+// lookup returns the live record of a lock of kind k, or nil. It returns an error if name has data of another kind:
+// foreign data, a read-write lock where k is no side of one, or another lock where k is a side.
 func (s *Store) lookup(k backend.Kind, name string) (*record, error) {
 	r := s.find(name)
 	if r != nil && (r.foreign || isSide(k) != (r.sides != nil)) {
@@ -206,8 +207,8 @@ func (s *Store) lookup(k backend.Kind, name string) (*record, error) {
 	return r, nil
 }
 
-// held returns the record of name if owner holds it as a lock, else nil, and an error if
-// the name is in use for data that is no lock.
+// held returns the record of name if owner holds it as a lock, else nil. It returns an error for foreign data. An
+// owner of a side of a read-write lock is not found.
 func (s *Store) held(name, owner string) (*record, error) {
 	r := s.find(name)
 	switch {
@@ -221,12 +222,12 @@ func (s *Store) held(name, owner string) (*record, error) {
 	return r, nil
 }
 
-// grant stores a new record of the owner of q.
+// grant stores a new record for the owner of q.
 func (s *Store) grant(q backend.AcquireRequest, x *client) {
 	s.put(&record{name: q.Name, owner: q.Owner, holds: 1, holder: x}, q.Lease)
 }
 
-// put stores a new record that lives for lease.
+// put stores a new record that expires after lease.
 func (s *Store) put(r *record, lease time.Duration) {
 	r.deadline = time.Now().Add(lease)
 	s.records[r.name] = r
@@ -234,7 +235,7 @@ func (s *Store) put(r *record, lease time.Duration) {
 	s.arm()
 }
 
-// extend sets what remains of r to max(remaining, lease).
+// extend sets the remaining time of r to max(remaining, lease).
 func (s *Store) extend(r *record, lease time.Duration) {
 	if d := time.Now().Add(lease); d.After(r.deadline) {
 		r.deadline = d
@@ -252,9 +253,8 @@ func (s *Store) remove(r *record) {
 	}
 }
 
-// arm sees to it that the timer runs when the next record expires. One that is set
-// too early is left alone: renewals and releases, which move the next expiry
-// back, then cost nothing here.
+// arm sets the timer for the next expiry. A timer that is set too early stays: renewals and releases, which put the
+// next expiry off, then set no timer.
 func (s *Store) arm() {
 	switch {
 	case len(s.expiries) == 0:
@@ -272,8 +272,8 @@ func (s *Store) arm() {
 	s.timer = time.AfterFunc(time.Until(s.timerFor), s.expire)
 }
 
-// expire runs on the timer. It may run late, or once too often after arm has
-// replaced the timer; it looks at the clock, so neither matters.
+// expire removes the expired records. The timer calls expire, perhaps late, or once too often after arm has replaced
+// the timer. Neither matters: expire compares the deadlines with the clock.
 func (s *Store) expire() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -282,21 +282,21 @@ func (s *Store) expire() {
 		s.timer = nil
 	}
 	now := time.Now()
-	var queued []string
+	var queued []*record
 	for len(s.expiries) > 0 && !now.Before(s.expiries[0].deadline) {
 		r := heap.Pop(&s.expiries).(*record)
 		delete(s.records, r.name)
-		if s.changed(r); s.queues.lines[r.name] != nil {
-			queued = append(queued, r.name)
+		if s.changed(r); r.reserved == fairWaiters || s.queues.lines[r.name] != nil {
+			queued = append(queued, r)
 		}
 	}
 	s.arm()
-	for _, name := range queued {
-		s.queues.freed(name)
+	for _, r := range queued {
+		s.queues.ended(r)
 	}
 }
 
-// released serves the queue of a lock that was released, or where it is empty announces the release to all.
+// released serves the queue of a released lock. If no entry is served, it announces the release to all watchers.
 func (s *Store) released(r *record) {
 	switch {
 	case r.sides != nil:
@@ -306,7 +306,7 @@ func (s *Store) released(r *record) {
 	}
 }
 
-// changed tells the sessions that watch r, and those of its holders, that r is gone.
+// changed tells the sessions that watch r, and the sessions of its holders, that r is gone.
 func (s *Store) changed(r *record) {
 	switch {
 	case s.down != nil:
@@ -320,7 +320,7 @@ func (s *Store) changed(r *record) {
 	}
 }
 
-// tellHolders tells the sessions of r's holders that r has gone, but for those told already.
+// tellHolders tells the sessions of r's holders that r is gone, except the sessions in told.
 func (r *record) tellHolders(told map[*client]struct{}) {
 	holders := map[*client]struct{}{r.holder: {}}
 	for _, p := range r.parts {
@@ -339,7 +339,7 @@ func (r *record) tellHolders(told map[*client]struct{}) {
 	}
 }
 
-// topic is the topic of a lock's record.
+// topic returns the topic of a lock's record.
 func (r *record) topic() backend.Topic {
 	if r.sides != nil {
 		return rwTopic(r.name)
@@ -351,13 +351,13 @@ func lockTopic(name string) backend.Topic {
 	return backend.Topic{Kind: backend.KindLock, Name: name}
 }
 
-// remaining is what is left until deadline in whole milliseconds, at least one.
+// remaining returns the time until deadline, rounded up to whole milliseconds, at least one.
 func remaining(deadline time.Time) time.Duration {
 	d := time.Until(deadline) + time.Millisecond - 1
 	return max(d.Truncate(time.Millisecond), time.Millisecond)
 }
 
-// wrongKind is what a call gets whose kind is not that of r, the record of the name.
+// wrongKind returns the error of a call for a name whose record, r, is of another kind.
 func wrongKind(r *record) error {
 	what, remedy := "foreign data under this name", "choose another name, or delete the data"
 	switch {
@@ -369,15 +369,15 @@ func wrongKind(r *record) error {
 	return &backend.Fault{Err: fmt.Errorf("memory: %w: %s", backend.ErrWrongKind, what), Remedy: remedy}
 }
 
-// tokens draws fencing tokens: per name one more than the last, and for a name
-// without a last one the wall clock's milliseconds.
+// tokens draws fencing tokens: the last token of the name plus one, or the wall clock's milliseconds for a name without
+// a last token.
 type tokens struct {
 	last map[string]int64
-	// floor is the largest token of all names that were forgotten.
+	// floor is the largest token of all forgotten names.
 	floor int64
 }
 
-// mostTokens bounds what is remembered of names that are no longer in use.
+// mostTokens bounds the number of names in tokens.last. At the bound, next forgets all names.
 const mostTokens = 1 << 14
 
 func (k *tokens) next(name string) int64 {
@@ -397,7 +397,7 @@ func (k *tokens) next(name string) int64 {
 	return n
 }
 
-// draw is next if a token is asked for, else zero.
+// draw returns the next token of name if one is asked for, else zero.
 func (k *tokens) draw(asked bool, name string) int64 {
 	if !asked {
 		return 0
@@ -405,10 +405,10 @@ func (k *tokens) draw(asked bool, name string) int64 {
 	return k.next(name)
 }
 
-// drawn is the last of a name's, or more where that was forgotten.
+// drawn returns the last token of name, or a number no smaller if the name was forgotten.
 func (k *tokens) drawn(name string) int64 { return max(k.last[name], k.floor) }
 
-// fold forgets all names, yet not how far their tokens went.
+// fold forgets all names. It keeps the largest token, so later tokens still rise.
 func (k *tokens) fold() {
 	for n := range maps.Values(k.last) {
 		k.floor = max(k.floor, n)
@@ -416,7 +416,7 @@ func (k *tokens) fold() {
 	clear(k.last)
 }
 
-// expiries is a heap of records, the next to expire first.
+// expiries is a heap of records; the next one to expire is the first.
 type expiries []*record
 
 func (e expiries) Len() int           { return len(e) }

@@ -7,10 +7,10 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// multi has the operations on several names at once.
+// multi implements [backend.BatchStore]: operations on several names in one step.
 type multi struct{ *client }
 
-// Groups returns one group: all names are in one place.
+// Groups implements [backend.BatchStore]. It returns one group of all names.
 func (x multi) Groups(names []string) [][]int {
 	if len(names) == 0 {
 		return nil

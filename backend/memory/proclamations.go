@@ -6,7 +6,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// proclaimed has what the owners of locks say of themselves.
+// proclaimed implements [backend.ProclamationStore].
 type proclaimed struct{ *client }
 
 type said struct {

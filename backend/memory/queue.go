@@ -41,6 +41,8 @@ type queues struct {
 	lines map[string][]waiting
 	// extra is the entry of the session that has a lock because nothing else waited.
 	extra map[string]entry
+	// turns are the tenures that are left in the turn of the waiters for a fair lock; below zero, in that of the entries.
+	turns map[string]int
 }
 
 // first returns the first entry of a queue whose session still watches the lock, or polls, and removes those before it.
@@ -141,16 +143,6 @@ func (k queues) want(name string) {
 		delete(k.extra, name)
 		e.tell(name, func(h backend.QueueHandler, t backend.Topic) { h.Wanted(t, e.number) })
 	}
-}
-
-// freed serves the queue of a lock whose record has gone, and reports whether an entry, or the first waiter for the
-// fair lock of that name, is to ask now. Waiters for the fair lock go first.
-func (k queues) freed(name string) bool {
-	fair := k.store.places[name]
-	if len(fair) > 0 && k.first(name).session != nil && k.store.watchers.first(name, fair[0].owner) {
-		return k.tellFirst(name, backend.Absence)
-	}
-	return k.serve(name)
 }
 
 // leave takes an entry out of a queue, and out of the lock that is reserved for it.

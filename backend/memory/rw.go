@@ -9,11 +9,11 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// sides is what a record holds that is a read-write lock. To a lock's operations it
-// is a record with no owner.
+// sides is the part of a record that makes it a read-write lock. The record's own owner stays empty, so an owner of
+// another kind of lock never matches.
 type sides struct {
-	writer  string // the owner that holds it for writing; "" if there is none
-	holds   int    // by writer
+	writer  string // the owner that holds the write side; "" if there is none
+	holds   int    // the hold count of writer
 	by      *client
 	readers map[string]*reader
 }
@@ -23,20 +23,20 @@ type reader struct {
 	by       *client
 }
 
-// claim is a waiting writer's.
+// claim keeps new readers out for the sake of a waiting writer.
 type claim struct {
 	by    string
 	until time.Time
 }
 
-// rwTopic is the topic of both sides.
+// rwTopic returns the topic of a read-write lock. Both sides share the topic.
 func rwTopic(name string) backend.Topic {
 	return backend.Topic{Kind: backend.KindWrite, Name: name}
 }
 
 func isSide(k backend.Kind) bool { return k == backend.KindRead || k == backend.KindWrite }
 
-// sided has the operations of the two sides of a read-write lock.
+// sided implements [backend.ReadWriteStore].
 type sided struct{ *client }
 
 // AcquireRead implements [backend.ReadWriteStore].
@@ -50,7 +50,7 @@ func (x sided) acquireRead(q backend.ReadRequest) (backend.ReadReply, error) {
 	r, err := s.lookup(backend.KindRead, q.Name)
 	if err != nil {
 		if r := s.find(q.Name); q.Under != "" && r != nil && !r.foreign {
-			return backend.ReadReply{Absent: true}, nil // a lock: it is held by no side
+			return backend.ReadReply{Absent: true}, nil // another kind of lock: Under holds no side of it
 		}
 		return backend.ReadReply{}, err
 	}
@@ -84,7 +84,7 @@ func (x sided) acquireRead(q backend.ReadRequest) (backend.ReadReply, error) {
 	return granted, nil
 }
 
-// keepsOut is until when a fresh reader, whose entry is e, is kept out; zero if it is not.
+// keepsOut returns the time until which a new reader, whose entry is e, is kept out; zero if it may enter.
 func (x sided) keepsOut(name string, r *record, e entry) time.Time {
 	if r != nil && r.sides.writer != "" {
 		return r.deadline
@@ -136,21 +136,20 @@ func (x sided) AcquireWrite(ctx context.Context, q backend.WriteRequest) (backen
 // claims are the claims of waiting writers, by name.
 type claims map[string]claim
 
-// write writes a claim down, and drops the claims that are over.
+// write stores a claim, and removes expired claims.
 func (c claims) write(name string, by claim) {
 	now := time.Now()
 	maps.DeleteFunc(c, func(_ string, c claim) bool { return !now.Before(c.until) })
 	c[name] = by
 }
 
-// standing is the claim on a name that is not over.
+// standing returns the claim on a name, and reports whether there is one with time left.
 func (c claims) standing(name string) (claim, bool) {
 	by, ok := c[name]
 	return by, ok && time.Now().Before(by.until)
 }
 
-// recordOf finds the read-write lock of name; nil if there is none, with an error if name is in use for
-// data that is no lock.
+// recordOf returns the read-write lock of name; nil if there is none. It returns an error for foreign data.
 func (x sided) recordOf(name string) (*record, error) {
 	r := x.store.find(name)
 	switch {
@@ -212,7 +211,7 @@ func (x sided) ReleaseWrite(ctx context.Context, q backend.ReleaseRequest) (back
 	})
 }
 
-// settle sets the deadline of r to the latest of its readers, and reports whether there is one.
+// settle sets the deadline of r to the latest of its readers' deadlines. It reports whether a reader is left.
 func (s *Store) settle(r *record) bool {
 	var last time.Time
 	for _, h := range r.sides.readers {
@@ -262,7 +261,7 @@ func (x sided) RenewWrites(ctx context.Context, in []backend.RenewRequest, out [
 	})
 }
 
-// reads reports whether an owner holds r for reading.
+// reads reports whether an owner holds the read side of r.
 func (r *record) reads(owner string) bool {
 	h := r.sides.readers[owner]
 	return h != nil && time.Now().Before(h.deadline)

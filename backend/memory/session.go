@@ -8,10 +8,11 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// session is one client's way into the store, and its plain locks. What belongs to another kind is a component.
+// session is a client's connection to the store, with the operations of plain locks. The operations of other kinds are
+// in components: types that share the session's client.
 type session struct{ *client }
 
-// Capabilities implements [backend.Store]: it has all but replicas, partitions and calls that can be left.
+// Capabilities implements [backend.Store]. The store lacks Partitions, Leaver and Replicas.
 func (x *session) Capabilities() backend.Capabilities {
 	c, n := x.client, counts{x.client}
 	return backend.Capabilities{
@@ -21,7 +22,7 @@ func (x *session) Capabilities() backend.Capabilities {
 	}
 }
 
-// locked runs an operation under the store's mutex, unless the session refuses it.
+// locked runs an operation under the store's mutex, unless client.refuses returns an error.
 func locked[R any](ctx context.Context, x *client, run func(s *Store) (R, error)) (R, error) {
 	x.store.mu.Lock()
 	defer x.store.mu.Unlock()
@@ -43,7 +44,7 @@ func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backen
 	})
 }
 
-// acquire takes a plain lock whose record is r, nil if there is none.
+// acquire takes a plain lock for q.Owner. The lock's record is r; nil if there is none.
 func (x *session) acquire(q backend.AcquireRequest, r *record) backend.AcquireReply {
 	s := x.store
 	switch {
@@ -55,12 +56,12 @@ func (x *session) acquire(q backend.AcquireRequest, r *record) backend.AcquireRe
 	return s.tokens.granted(q.Fenced, q.Name)
 }
 
-// granted is the reply of a grant.
+// granted returns the reply of a grant, with a new token if fenced.
 func (k *tokens) granted(fenced bool, name string) backend.AcquireReply {
 	return backend.AcquireReply{Granted: true, Token: k.draw(fenced, name)}
 }
 
-// refused is the reply of a lock that is held until a deadline.
+// refused returns the refusal of a lock that is held until deadline.
 func refused(deadline time.Time) backend.AcquireReply {
 	return backend.AcquireReply{Remaining: remaining(deadline)}
 }
@@ -83,7 +84,8 @@ func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backen
 	return x.release(ctx, q, (*Store).released)
 }
 
-// release gives up holds of a lock of one owner, and announces that it is free.
+// release sets the owner's hold count to q.Keep. At zero the owner leaves; if the lock is then free, release calls
+// announce.
 func (x *client) release(ctx context.Context, q backend.ReleaseRequest,
 	announce func(*Store, *record)) (backend.ReleaseReply, error) {
 	return locked(ctx, x, func(s *Store) (backend.ReleaseReply, error) {
@@ -103,7 +105,7 @@ func (x *client) release(ctx context.Context, q backend.ReleaseRequest,
 // Renew implements [backend.Store].
 func (x *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	x.renewEach(ctx, in, out, func(q backend.RenewRequest) bool {
-		// Foreign data is not held, as in the script; it is no error here.
+		// Foreign data counts as not held, as in the script on Redis: the error is dropped.
 		r, _ := x.store.held(q.Name, q.Owner)
 		if r != nil && q.Lease > 0 {
 			r.holder = x.client
@@ -113,7 +115,7 @@ func (x *session) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 	})
 }
 
-// renewEach answers renewals one by one.
+// renewEach answers each renewal by renew, all under one locking of the store's mutex.
 func (x *client) renewEach(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult,
 	renew func(backend.RenewRequest) bool) {
 	x.store.mu.Lock()
@@ -131,7 +133,7 @@ func (x *session) Inspect(ctx context.Context, name string) (backend.Record, err
 		if r == nil {
 			return backend.Record{}, err
 		}
-		if r.reserved.session != nil {
+		if r.reserved != (entry{}) {
 			return backend.Record{Reserved: true}, nil
 		}
 		return backend.Record{Held: true, Owner: r.owner, Holds: r.holds, Remaining: remaining(r.deadline)}, nil
@@ -143,7 +145,7 @@ func (x *session) ForceRelease(ctx context.Context, name string) (bool, error) {
 	return x.forceRelease(ctx, backend.KindLock, name, (*Store).releasedToAll)
 }
 
-// forceRelease removes a record of a kind, and announces that.
+// forceRelease removes the record of a lock of kind k, and announces a release.
 func (x *client) forceRelease(ctx context.Context, k backend.Kind, name string,
 	announce func(*Store, *record)) (bool, error) {
 	return locked(ctx, x, func(s *Store) (bool, error) {
@@ -161,11 +163,11 @@ func (x *client) forceRelease(ctx context.Context, k backend.Kind, name string,
 	})
 }
 
-// aged knows since when the store has its data.
+// aged implements [backend.AgeStore].
 type aged struct{ *session }
 
-// KnowsAge implements [backend.AgeStore]. A new store has lost nothing, so it is of any age until
-// [Store.Flush].
+// KnowsAge implements [backend.AgeStore]. A new store has lost no data: until [Store.Flush] it is old enough for each
+// request.
 func (x aged) KnowsAge() bool { return true }
 
 // AcquireAged implements [backend.AgeStore].
@@ -185,15 +187,15 @@ func (x aged) AcquireAged(ctx context.Context, q backend.AgedRequest) (backend.A
 	})
 }
 
-// client is what all components of a session share. All of it is guarded by store.mu.
+// client is the state that all components of a session share. store.mu guards all fields.
 type client struct {
 	store   *Store
 	handler backend.Handler
 	watched map[backend.Topic]struct{}
 	closed  bool
-	// queue holds the events that the handler has not been told yet, in order.
+	// queue has the events that are not yet delivered to the handler, oldest first.
 	queue []event
-	// done is closed when the goroutine that empties the queue ends; nil if none runs.
+	// done is closed when the goroutine that delivers the events ends; nil if none runs.
 	done chan struct{}
 }
 
@@ -209,9 +211,8 @@ var (
 	changedAll = func(h backend.Handler, _ backend.Topic) { h.ChangedAll() }
 )
 
-// tell queues an event. The handler is called on a goroutine that lives for as
-// long as there is something to tell: never under store.mu and never inside
-// a call of the client, which may hold a mutex that its handler takes.
+// tell queues an event for the handler. A goroutine that lives while events are queued calls the handler: never under
+// store.mu, and never inside a call of the client, which may hold a mutex that its handler takes.
 func (x *client) tell(e event) {
 	if x.closed {
 		return
@@ -241,7 +242,7 @@ func (x *client) deliver(done chan struct{}) {
 	}
 }
 
-// refuses returns why no operation can run; nil if one can.
+// refuses returns the error of every operation at present; nil if operations can run.
 func (x *client) refuses(ctx context.Context) error {
 	switch {
 	case x.closed:
@@ -291,7 +292,7 @@ func (x *client) Ping(ctx context.Context) error {
 	return x.refuses(ctx)
 }
 
-// Close waits until the handler is left alone; it is not to be called from one.
+// Close implements [backend.Store]. It returns after the handler's last call, so a handler must not call Close.
 func (x *client) Close() error {
 	s := x.store
 	s.mu.Lock()
@@ -314,7 +315,7 @@ func (x *client) Close() error {
 	return nil
 }
 
-// watchers are the sessions that watch each topic.
+// watchers has the sessions that watch each topic.
 type watchers map[backend.Topic]map[*client]struct{}
 
 func (w watchers) add(t backend.Topic, x *client) {
@@ -330,7 +331,7 @@ func (w watchers) drop(t backend.Topic, x *client) {
 	}
 }
 
-// tell tells the sessions that watch t of an event, and reports whether there are any.
+// tell queues an event for each session that watches t, and reports whether there is one.
 func (w watchers) tell(what func(backend.Handler, backend.Topic), t backend.Topic) bool {
 	for x := range w[t] {
 		x.tell(event{what, t})
@@ -338,6 +339,5 @@ func (w watchers) tell(what func(backend.Handler, backend.Topic), t backend.Topi
 	return len(w[t]) > 0
 }
 
-// first tells an owner in the queue of a fair lock that it may have the lock, and reports whether a
-// session hears it.
+// first tells an owner in the queue of a fair lock to ask, and reports whether a session watches the owner's topic.
 func (w watchers) first(name, owner string) bool { return w.tell(released, fairTopic(name, owner)) }

@@ -7,11 +7,11 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// ticks has the operation of schedules.
+// ticks implements [backend.TickStore].
 type ticks struct{ *client }
 
-// tick is the last tick of a schedule that was claimed, in ms since the epoch, and by which claim; none if the store
-// does not know whether it was.
+// tick is the last claimed tick of a schedule, in ms since the epoch, and the id of its claim. The id is empty for the
+// newest tick at the first request: the store does not know whether that tick was claimed.
 type tick struct {
 	last  int64
 	claim string
@@ -53,7 +53,8 @@ func (x ticks) ClaimTick(ctx context.Context, q backend.TickRequest) (backend.Ti
 	})
 }
 
-// missed is how many ticks before the newest one may be claimed, which is late by age; -1 where that one may not.
+// missed returns how many ticks before the newest one may be claimed; -1 if not even the newest may. The newest tick
+// was due age ago.
 func missed(q backend.TickRequest, age time.Duration) int64 {
 	switch {
 	case q.Late == 0:

@@ -943,6 +943,32 @@ func TestWindowsThatAreMissed(t *testing.T) {
 	})
 }
 
+// A window is told to the first waiter for the fair lock that hears it, and to those before it. Where it was missed,
+// the next is told to the first waiter of one more client: one that hears of windows and does not ask may be stopped.
+func TestAWindowIsToldToTheFairWaitersUntilOneAsks(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		for _, place := range []string{"dead:1", "a:1", "a:2", "dead:2", javaID + "1", "b:1"} {
+			ask(t, h.Store, "n", place, fairWait)
+		}
+		channel := "redisson_lock__channel:{n}:"
+		a, java, last := channel+"a:1", channel+javaID+"1", channel+"b:1"
+		told := listen(t, srv, a, channel+"a:2", java, last)
+		for entry, want := range [][]string{{a}, {a, java}, {a, java, last}} {
+			w.enters(t, uint64(entry))
+			h.frees(t)
+			for _, message := range want {
+				check.Equal(t, "told in window "+fmt.Sprint(entry)+": %q", told(), message+" 0")
+			}
+			w.gets(t, uint64(entry)) // once the window is over
+			do(t, srv, "DEL", "n")   // a release would begin the next turn
+			do(t, srv, "HSET", roundOf("n"), "owed", "0", "due", "0")
+			h.takes(t)
+		}
+	})
+}
+
 // A client that locks a name again and again, and has no other of mortise beside it, leaves turns to foreign clients.
 func TestAWindowNeedsNoQueue(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {

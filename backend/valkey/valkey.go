@@ -75,9 +75,9 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 			}
 			untold := plain
 			untold.OnInvalidations = nil
-			untold.ForceSingleClient = true // it is not asked for while there may be a cluster
-			// two connections, for as many round trips as there are at once; or one, where that is
-			// wanted
+			untold.ForceSingleClient = true // untold is not used while the server may be a cluster
+			// Two connections (2 to the power of 1), so that two round trips can overlap; or one, if
+			// the user asks for one.
 			if untold.PipelineMultiplex >= 0 {
 				untold.PipelineMultiplex = 1
 			}

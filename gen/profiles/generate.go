@@ -1,6 +1,6 @@
 package profiles
 
-// The module valkey is none of what ./... names here, so it is generated from here.
+// The pattern ./... does not reach the module backend/valkey, so its files are generated from here.
 //go:generate -command commands go run ../cmd/mortise-gen commands -profile valkey -package valkey
 //go:generate commands -o ../../backend/valkey/commands_gen.go -sending ../../backend/valkey/sending_gen.go
 //go:generate go run ../cmd/mortise-gen adapter -profile valkey -package valkey -o ../../backend/valkey/adapter_gen.go

@@ -1,5 +1,5 @@
 // Package profiles holds the client profiles that mortise-gen knows by name.
-// docs/reference/generation.md tells what a profile consists of.
+// docs/reference/generation.md describes profiles.
 package profiles
 
 import (
@@ -13,19 +13,19 @@ import (
 //go:embed *.tmpl
 var files embed.FS
 
-// Names are the profiles that there are.
+// Names are the names of the profiles.
 var Names = []string{"goredis", "rueidis", "valkey"}
 
-// toValkey gives the API of rueidis the names that it has in valkey-go, which began as a copy.
+// toValkey replaces the names of rueidis' API with those of valkey-go, which began as a copy of rueidis.
 var toValkey = strings.NewReplacer(`"github.com/redis/rueidis"`, `valkey "github.com/valkey-io/valkey-go"`,
 	"github.com/redis/rueidis", "github.com/valkey-io/valkey-go",
 	"IsRedisErr", "IsValkeyErr", "IsRedisNil", "IsValkeyNil", "NonRedisError", "NonValkeyError",
 	"RedisResult", "ValkeyResult", "RedisMessage", "ValkeyMessage", "RedisError", "ValkeyError", "rueidis", "valkey")
 
-// Source is the profile of a name.
+// Source returns the profile with a name.
 func Source(name string) (src []byte, known bool) { return read(name, "") }
 
-// Adapter is the Go source of what a built-in client's adapter does beside sending scripts, for a package.
+// Adapter returns the Go source of a built-in client's adapter, its operations other than scripts, for package pkg.
 func Adapter(name, pkg string) (src []byte, known bool) {
 	tmpl, known := read(name, "_adapter")
 	if !known {

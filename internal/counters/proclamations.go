@@ -58,6 +58,10 @@ func (p *Proclamations) after(ctx context.Context, last *backend.Proclamation) (
 			return value(seen), err
 		}
 	}
+	return p.read(ctx)
+}
+
+func (p *Proclamations) read(ctx context.Context) (backend.Proclamation, error) {
 	return ask(ctx, &p.counted, "proclamations", backend.ProclamationStore.Proclaimed, p.Topic.Name)
 }
 
@@ -96,6 +100,13 @@ func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (s
 	if err != nil {
 		return nil, p.fail("proclamations", err)
 	}
+	w.Look(func() (changed bool, err error) { // the loops that wait may have seen what came after the last
+		now, err := p.read(ctx)
+		if changed = err == nil && !same(now, last); changed {
+			seen = &now
+		}
+		return changed, err
+	})
 	_, err = w.For(0, func() (engine.Answer, error) {
 		now, a, err := p.look(w.Context(), s, last)
 		if a.Got {

@@ -112,6 +112,7 @@ func (k Counting) GoOn(op string, send func(ctx context.Context) error) {
 type Waiting struct {
 	call  *call
 	topic backend.Topic
+	look  func() (done bool, err error)
 }
 
 // Waiting returns a new Waiting. Its wait ends with ctx, or after r.Wait. The caller calls cancel in the end.
@@ -137,11 +138,15 @@ func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel fu
 	if r.Wait > 0 {
 		c.wait, cancel = bound.Wait(ctx, r.Wait)
 	}
-	return &Waiting{c, k.Topic}, cancel, nil
+	return &Waiting{call: c, topic: k.Topic}, cancel, nil
 }
 
 // Quiet keeps the wait from being reported to the observer.
 func (w *Waiting) Quiet() { w.call.marks.contended = true }
+
+// Look sets a function that the call runs once, before it waits, if other calls of this client wait already: the first
+// of those may know an answer that this call does not. Done ends the wait.
+func (w *Waiting) Look(look func() (done bool, err error)) { w.look = look }
 
 // Context returns the context that bounds the wait.
 func (w *Waiting) Context() context.Context { return w.call.wait }
@@ -151,7 +156,7 @@ func (w *Waiting) Context() context.Context { return w.call.wait }
 func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.CountRequest, err error) {
 	c := w.call
 	c.Wants = wants
-	if err = c.waitIn(w.topic, ask); err == nil {
+	if err = c.waitIn(w.topic, w.look, ask); err == nil {
 		return nil, nil
 	}
 	c.engine.lock()

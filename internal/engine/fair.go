@@ -105,7 +105,7 @@ func (c *call) queueUpFair() (*lease.Handle, error) {
 		f := &fairCall{question: &c.asks, place: e.names.fair.find(c.Name)}
 		var h *lease.Hold
 		var late error // why a grant came too late; nil if none did
-		err := c.waitIn(f.place.topic, func() (a Answer, err error) {
+		err := c.waitIn(f.place.topic, nil, func() (a Answer, err error) {
 			h, a, err = f.ask()
 			if late = nil; err == nil && a.Got && h == nil {
 				late, a.Failure = a.Failure, nil

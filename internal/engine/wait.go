@@ -109,11 +109,19 @@ func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	return a, nil
 }
 
-// waitIn waits in t's local queue until ask answers Got. It returns the error for users. An error that ask returns
-// ends the wait; it is *fail.CallerGone if the wait has ended anyway.
-func (c *call) waitIn(t backend.Topic, ask func() (Answer, error)) error {
+// waitIn waits in t's local queue until ask answers Got. If other calls wait there already, look, unless it is nil, runs
+// first; it reports whether there is nothing to wait for. waitIn returns the error for users. An error that ask or look
+// returns ends the wait; it is *fail.CallerGone if the wait has ended anyway.
+func (c *call) waitIn(t backend.Topic, look func() (bool, error), ask func() (Answer, error)) error {
 	w := c.at(t)
 	defer w.quit()
+	if look != nil && w.behind() {
+		if done, err := look(); done || err != nil {
+			w.engine.lock()
+			w.leave()
+			return err
+		}
+	}
 	for w.next() {
 		w.heard(ask())
 	}
@@ -173,6 +181,17 @@ func (w *wait) next() bool {
 			return false
 		}
 	}
+}
+
+// behind enters the local queue, and reports whether others wait there already.
+func (w *wait) behind() bool {
+	w.engine.lock()
+	if !w.join() {
+		return false
+	}
+	behind := w.name.first() != w.waiter
+	w.engine.unlock()
+	return behind
 }
 
 // join puts the call into the local queue. It is called with the mutex, as the methods below, and unlocks it on

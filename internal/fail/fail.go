@@ -1,4 +1,4 @@
-// Package fail has the errors of all layers: what errors.Is finds, and the form in which users see them.
+// Package fail has the errors of all layers: the sentinels for errors.Is, and the form in which users see errors.
 package fail
 
 //lint:file-ignore ST1012 the package name says that these are errors: fail.Lost
@@ -28,26 +28,26 @@ var (
 	DelegationEnded = errors.New("the delegation has ended")
 )
 
-// Errors of the layers among themselves.
+// Errors that the layers pass to each other.
 var (
-	// Closing: the client is shutting down; users see Closed.
+	// Closing: the client is shutting down. Users get Closed instead.
 	Closing = errors.New("the client is shutting down")
-	// WaitOver is the cause of a wait's context when WithWait's time is over.
+	// WaitOver is the cause in a wait's context that ended because WithWait's time is over.
 	WaitOver = errors.New("the time given by WithWait is over")
 	// Barred: a store that lost its data has no vote for a while.
 	Barred = fmt.Errorf("%w: the store is new, was restarted or lost its data, and has no vote until all leases "+
 		"that it may have forgotten are over", NotAcquired)
-	// NoVote: enough stores are barred.
+	// NoVote: so many stores are barred that a quorum fails.
 	NoVote = errors.New("new, were restarted or lost their data, and have no vote")
-	// Twice: a lease that is unlocked again.
+	// Twice: the lease was unlocked before.
 	Twice = fmt.Errorf("%w: %w already; unlock each lease once", NotHeld, Released)
-	// Zero: a client that New did not make.
+	// Zero: the client was not made by New.
 	Zero = fmt.Errorf("%w: the Client is nil or a zero value; make it with mortise.New", Invalid)
 	// NilContext: a call without a context.
 	NilContext = fmt.Errorf("%w: the context is nil; use context.Background()", Invalid)
 )
 
-// Error has the fields of mortise.Error, which is what users get: see Public.
+// Error has the fields of mortise.Error, the type that users get: see Public.
 type Error struct {
 	Op        string
 	Name      string
@@ -55,14 +55,14 @@ type Error struct {
 	Err       error
 }
 
-// Public makes an Error the one that package mortise exports, which sets it. That one's As method finds the
+// Public converts an Error into a mortise.Error. Package mortise sets it. The As method of mortise.Error finds the
 // Error again.
 var Public = func(e *Error) error { return e }
 
-// New is the error of an operation on a name.
+// New returns the error of an operation on a name.
 func New(op, name string, err error) error { return Public(&Error{Op: op, Name: name, Err: err}) }
 
-// Of finds the Error in err; nil if there is none.
+// Of returns the Error in err; nil if there is none.
 func Of(err error) *Error {
 	e, _ := errors.AsType[*Error](err)
 	return e
@@ -85,12 +85,12 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Invalidf is an error that wraps Invalid.
+// Invalidf returns an error that wraps Invalid.
 func Invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{Invalid}, args...)...)
 }
 
-// Shorten keeps a hostile name from flooding a log.
+// Shorten cuts a long name, so that a hostile name does not flood a log.
 func Shorten(name string) string {
 	const most = 200
 	if len(name) <= most {
@@ -102,7 +102,7 @@ func Shorten(name string) string {
 // CallerGone is the error of a call whose caller's context ended.
 type CallerGone struct{ err, cause error }
 
-// Gone is the CallerGone of a context that has ended.
+// Gone returns the CallerGone of ctx, which has ended.
 func Gone(ctx context.Context) error {
 	return &CallerGone{err: ctx.Err(), cause: context.Cause(ctx)}
 }
@@ -126,10 +126,10 @@ func (e *CallerGone) Error() string {
 	return e.err.Error()
 }
 
-// Unwrap gives the context's error and its cause.
+// Unwrap returns the context's error and its cause.
 func (e *CallerGone) Unwrap() []error { return []error{e.err, e.cause} }
 
-// FromStore puts the sentinel before a backend's error. Closed tells that the client's own context has ended.
+// FromStore wraps a backend's error in its sentinel. Closed says that the client's own context has ended.
 func FromStore(err error, closed bool) error {
 	switch {
 	case errors.Is(err, backend.ErrWrongKind):
@@ -144,8 +144,8 @@ func FromStore(err error, closed bool) error {
 	return fmt.Errorf("%w: %w", Unavailable, NotCallers(err))
 }
 
-// NotCallers hides from errors.Is that a context ended: commands run under the client's context, so the context
-// error is the client library's own and not the caller's.
+// NotCallers hides the errors of contexts in err from errors.Is. Commands run under the client's context, so such an
+// error comes from the client library, not from the caller's context.
 func NotCallers(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		return &library{err}
@@ -153,7 +153,7 @@ func NotCallers(err error) error {
 	return err
 }
 
-// library is an error whose context errors are not the caller's.
+// library is an error that hides context errors from errors.Is.
 type library struct{ error }
 
 func (e *library) As(target any) bool { return errors.As(e.error, target) }
@@ -162,7 +162,7 @@ func (e *library) Is(target error) bool {
 	return target != context.DeadlineExceeded && target != context.Canceled && errors.Is(e.error, target)
 }
 
-// List is several errors on one line.
+// List is several errors; its text is one line.
 type List []error
 
 func (l List) Error() string {
@@ -173,5 +173,5 @@ func (l List) Error() string {
 	return strings.Join(texts, "; ")
 }
 
-// Unwrap gives the errors.
+// Unwrap returns the errors.
 func (l List) Unwrap() []error { return l }

@@ -12,24 +12,25 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// Host answers services: it has the store of locks, and a ledger. Its methods may be called concurrently.
+// Host answers the requests of services. It has the store of locks, and a ledger. Its methods may be called
+// concurrently.
 type Host struct {
 	store  backend.Backend
 	ledger *Ledger
 
 	mu       sync.Mutex
-	line     []waiter // in the order in which the store enrolled them
-	reserved *Guest   // the lock was last reserved for it
+	line     []waiter // in the order of enrolment
+	reserved *Guest   // the guest that the store last reserved a lock for
 }
 
-// waiter is an entry in the store's queue, as far as messages tell.
+// waiter is an entry in the store's queue, as known from messages.
 type waiter struct {
 	guest *Guest
 	lock  string
 	entry uint64
 }
 
-// NewHost makes a host. The ledger may be nil where no service asks for it.
+// NewHost makes a host. The ledger may be nil if no service uses it.
 func NewHost(store backend.Backend, ledger *Ledger) *Host { return &Host{store: store, ledger: ledger} }
 
 // Guest is the answering end of a link.
@@ -37,15 +38,16 @@ type Guest struct {
 	name  string
 	host  *Host
 	send  func(message []byte)
-	store backend.Store // nil before it is opened
+	store backend.Store // nil before open
 }
 
-// Accept takes a connection of a service. What the service sends is passed to [Guest.Receive], in order.
+// Accept takes a connection of a service. Pass each message of the service to [Guest.Receive], in order.
 func (h *Host) Accept(name string, send func(message []byte)) *Guest {
 	return &Guest{name: name, host: h, send: send}
 }
 
-// Close ends the guest's session, as a store does whose client has gone. What it held stays until the lease ends.
+// Close ends the guest's session, as a store does after its client has gone. Locks of the guest stay held until their
+// leases end.
 func (g *Guest) Close() {
 	g.host.mu.Lock()
 	g.host.line = slices.DeleteFunc(g.host.line, func(w waiter) bool { return w.guest == g })
@@ -55,7 +57,7 @@ func (g *Guest) Close() {
 	}
 }
 
-// Receive takes a message of the service's.
+// Receive takes a message of the service.
 func (g *Guest) Receive(message []byte) {
 	var f frame
 	if err := json.Unmarshal(message, &f); err != nil {
@@ -74,7 +76,7 @@ func (g *Guest) Receive(message []byte) {
 // op answers a request.
 type op func(g *Guest, body json.RawMessage) (any, error)
 
-// with is an op whose request is an A.
+// with returns an op whose request is an A.
 func with[A, R any](answer func(g *Guest, in A) (R, error)) op {
 	return func(g *Guest, body json.RawMessage) (any, error) {
 		var in A
@@ -85,12 +87,12 @@ func with[A, R any](answer func(g *Guest, in A) (R, error)) op {
 	}
 }
 
-// on is an op that a store answers.
+// on returns an op that the guest's store answers.
 func on[A, R any](answer func(s backend.Store, ctx context.Context, in A) (R, error)) op {
 	return with(func(g *Guest, in A) (R, error) { return answer(g.store, context.Background(), in) })
 }
 
-// doing is an op without a reply.
+// doing returns an op without a result.
 func doing[A any](do func(g *Guest, in A)) op {
 	return with(func(g *Guest, in A) (any, error) { do(g, in); return nil, nil })
 }
@@ -165,7 +167,7 @@ func (g *Guest) leave(in departure) error {
 	return g.store.Capabilities().Queue.Leave(context.Background(), in.Name, in.Entry)
 }
 
-// note keeps what is known of the store's queue. The host's mutex is held.
+// note records whether w is in the store's queue. The caller holds the host's mutex.
 func (g *Guest) note(w waiter, in bool) {
 	h := g.host
 	at := slices.Index(h.line, w)
@@ -177,7 +179,7 @@ func (g *Guest) note(w waiter, in bool) {
 	}
 }
 
-// handler sends a guest what its session is told.
+// handler sends the events of a guest's session to the guest.
 type handler struct{ guest *Guest }
 
 func (h handler) tell(op string, n news) { h.guest.send(encode(frame{Op: op}, n)) }
@@ -222,14 +224,14 @@ func (h queueHandler) Wanted(t backend.Topic, entry uint64) {
 	h.tell("wanted", news{Topic: t, Entry: entry})
 }
 
-// State is what a host shows of a lock and of the ledger.
+// State is a lock and the ledger, as the page shows them.
 type State struct {
 	Held      bool     `json:"held"`
 	Holder    string   `json:"holder"`    // the service
-	Owner     string   `json:"owner"`     // as the record has it
+	Owner     string   `json:"owner"`     // the owner's id in the record
 	Remaining int64    `json:"remaining"` // milliseconds
 	Reserved  string   `json:"reserved"`  // the service that the lock is reserved for
-	Queue     []string `json:"queue"`     // the services that wait, the first first
+	Queue     []string `json:"queue"`     // the waiting services, in the order of enrolment
 	Balance   int      `json:"balance"`
 	Newest    int64    `json:"newest"` // the largest fencing token that has written
 	Fenced    bool     `json:"fenced"`

@@ -6,7 +6,7 @@ import (
 )
 
 // Ledger is the data that the lock protects: a balance. It knows nothing of locks. With fencing it refuses a write
-// whose token is smaller than one that has written; that is all there is to fencing.
+// whose token is smaller than the largest token that has written; fencing needs no more.
 type Ledger struct {
 	tell func(Written)
 
@@ -22,17 +22,17 @@ type Write struct {
 	Token   int64 `json:"token"`
 }
 
-// Written is what became of a Write.
+// Written is the outcome of a Write.
 type Written struct {
 	Write
 	By       string `json:"by"`
 	Was      int    `json:"was"`    // the balance before
 	Newest   int64  `json:"newest"` // the largest token before
-	Stale    bool   `json:"stale"`  // the token is smaller than that
+	Stale    bool   `json:"stale"`  // the token is smaller than Newest
 	Accepted bool   `json:"accepted"`
 }
 
-// NewLedger makes a ledger without fencing. tell is told of each write.
+// NewLedger makes a ledger without fencing. It calls tell for each write.
 func NewLedger(balance int, tell func(Written)) *Ledger { return &Ledger{tell: tell, balance: balance} }
 
 // SetFenced switches fencing on or off.
@@ -68,7 +68,7 @@ func (l *Ledger) write(by string, w Write) bool {
 	return r.Accepted
 }
 
-// account is a service's way to the ledger.
+// account is a service's access to the ledger.
 type account struct{ link *Link }
 
 func (a account) read(ctx context.Context) (int, error) {

@@ -17,7 +17,8 @@ type frame struct {
 	Fault *fault          `json:"fault,omitempty"`
 }
 
-// encode is the message of a frame with a body. The bodies are structs of this package and of the port.
+// encode returns the message of a frame with a body. It panics if a body is no JSON: bodies are types of this package
+// and of package backend.
 func encode(f frame, body any) []byte {
 	var err error
 	if f.Body, err = json.Marshal(body); err == nil {
@@ -38,7 +39,7 @@ type fault struct {
 	Temporary  bool   `json:"temporary,omitempty"`
 }
 
-// causes are the errors that callers look for.
+// causes are the errors that callers test for, by their names in messages.
 var causes = map[string]error{"kind": backend.ErrWrongKind, "closed": backend.ErrSessionClosed}
 
 func faultOf(err error) *fault {
@@ -63,7 +64,7 @@ func (f *fault) err() error {
 		MayHaveRun: f.MayHaveRun, Temporary: f.Temporary}
 }
 
-// remoteError has the text of an error at the other end, and its cause where that is one of causes.
+// remoteError has the text of an error at the other end, and its cause if that is one of causes.
 type remoteError struct {
 	text  string
 	cause error
@@ -82,15 +83,16 @@ type Link struct {
 	closed  bool
 
 	telling sync.Mutex  // held while event runs
-	event   func(frame) // guarded by telling; nil where the link hears no events
+	event   func(frame) // guarded by telling; nil if the link takes no events
 }
 
-// NewLink makes a link that sends by send, in order and without waiting. What the other end sends is passed to Receive.
+// NewLink makes a link. It calls send for each message, in order; send must not wait. Pass each message of the other
+// end to Receive.
 func NewLink(send func(message []byte)) *Link {
 	return &Link{send: send, answers: make(map[uint64]chan frame)}
 }
 
-// Receive takes a message of the host's.
+// Receive takes a message of the host.
 func (l *Link) Receive(message []byte) {
 	var f frame
 	if err := json.Unmarshal(message, &f); err != nil {
@@ -123,7 +125,7 @@ func (l *Link) over() bool {
 	return l.closed
 }
 
-// close ends the link; when it returns, no event is being told.
+// close ends the link. After close has returned, event is not called.
 func (l *Link) close() {
 	l.mu.Lock()
 	was := l.closed

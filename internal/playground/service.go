@@ -20,10 +20,10 @@ type Service struct {
 	locks  mortise.Locker
 
 	mu      sync.Mutex
-	lease   *mortise.Lease     // the last one; nil before the first
-	cancel  context.CancelFunc // of a Lock that is not over
-	balance int                // as it was read when the lock was acquired
-	written bool               // under this lease
+	lease   *mortise.Lease     // the latest lease; nil before the first
+	cancel  context.CancelFunc // ends the latest Lock, if it still waits
+	balance int                // as last read or written
+	written bool               // the service has written under lease
 	resumed chan struct{}
 }
 
@@ -34,7 +34,7 @@ type Config struct {
 	Ledger   *Link
 	Watchdog time.Duration
 	Amount   int         // of a withdrawal
-	Tell     func(Event) // is told what happens, in order; it does not wait
+	Tell     func(Event) // is called for each event, in order; must not wait
 	Stop     func()      // stops the program as soon as nothing of it is ready to run
 }
 
@@ -73,7 +73,7 @@ func (s *Service) Close() {
 	s.client.Shutdown(ended)
 }
 
-// Do does what a button says, and returns when it is done.
+// Do carries out a button, and returns when that is done.
 func (s *Service) Do(button string) {
 	var err error
 	switch button {
@@ -95,7 +95,7 @@ func (s *Service) Do(button string) {
 	}
 }
 
-// lock acquires the lock, for as long as that takes, and reads the balance.
+// lock acquires the lock, without a bound on the wait, and reads the balance.
 func (s *Service) lock() error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -122,7 +122,7 @@ func (s *Service) lock() error {
 	return err
 }
 
-// leave ends a Lock that waits.
+// leave cancels the Lock that waits.
 func (s *Service) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -151,7 +151,7 @@ func (s *Service) write() error {
 	return err
 }
 
-// checked is the write that the service may send, as far as it knows.
+// checked checks the lease, and returns the write that the service may then send.
 func (s *Service) checked() (Write, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -162,7 +162,7 @@ func (s *Service) checked() (Write, error) {
 	return Write{s.balance - s.Amount, token}, nil
 }
 
-// send writes. It does not ask the lease again, as no check can be the last thing before a write.
+// send writes. It does not check the lease again: a program can be stopped between any check and the write.
 func (s *Service) send(w Write) error {
 	accepted, err := account{s.Ledger}.write(context.Background(), w)
 	if err != nil {

@@ -54,7 +54,7 @@ func (c *Checker) Check(ctx context.Context, entries ...string) (Entry, error) {
 	return c.tell(ctx, p, err)
 }
 
-// tell tells the observer, and the log of a refusal.
+// tell reports the result of a check to the observer, and logs a refusal.
 func (c *Checker) tell(ctx context.Context, p Entry, err error) (Entry, error) {
 	if err != nil {
 		err = fmt.Errorf("delegation: %w", err)
@@ -75,7 +75,7 @@ func (c *Checker) tell(ctx context.Context, p Entry, err error) (Entry, error) {
 // Accept checks the entry of a request, and returns a context with the delegations: Lock under this
 // context enters the caller's locks. Without entries Accept returns ctx.
 //
-// Errors: those of [Checker.Check], and of the Acceptor's.
+// Errors: the errors of [Checker.Check], and of the Acceptor.
 func (c *Checker) Accept(ctx context.Context, locks Acceptor, entries ...string) (context.Context, error) {
 	if len(entries) == 0 {
 		return ctx, nil
@@ -93,7 +93,7 @@ func (c *Checker) Accept(ctx context.Context, locks Acceptor, entries ...string)
 	return accepted, nil
 }
 
-// check returns the Entry together with an error once it is known to be authentic.
+// check checks the entries of a request. Along with an error it returns the Entry only if the Entry is authentic.
 func (c *Checker) check(ctx context.Context, entries []string) (Entry, error) {
 	switch len(entries) {
 	case 0:
@@ -103,7 +103,7 @@ func (c *Checker) check(ctx context.Context, entries []string) (Entry, error) {
 		return Entry{}, fmt.Errorf("%w: %d entries", ErrDuplicated, len(entries))
 	}
 	entry := entries[0]
-	// A proxy may join fields of one name by a comma, which no entry has.
+	// A proxy may join header fields of the same name with a comma. A single entry has no comma.
 	if len(entry) <= 2*MaxEntry && strings.IndexByte(entry, ',') >= 0 {
 		return Entry{}, fmt.Errorf("%w: several entries, joined", ErrDuplicated)
 	}

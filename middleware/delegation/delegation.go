@@ -62,7 +62,7 @@ var (
 	ErrForbidden = errors.New("forbidden")
 )
 
-// reasons are short names of the errors, in the order in which they are looked for.
+// reasons has a short name for each error. Reason returns the first that matches.
 var reasons = []struct {
 	err  error
 	name string

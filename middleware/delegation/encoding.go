@@ -23,18 +23,19 @@ import (
 //	                    hold, token     8 bytes each
 //	signature                           length in 2 bytes
 //
-// Integers are big-endian. Every field has one encoding and its length before it, and nothing may follow, so no
-// two entries say the same, and none can be read in two ways. What is signed is domain and all but the
-// signature.
+// Integers are big-endian. Each field has exactly one encoding, its length is known before it, and nothing follows the
+// signature. So the same content has the same text, and an entry can be read in one way only. The signature covers
+// domain and all fields before the signature.
 const (
 	prefix = "m1."
 	domain = "github.com/mortise-go/mortise/middleware/delegation m1\x00"
 )
 
-// latest is the last moment that can be written: the year 9999's end, as in RFC 3339.
+// latest is the latest time in an entry, in milliseconds since 1970: the end of the year 9999, as in RFC 3339.
 const latest = 253402300799999
 
-// alphabet tells the characters of base64url. The decoder of the standard library skips line breaks.
+// alphabet has the characters of base64url. It is checked because the decoder of the standard library skips line
+// breaks.
 var alphabet = func() (a [256]bool) {
 	for _, c := range []byte("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") {
 		a[c] = true
@@ -44,7 +45,7 @@ var alphabet = func() (a [256]bool) {
 
 var base64url = base64.RawURLEncoding.Strict()
 
-// encode is p without a signature.
+// encode appends p, without a signature, to a message.
 func (p *Entry) encode(to []byte) []byte {
 	to = appendText(to, p.Key)
 	to = appendText(to, p.Audience)
@@ -65,10 +66,10 @@ func appendText(to []byte, s string) []byte {
 	return append(binary.BigEndian.AppendUint16(to, uint16(len(s))), s...)
 }
 
-// size is how many bytes a delegation takes.
+// size returns the length of an encoded delegation in bytes.
 func size(c *mortise.Delegation) int { return 2 + len(c.Name) + 2 + len(c.Owner) + 8 + 8 }
 
-// room is how many bytes the signature and all before it may take together.
+// room bounds the length of an entry's fields, with the signature, in bytes before base64url.
 const room = (MaxEntry - len(prefix)) * 3 / 4
 
 // Decode reads an entry WITHOUT verifying the entry, for inspection tools: any process can have
@@ -80,7 +81,7 @@ func Decode(entry string) (Entry, error) {
 	return p, err
 }
 
-// decode returns what was signed too, and the signature.
+// decode reads an entry. It also returns the signed message, and the signature.
 func decode(entry string) (p Entry, message, signature []byte, err error) {
 	if len(entry) > MaxEntry {
 		return p, nil, nil, fmt.Errorf("%w: %d bytes, the limit is %d", ErrOversize, len(entry), MaxEntry)
@@ -128,7 +129,7 @@ func decode(entry string) (p Entry, message, signature []byte, err error) {
 		}
 	}
 	end := len(whole) - len(r.rest)
-	message = whole[:end:end] // what a Verifier appends is its own
+	message = whole[:end:end] // no capacity: a Verifier's append makes a copy
 	signature = r.bytes("the signature", MaxSignature)
 	if r.err == nil && len(r.rest) > 0 {
 		r.fail("something follows the signature")
@@ -139,13 +140,13 @@ func decode(entry string) (p Entry, message, signature []byte, err error) {
 	return p, message, signature, nil
 }
 
-// twice tells whether there is a delegation of that name already: a reader that looks at delegations one by one and one
-// that looks for one by its name are to see the same.
+// twice reports whether before has a delegation of the name. An entry with two of a name is refused: code that searches
+// by name and code that goes through all delegations must see the same.
 func twice(before []mortise.Delegation, name string) bool {
 	return slices.ContainsFunc(before, func(c mortise.Delegation) bool { return c.Name == name })
 }
 
-// reader takes fields from the front of what is left, until one is wrong.
+// reader reads fields from the front of rest. After the first error it reads zero values.
 type reader struct {
 	rest []byte
 	err  error
@@ -185,7 +186,7 @@ func (r *reader) uint64() uint64 {
 	return binary.BigEndian.Uint64(b)
 }
 
-// bytes has at least one, and no more than most.
+// bytes reads a field of 1 to most bytes.
 func (r *reader) bytes(what string, most int) []byte {
 	n := r.uint16()
 	switch {
@@ -206,7 +207,7 @@ func (r *reader) text(what string, most int) string {
 	return string(b)
 }
 
-// plain is text without control characters.
+// plain reads a text without control characters.
 func (r *reader) plain(what string, most int) string {
 	s := r.text(what, most)
 	if r.err == nil && strings.ContainsFunc(s, unicode.IsControl) {

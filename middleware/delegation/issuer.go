@@ -19,7 +19,7 @@ import (
 // services.
 type Issuer struct {
 	signer   Signer
-	signers  map[string]Signer // by audience, where it is another
+	signers  map[string]Signer // by audience; signer serves the other audiences
 	lifetime time.Duration
 	may      func(audience, name string) bool
 	logger   *slog.Logger
@@ -44,10 +44,10 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 	return i, nil
 }
 
-// Issue makes an entry for a call to the service with this name, of the live leases in ctx; "" if
-// there are none. Without room for all delegations the inner ones go first, and one that does not fit
-// beside them is left out, be it followed by a shorter one that does; names beyond MaxName are left
-// out at any level; of one name in two stores, the outer is left out.
+// Issue makes an entry for a call to the service with this name, with a delegation for each live
+// lease in ctx. It returns "" if there is none. The innermost delegations go in first. A delegation
+// without room is left out; a later, shorter one may still go in. Names beyond MaxName are left out.
+// Of two leases with the same name, in different stores, the outer one is left out.
 //
 // The entry expires after the lifetime, or with the lease, whichever is first.
 //
@@ -66,8 +66,8 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 	now := time.Now().UTC()
 	for _, c := range held {
 		switch {
-		case c.Expires.UnixMilli() <= now.UnixMilli(), // it is as good as over
-			twice(delegations, c.Name): // of another store
+		case c.Expires.UnixMilli() <= now.UnixMilli(), // it has ended, or ends within this millisecond
+			twice(delegations, c.Name): // a lease of the same name in another store
 			leftOut++
 		case i.may != nil && !i.may(audience, c.Name):
 			leftOut++
@@ -101,7 +101,7 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 		signer = i.signer
 	}
 	entry, err := p.Sign(ctx, signer)
-	if errors.Is(err, ErrUnknownKey) { // the key was rotated out meanwhile
+	if errors.Is(err, ErrUnknownKey) { // the key was rotated out after Current
 		entry, err = p.Sign(ctx, signer)
 	}
 	if err != nil && i.logger != nil {
@@ -157,7 +157,7 @@ func text(what, s string, most int) error {
 	return nil
 }
 
-// plain refuses what is not a text without control characters.
+// plain returns an error unless s is a valid text without control characters.
 func plain(what, s string, most int) error {
 	if strings.ContainsFunc(s, unicode.IsControl) {
 		return fmt.Errorf("%w: %s has a control character", mortise.ErrInvalid, what)
@@ -165,7 +165,7 @@ func plain(what, s string, most int) error {
 	return text(what, s, most)
 }
 
-// check refuses what decode would.
+// check returns an error for content that decode would refuse.
 func (p *Entry) check() error {
 	err := errors.Join(plain("the key's id", p.Key, MaxKeyID), plain("the audience", p.Audience, MaxAudience))
 	for n, c := range p.Delegations {

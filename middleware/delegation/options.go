@@ -144,7 +144,7 @@ type Observer struct {
 
 // IssuedEvent: see [Observer].
 type IssuedEvent struct {
-	// Context is the call's.
+	// Context is the context of the call.
 	Context context.Context
 	// Audience is the name of the called service.
 	Audience string
@@ -159,7 +159,7 @@ type IssuedEvent struct {
 
 // CheckedEvent: see [Observer].
 type CheckedEvent struct {
-	// Context is the request's.
+	// Context is the context of the request.
 	Context context.Context
 	// Entry is the content of an authentic entry; zero if nothing authentic is known.
 	Entry Entry

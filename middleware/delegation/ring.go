@@ -41,7 +41,7 @@ type Key struct {
 	// ID names the key in entries, where any reader sees it: UTF-8 of 1 to MaxKeyID bytes without
 	// control characters, such as "2026-11". An id is never used for another secret.
 	ID string
-	// secret is a function, since fmt prints what unexported fields contain, and what they point to.
+	// secret is a function because fmt prints the content of unexported fields, also behind a pointer.
 	secret func() []byte
 }
 
@@ -52,7 +52,7 @@ func NewKey(id string, secret []byte) Key {
 	return Key{id, func() []byte { return secret }}
 }
 
-// bytes returns the secret, which is not to be changed.
+// bytes returns the secret. The caller must not change it.
 func (k Key) bytes() []byte {
 	if k.secret == nil {
 		return nil

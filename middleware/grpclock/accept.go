@@ -65,7 +65,7 @@ func StreamDelegationInterceptor(
 	}
 }
 
-// accepted is a stream whose context enters its caller's locks.
+// accepted is a stream whose context has the delegations of its caller.
 type accepted struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -118,7 +118,7 @@ func badDelegation(err error) *status.Status {
 	case errors.Is(err, delegation.ErrUnverified):
 		return problem(codes.Unavailable, ReasonUnverified,
 			"what the call says of its caller's locks cannot be verified now", soon)
-	case delegation.Reason(err) == "error": // of the client of locks
+	case delegation.Reason(err) == "error": // an error of the lock client
 		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)
 	}
 	return problem(code, ReasonBadDelegation,

@@ -41,12 +41,12 @@
 //	another call holds the lock                       Aborted            LOCKED             its lease, 3 s at most
 //	the store of locks is down                        Unavailable        STORE_UNAVAILABLE  1 s
 //	the client of locks was shut down                 Unavailable        SHUTTING_DOWN      1 s
-//	the deadline ended while it waited                DeadlineExceeded   TIMED_OUT
-//	it was cancelled while it waited                  Canceled           CLIENT_GONE
+//	the deadline ended while the call waited          DeadlineExceeded   TIMED_OUT
+//	the call was cancelled while it waited            Canceled           CLIENT_GONE
 //	a field or metadata is missing, or makes no key   InvalidArgument    BAD_KEY
 //	the lock was lost, and the handler broke off      Aborted            LOCK_LOST          1 s
 //	the lock was lost, and the handler answered       the handler's answer
-//	its caller's lock, which it enters, has ended     FailedPrecondition DELEGATION_ENDED
+//	the caller's lock, to be entered, has ended       FailedPrecondition DELEGATION_ENDED
 //	misuse: a name in use for other data, an option   Internal           INTERNAL
 //
 // A holder may renew its lease, so the lock can be held for longer than the retry delay says; [WithRetryAfter] sets its

@@ -74,8 +74,8 @@ func WithRetryAfter(most time.Duration) Option {
 	return func(i *interceptor) { i.retry = most }
 }
 
-// WithReaders has these methods lock by read instead: readers share the lock, the
-// other methods do not. Each must be in [Methods].
+// WithReaders locks calls of these methods by read: readers share the lock, the other methods do not. Each method must
+// be in [Methods].
 //
 //	rw := client.RW()
 //	grpclock.UnaryServerInterceptor(rw.Write, methods, grpclock.WithReaders(rw.Read, "/shop.v1.Orders/Get"))
@@ -130,9 +130,8 @@ func Lease(ctx context.Context) *mortise.Lease {
 
 type leaseKey struct{}
 
-// releaseWait bounds for how long an answer waits for its lock's release. It is
-// released before the answer is sent, so that a client which then makes the next call is
-// not refused because of its last one.
+// releaseWait bounds how long an answer waits for the release of its lock. The lock is released before the answer is
+// sent, so that the client's next call is not refused because of this one.
 const releaseWait = 2 * time.Second
 
 type interceptor struct {
@@ -141,7 +140,7 @@ type interceptor struct {
 	readers map[string]mortise.Locker
 	options []mortise.Option
 	waits   bool
-	wait    time.Duration // 0: it does not
+	wait    time.Duration // 0: calls do not wait
 	retry   time.Duration // the longest delay
 	open    bool
 	answer  func(context.Context, string, *status.Status, error) error
@@ -185,7 +184,7 @@ func (i *interceptor) unary(
 	if lease == nil {
 		return handler(ctx, req)
 	}
-	defer release(ctx, lease) // when the handler panics, too
+	defer release(ctx, lease) // also if the handler panics
 	resp, err := handler(carry(lease.Context(), lease), req)
 	return resp, i.outcome(ctx, info.FullMethod, lease, err)
 }
@@ -224,8 +223,8 @@ func (i *interceptor) stream(
 	return i.outcome(ctx, info.FullMethod, lease, handler(srv, s))
 }
 
-// lock returns neither a lease nor an error if the call may pass without. The context is the
-// handler's, without the lease.
+// lock acquires the lock of a call. It returns neither a lease nor an error if the call may pass without a lock. The
+// returned context is for the handler; a lease is not in it yet.
 func (i *interceptor) lock(
 	ctx context.Context, method string, r rule, req any,
 ) (*mortise.Lease, context.Context, error) {
@@ -259,13 +258,13 @@ func (i *interceptor) lock(
 	return nil, ctx, i.answer(ctx, method, refused(ctx, err, i.retry), err)
 }
 
-// carry returns a context that carries the lease, nil for none.
+// carry returns a context with the lease; nil for none.
 func carry(ctx context.Context, lease *mortise.Lease) context.Context {
 	return context.WithValue(ctx, leaseKey{}, lease)
 }
 
-// outcome says why a handler broke off, if it was for the lock. What else it
-// returned stands.
+// outcome returns the error of a call. If the handler broke off because the lock was lost, the error says so; otherwise
+// the handler's error stands.
 func (i *interceptor) outcome(ctx context.Context, method string, lease *mortise.Lease, err error) error {
 	if err == nil || ctx.Err() != nil {
 		return err
@@ -277,18 +276,18 @@ func (i *interceptor) outcome(ctx context.Context, method string, lease *mortise
 	return err
 }
 
-// over tells that a lease ended without Unlock.
+// over reports whether err says that a lease ended without Unlock.
 func over(err error) bool {
 	return errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrClosed)
 }
 
-// release unlocks, also if the client has gone: the release is sent in any case, and
-// repeated. Its error is the client's observer's to hear.
+// release unlocks the lease, also after the client has gone: Unlock sends the release in any case, and repeats it. The
+// observer of the lock client gets the error.
 func release(ctx context.Context, lease *mortise.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
 	if over(lease.Err()) {
-		cancel() // nothing is held that a call could wait for
+		cancel() // the lock is lost: do not wait for the release
 	}
 	lease.Unlock(ctx)
 }

@@ -28,10 +28,10 @@ type Methods map[string]Key
 
 // Key makes the name of a call's lock: [Fields], [Metadata], [Func] or [ContextFunc].
 type Key struct {
-	// message tells that a stream's first message is needed.
+	// message says that the key needs a stream's first message.
 	message bool
 	check   func(protoreflect.MessageDescriptor) error
-	// name returns the context too, which Metadata changes.
+	// name also returns the context, because Metadata may change it.
 	name func(ctx context.Context, req any) (string, context.Context, error)
 }
 
@@ -243,7 +243,7 @@ func keyed(k protoreflect.Kind) bool {
 	return true
 }
 
-// field is the value at the end of a path; empty if it is not there.
+// field returns the value at the end of a path as a text; empty if the field is not set.
 func field(m protoreflect.Message, path []string) (string, error) {
 	if _, err := checkPath(m.Descriptor(), path); err != nil {
 		return "", fmt.Errorf("%w: %w", errMisused, err)
@@ -278,7 +278,7 @@ func field(m protoreflect.Message, path []string) (string, error) {
 	return "", fmt.Errorf("%w: a field of a kind that makes no key", errMisused)
 }
 
-// setField sets the string at the end of a path, which is there.
+// setField replaces the string at the end of a path. The message has all fields of the path.
 func setField(m protoreflect.Message, path []string, v string) {
 	for _, name := range path[:len(path)-1] {
 		m = m.Mutable(m.Descriptor().Fields().ByName(protoreflect.Name(name))).Message()
@@ -286,13 +286,13 @@ func setField(m protoreflect.Message, path []string, v string) {
 	m.Set(m.Descriptor().Fields().ByName(protoreflect.Name(path[len(path)-1])), protoreflect.ValueOfString(v))
 }
 
-// rule is a method's key, and how to make its request.
+// rule is a method's key, and the type of its request.
 type rule struct {
 	Key
 	request protoreflect.MessageType
 }
 
-// rules looks the methods up.
+// rules looks the methods up and checks their keys. Stream says which sort of methods the interceptor sees.
 func (ms Methods) rules(stream bool) (map[string]rule, error) {
 	if len(ms) == 0 {
 		return nil, errors.New("no methods are given, so none would be locked")

@@ -33,7 +33,7 @@ const (
 	ReasonInternal        = "INTERNAL"          // Internal
 )
 
-// soon is the retry delay where nothing is known of a holder's lease.
+// soon is the retry delay if no remaining lease of a holder is known.
 const soon = time.Second
 
 func problem(
@@ -63,7 +63,7 @@ func badKey(err error) *status.Status {
 	return problem(codes.InvalidArgument, ReasonBadKey, "the call does not say what to lock", 0)
 }
 
-// refused is why a lock was not acquired. Most is the longest delay that is said.
+// refused returns the status of a call whose lock was not acquired. Most bounds the retry delay.
 func refused(ctx context.Context, err error, most time.Duration) *status.Status {
 	switch {
 	case errors.Is(err, mortise.ErrNotAcquired):

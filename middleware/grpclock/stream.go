@@ -10,20 +10,20 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// stream is a stream under a lease: its context is the lease's, and it ends with it.
+// stream is a stream under a lease. Its context is the lease's context, and RecvMsg and SendMsg fail when the lock is
+// lost.
 type stream struct {
 	grpc.ServerStream
 	ctx   context.Context
-	lease *mortise.Lease // nil: it passed without
+	lease *mortise.Lease // nil if the stream passed without a lock
 	first proto.Message  // received for the key, not yet handed to the handler
-	left  bool           // a RecvMsg was left to itself
+	left  bool           // the underlying RecvMsg may still run
 }
 
 func (s *stream) Context() context.Context { return s.ctx }
 
-// RecvMsg returns when the lock is lost, also while the client is silent: below, only
-// the client or the end of the call would wake it. What is left behind ends with
-// the call; m must not be read any more.
+// RecvMsg returns when the lock is lost, even if the client is silent. The RecvMsg of the underlying stream then runs
+// on until the client sends or the call ends. It may still write to m, so the handler must not read m.
 func (s *stream) RecvMsg(m any) error {
 	if err := s.lost(); err != nil {
 		return err
@@ -43,8 +43,8 @@ func (s *stream) RecvMsg(m any) error {
 	return err
 }
 
-// SendMsg returns when the lock is lost, also while the client reads nothing: below, only the client
-// or the end of the call would wake it. What is left behind ends with the call.
+// SendMsg returns when the lock is lost, even if the client reads nothing. The SendMsg of the underlying stream then
+// runs on until the client reads or the call ends.
 func (s *stream) SendMsg(m any) error {
 	if err := s.lost(); err != nil {
 		return err
@@ -56,7 +56,8 @@ func (s *stream) SendMsg(m any) error {
 	return err
 }
 
-// whileHeld returns what f returns, or earlier, with left, if the lock is lost.
+// whileHeld runs f in a goroutine and returns its error. If the lock is lost first, it returns early, with left set,
+// and f runs on.
 func (s *stream) whileHeld(f func() error) (left bool, err error) {
 	done := make(chan result, 1)
 	go func() {
@@ -79,13 +80,13 @@ func (s *stream) whileHeld(f func() error) (left bool, err error) {
 	return false, r.get()
 }
 
-// result is what a function came to in a goroutine of its own.
+// result is the outcome of a function that ran in a goroutine of its own.
 type result struct {
 	err      error
 	panicked any
 }
 
-// get panics where the function did: there interceptors recover.
+// get returns the error. If the function panicked, get panics in the caller's goroutine, where interceptors recover.
 func (r result) get() error {
 	if r.panicked != nil {
 		panic(r.panicked)
@@ -93,7 +94,7 @@ func (r result) get() error {
 	return r.err
 }
 
-// lost is why the lease ended without Unlock.
+// lost returns the error of a lease that ended without Unlock; nil if there is none.
 func (s *stream) lost() error {
 	if s.lease == nil || s.ctx.Err() == nil {
 		return nil
@@ -104,7 +105,7 @@ func (s *stream) lost() error {
 	return nil
 }
 
-// hand puts the first message into the handler's.
+// hand copies the first message into m, the handler's message.
 func hand(m any, first proto.Message) error {
 	to, ok := m.(proto.Message)
 	if !ok {
@@ -115,7 +116,7 @@ func hand(m any, first proto.Message) error {
 		proto.Merge(to, first)
 		return nil
 	}
-	wire, err := proto.Marshal(first) // the registry has another Go type of that name
+	wire, err := proto.Marshal(first) // the registry has another Go type for this message
 	if err != nil {
 		return err
 	}

@@ -58,9 +58,9 @@ func AcceptDelegations(locks delegation.Acceptor, checker *delegation.Checker,
 	}
 }
 
-// cleanIncomingTrailer returns a request whose trailer, which the server fills in at the body's end,
-// does not have the header. A trailer that was not announced stays behind: the server fills in only the
-// request that it made.
+// cleanIncomingTrailer returns a request whose trailer lacks the delegation header. The server fills the trailer in at
+// the body's end; the header is removed then. A trailer that was not announced does not reach the returned request: the
+// server sets it on the original request only.
 func cleanIncomingTrailer(r *http.Request) *http.Request {
 	if r.Trailer == nil && r.ContentLength >= 0 {
 		return r
@@ -71,7 +71,7 @@ func cleanIncomingTrailer(r *http.Request) *http.Request {
 	return clean
 }
 
-// cleanBody is an endingBody that ends with Close, too: the server reads the rest then.
+// cleanBody is an endingBody that also calls atEnd on Close: Close makes the server read the rest of the body.
 type cleanBody struct{ endingBody }
 
 func (b *cleanBody) Close() error {
@@ -93,7 +93,7 @@ func badDelegation(err error) Problem {
 		p.Status = http.StatusBadRequest
 	case errors.Is(err, delegation.ErrUnverified):
 		p.notServed(TypeUnverified, "What the request says of its caller's locks cannot be verified now")
-	case delegation.Reason(err) == "error": // of the client of locks
+	case delegation.Reason(err) == "error": // an error of the lock client
 		p.Type, p.Title, p.Status, p.Detail = TypeInternal, "The lock is not usable", http.StatusInternalServerError, ""
 	}
 	return p

@@ -10,18 +10,18 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// A server of HTTP/1 notices that a client has left only when the request's body was read to its
-// end. A request that waited without would be served after its client has gone; so one waits only if
-// its body could be read ahead.
+// A server of HTTP/1 notices that a client has left only after the request's body was read to its end. A request that
+// waits with an unread body would be served after its client has gone. So a request waits only if its body could be
+// read ahead.
 
-// mostAhead is how much of a body is read ahead.
+// mostAhead bounds how many bytes of a body are read ahead.
 const mostAhead = 64 << 10
 
-// aheadWait is for how long. A variable for tests.
+// aheadWait bounds how long readAhead waits for the body. It is a variable for tests.
 var aheadWait = 10 * time.Second
 
-// lockWaiting acquires the lock for a request that may wait. It returns the request with the body
-// that was read ahead.
+// lockWaiting acquires the lock for a request that may wait. It also returns the request to serve: its body may have
+// been read ahead.
 func (m *middleware) lockWaiting(
 	locks mortise.Locker, w http.ResponseWriter, r *http.Request, name string,
 ) (*mortise.Lease, *http.Request, error) {
@@ -31,15 +31,15 @@ func (m *middleware) lockWaiting(
 	}
 	switch {
 	case r.ProtoMajor != 1, r.Body == nil, r.Body == http.NoBody, r.ContentLength == 0:
-		return wait() // the server notices
+		return wait() // the server notices a client that leaves
 	case r.ContentLength > 0 && r.ContentLength <= mostAhead:
-		// First the body, so that no slow sender holds the lock while it sends.
+		// Read the body before the lock is taken: a slow client must not hold the lock while it sends.
 		var whole bool
 		if r, whole = readAhead(w, r); whole {
 			return wait()
 		}
 	}
-	// The client may want an answer before it sends the rest: it gets one if the lock is free.
+	// Try the lock before the body is read: the client may send the rest of the body only after an answer.
 	lease, err := locks.TryLock(r.Context(), name, m.options...)
 	if r.ContentLength < 0 && errors.Is(err, mortise.ErrNotAcquired) {
 		var whole bool
@@ -50,14 +50,15 @@ func (m *middleware) lockWaiting(
 	return lease, r, err
 }
 
-// readAhead reads a body of moderate length, and reports whether that is all of it. What was read,
-// and the error that came then, are for the handler. What has not come in time is read on: the end of
-// a read by a deadline would end the request's context, and look like a client that has left.
+// readAhead reads a body of moderate length, and reports whether it has the whole body. The body of the returned
+// request yields what was read, then the error of the read or the rest. If the body does not arrive in time, the read
+// goes on in its goroutine: a deadline that ends the read would also end the request's context, as if the client had
+// left.
 func readAhead(w http.ResponseWriter, r *http.Request) (ahead *http.Request, whole bool) {
 	late := &lateBody{from: watchedBody{ReadCloser: r.Body}, read: make(chan struct{})}
 	go func() {
 		defer func() {
-			late.panicked = recover() // for the handler's goroutine
+			late.panicked = recover() // repanic raises the panic in the handler's goroutine
 			close(late.read)
 		}()
 		data, err := io.ReadAll(io.LimitReader(&late.from, mostAhead+1))
@@ -82,29 +83,30 @@ func readAhead(w http.ResponseWriter, r *http.Request) (ahead *http.Request, who
 	}
 }
 
-// readBody is a body of which some was read.
+// readBody is a body that was read ahead, in part or as a whole.
 type readBody struct {
 	io.Reader
 	io.Closer
-	whole bool // nothing is left to be read from the connection
+	whole bool // nothing is left to read from the connection
 }
 
-// failed is the rest of a body whose reading has failed.
+// failed is the rest of a body after a failed read.
 type failed struct{ err error }
 
 func (f failed) Read([]byte) (int, error) { return 0, f.err }
 
-// lateBody is a body that has not come in time; it is being read.
+// lateBody is a body that did not arrive in time. A goroutine reads it, and sets the other fields before it closes
+// read.
 type lateBody struct {
 	from  watchedBody
-	read  chan struct{} // closed when it was read
-	all   io.Reader     // then: what was read, and the rest
-	whole bool          // then: nothing is left to be read from the connection
+	read  chan struct{} // closed when the goroutine has ended
+	all   io.Reader     // what was read, and the rest
+	whole bool          // nothing is left to read from the connection
 
-	panicked any // then: what the body below panicked with
+	panicked any // the panic of the underlying body
 }
 
-// repanic has a panic of the body below come where the body is read.
+// repanic raises a panic of the underlying body in the goroutine of the caller.
 func (b *lateBody) repanic() {
 	if b.panicked != nil {
 		panic(b.panicked)
@@ -122,7 +124,7 @@ func (b *lateBody) Close() error {
 	return b.from.Close()
 }
 
-// leave ends the reading of a body that has not come yet: the server does not answer while one reads.
+// leave ends the read of a body that has not arrived yet: the server does not answer while a goroutine reads the body.
 func leave(w http.ResponseWriter, r *http.Request) {
 	b, late := r.Body.(*lateBody)
 	if !late {

@@ -8,16 +8,16 @@ import (
 	"sync/atomic"
 )
 
-// answered is a ResponseWriter that notices whether anything was answered. What else
-// the one below can do, watch adds; http.ResponseController finds that by Unwrap.
+// answered is a ResponseWriter that records whether an answer was begun. watch adds the optional interfaces of the
+// underlying writer; http.ResponseController finds the underlying writer by Unwrap.
 type answered struct {
 	http.ResponseWriter
 	written  atomic.Bool
 	hijacked atomic.Bool
 }
 
-// below is the writer below one that is no http.Hijacker: an http.ResponseController may find one further
-// below.
+// below wraps an underlying writer that is no http.Hijacker. http.ResponseController may find a Hijacker by Unwrap
+// further down; below records that hijacking.
 type below struct {
 	http.ResponseWriter
 	a *answered
@@ -37,9 +37,8 @@ func (a *answered) noteHijack(c net.Conn, rw *bufio.ReadWriter, err error) (net.
 	return c, rw, err
 }
 
-// watch wraps w in a writer that implements of http.Flusher, http.Hijacker and
-// io.ReaderFrom what w does. A handler that asks for one of them by a type assertion gets the right
-// answer.
+// watch wraps w in a writer that implements http.Flusher, http.Hijacker and io.ReaderFrom exactly where w does, so
+// that a handler's type assertion gets the right answer.
 func watch(w http.ResponseWriter) (http.ResponseWriter, *answered) {
 	a := &answered{ResponseWriter: w}
 	f, flushes := w.(http.Flusher)
@@ -114,7 +113,7 @@ func (a *answered) WriteString(s string) (int, error) {
 	return io.WriteString(a.ResponseWriter, s)
 }
 
-// FlushError is what http.ResponseController calls.
+// FlushError is called by http.ResponseController.
 func (a *answered) FlushError() error {
 	err := http.NewResponseController(a.ResponseWriter).Flush()
 	if err == nil {

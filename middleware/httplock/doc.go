@@ -58,7 +58,7 @@
 //	the lock was lost, and the handler wrote nothing  503      TypeLost             1 s
 //	an outer middleware's lock was lost meanwhile     503      TypeLost             1 s
 //	the lock was lost, and the handler answered       the handler's answer
-//	its caller's lock, which it enters, has ended     412      TypeDelegationEnded
+//	the caller's lock, to be entered, has ended       412      TypeDelegationEnded
 //	misuse: a name in use for other data, an option   500      TypeInternal
 //
 // A holder may renew its lease, so the lock can be held for longer than Retry-After says;

@@ -11,13 +11,12 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// lastWords is for how long a handler whose lock was lost can still write.
+// lastWords is how long a handler can still write after its lock was lost.
 const lastWords = 2 * time.Second
 
-// wakeOnLoss has the handler's reads end when the lease is lost, and its writes lastWords later: a
-// handler that hangs in its connection does not see its context end. It returns the request to
-// serve, and a function to be called when the handler has returned, after which the connection is left
-// alone.
+// wakeOnLoss ends the handler's reads when the lease is lost, and its writes lastWords later: a handler that is blocked
+// in a read or a write does not see its context end. It returns the request to serve, and a function to call after the
+// handler has returned. After that call wakeOnLoss does not touch the connection.
 func wakeOnLoss(w http.ResponseWriter, a *answered, r *http.Request, lease *mortise.Lease) (*http.Request, func()) {
 	body := &watchedBody{ReadCloser: r.Body}
 	ahead, _ := r.Body.(*readBody)
@@ -28,7 +27,7 @@ func wakeOnLoss(w http.ResponseWriter, a *answered, r *http.Request, lease *mort
 	case late != nil:
 		body = &late.from
 	default:
-		r.Body = body // r is the middleware's own
+		r.Body = body // r is the middleware's copy of the request
 	}
 	done := make(chan struct{})
 	stop := context.AfterFunc(lease.Context(), func() {
@@ -38,7 +37,7 @@ func wakeOnLoss(w http.ResponseWriter, a *answered, r *http.Request, lease *mort
 		}
 		c := http.NewResponseController(w)
 		c.SetWriteDeadline(time.Now().Add(lastWords))
-		// After a body's end it is the server that reads, to see the client leave.
+		// After the body's end the server itself reads, to notice a client that leaves: do not end that read.
 		if !body.ended.Load() || a.hijacked.Load() {
 			c.SetReadDeadline(time.Now())
 		}
@@ -50,7 +49,7 @@ func wakeOnLoss(w http.ResponseWriter, a *answered, r *http.Request, lease *mort
 	})
 }
 
-// watchedBody is a body that notices its end.
+// watchedBody is a body that records its end.
 type watchedBody struct {
 	io.ReadCloser
 	ended atomic.Bool
@@ -64,7 +63,7 @@ func (b *watchedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Close has the server read the rest.
+// Close makes the server read the rest, so the body has ended then.
 func (b *watchedBody) Close() error {
 	defer b.ended.Store(true)
 	return b.ReadCloser.Close()

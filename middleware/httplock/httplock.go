@@ -88,8 +88,8 @@ func WithRetryAfter(most time.Duration) Option {
 	return func(m *middleware) { m.retryAfter = most }
 }
 
-// WithReaders has GET and HEAD requests lock by read instead, the others by New's
-// Locker: readers share the lock, writers do not.
+// WithReaders locks GET and HEAD requests by read, and other requests by New's Locker: readers share the lock, writers
+// do not.
 //
 //	rw := client.RW()
 //	lock := httplock.New(rw.Write, key, httplock.WithReaders(rw.Read))
@@ -134,21 +134,20 @@ func Lease(ctx context.Context) *mortise.Lease {
 
 type leaseKey struct{}
 
-// under returns r with a context that carries the lease, nil for none.
+// under returns r with ctx, to which it adds the lease; nil for none.
 func under(ctx context.Context, r *http.Request, lease *mortise.Lease) *http.Request {
 	return r.WithContext(context.WithValue(ctx, leaseKey{}, lease))
 }
 
-// releaseWait bounds for how long an answer waits for its lock's release. It is
-// released before the answer is complete, so that a client which then sends the
-// next request is not refused because of its last one.
+// releaseWait bounds how long an answer waits for the release of its lock. The lock is released before the answer is
+// complete, so that the client's next request is not refused because of this one.
 const releaseWait = 2 * time.Second
 
 type middleware struct {
 	locks, read mortise.Locker
 	key         KeyFunc
 	options     []mortise.Option
-	waiting     []mortise.Option // options, and the wait
+	waiting     []mortise.Option // options and mortise.WithWait
 	waits       bool
 	wait        time.Duration
 	locked      int
@@ -185,7 +184,7 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// lock returns the request to serve, too: its body may have been read.
+// lock acquires the request's lock. It also returns the request to serve: its body may have been read ahead.
 func (m *middleware) lock(
 	w http.ResponseWriter, r *http.Request, name string,
 ) (lease *mortise.Lease, _ *http.Request, err error) {
@@ -205,31 +204,31 @@ func (m *middleware) lock(
 }
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, name string, lease *mortise.Lease) {
-	defer release(r.Context(), lease) // when the handler panics, too
+	defer release(r.Context(), lease) // also if the handler panics
 	out, a := watch(w)
 	in, returned := wakeOnLoss(w, a, under(lease.Context(), r, lease), lease)
-	defer returned() // when it panics, too
+	defer returned() // also if the handler panics
 	m.next.ServeHTTP(out, in)
 	if err := lease.Err(); over(err) && !a.written.Load() {
-		// A handler that broke off without a word would be taken for a success.
+		// Without an answer of the handler net/http would send 200. The first write deadline may have passed.
 		returned()
-		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lastWords)) // which may be over
+		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lastWords))
 		m.answer(w, r, lost(name, err))
 	}
 }
 
-// over tells that a lease ended without Unlock.
+// over reports whether err says that a lease ended without Unlock.
 func over(err error) bool {
 	return errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrClosed)
 }
 
-// release unlocks, also if the client has gone: the release is sent in any case, and
-// repeated. Its error is the client's observer's to hear.
+// release unlocks the lease, also after the client has gone: Unlock sends the release in any case, and repeats it. The
+// observer of the lock client gets the error.
 func release(ctx context.Context, lease *mortise.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
 	if over(lease.Err()) {
-		cancel() // nothing is held that a call could wait for
+		cancel() // the lock is lost: do not wait for the release
 	}
 	lease.Unlock(ctx)
 }

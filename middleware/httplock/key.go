@@ -119,7 +119,7 @@ func HeaderKey(tmpl string, opts ...KeyOption) KeyFunc {
 			}
 			c, err := t.Canonical(name, label, values[0])
 			if err == nil && c != values[0] {
-				r.Header = r.Header.Clone() // others may read the map
+				r.Header = r.Header.Clone() // the map may be shared
 				r.Header.Set(name, c)
 			}
 			return c, err

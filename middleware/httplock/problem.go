@@ -50,17 +50,17 @@ const (
 	TypeInternal        = problems + "#internal"          // 500
 )
 
-// statusClientGone is what nginx and others log for a client that did not wait. It
-// is not registered; no client receives it.
+// statusClientGone is the status that nginx and others log for a client that left before its answer. It is not
+// registered, and no client receives it.
 const statusClientGone = 499
 
-// soon is the Retry-After where nothing is known of a holder's lease.
+// soon is the Retry-After if no remaining lease of a holder is known.
 const soon = time.Second
 
 // ServeHTTP answers with the problem, as application/problem+json.
 func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	body, err := json.Marshal(p)
-	if err != nil { // of strings and a number: cannot be
+	if err != nil { // cannot happen: the fields are strings and a number
 		panic(err)
 	}
 	h := w.Header()
@@ -90,7 +90,7 @@ func badKey(name string, err error) Problem {
 	return p
 }
 
-// refused is why a lock was not acquired.
+// refused returns the problem of a request whose lock was not acquired.
 func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 	p := Problem{Name: name, Err: err}
 	switch {
@@ -111,7 +111,7 @@ func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 		p.notServed(TypeClosing, "The server is shutting down")
 	case errors.Is(err, mortise.ErrInvalidName):
 		return badKey(name, err)
-	case errors.Is(context.Cause(r.Context()), mortise.ErrLost): // an outer middleware's lock
+	case errors.Is(context.Cause(r.Context()), mortise.ErrLost): // the lock of an outer middleware was lost
 		return lost(name, err)
 	case r.Context().Err() == nil:
 		p.Type, p.Title, p.Status = TypeInternal, "The lock is not usable", http.StatusInternalServerError
@@ -123,7 +123,7 @@ func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 	return p
 }
 
-// notServed makes p the answer to a request that may be sent again soon.
+// notServed makes p a 503, for a request that the client may send again soon.
 func (p *Problem) notServed(kind, title string) {
 	p.Type, p.Title, p.Detail = kind, title, "the request was not served"
 	p.Status, p.RetryAfter = http.StatusServiceUnavailable, soon

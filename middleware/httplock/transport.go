@@ -97,7 +97,7 @@ func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return t.base.RoundTrip(r)
 }
 
-// remove takes the header out, in whatever case.
+// remove removes the delegation header, in upper or lower case.
 func remove(h http.Header) {
 	for name := range h {
 		if strings.EqualFold(name, delegation.Header) {
@@ -106,8 +106,8 @@ func remove(h http.Header) {
 	}
 }
 
-// cleanOutgoingTrailer has r, a copy, send a trailer without the header. The caller may fill its
-// trailer in until the body ends.
+// cleanOutgoingTrailer makes r, a copy, send a trailer without the delegation header. The caller may fill in its own
+// trailer until the body's end, so the values are copied then.
 func cleanOutgoingTrailer(r *http.Request) {
 	theirs := r.Trailer
 	if theirs == nil {
@@ -127,7 +127,7 @@ func cleanOutgoingTrailer(r *http.Request) {
 	}}
 }
 
-// endingBody calls a function at a body's end.
+// endingBody calls atEnd when a read reaches the body's end.
 type endingBody struct {
 	io.ReadCloser
 	atEnd func()
@@ -141,14 +141,14 @@ func (b *endingBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseIdleConnections is what http.Client's calls.
+// CloseIdleConnections is called by http.Client.CloseIdleConnections.
 func (t *transport) CloseIdleConnections() {
 	if c, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		c.CloseIdleConnections()
 	}
 }
 
-// carries tells whether there is one already, in whatever case: net/http sends names as they stand.
+// carries reports whether h has a delegation header, in upper or lower case: net/http sends names as they stand in h.
 func carries(h http.Header) bool {
 	for name := range h {
 		if len(name) == len(delegation.Header) && strings.EqualFold(name, delegation.Header) {
@@ -158,25 +158,25 @@ func carries(h http.Header) bool {
 	return false
 }
 
-// redirected tells whether another origin had a part in where r goes.
+// redirected reports whether r follows a redirect by another, or an unknown, origin.
 func redirected(r *http.Request) bool {
 	to := originOf(r.URL)
 	for by := r.Response; by != nil; by = by.Request.Response {
-		if by.Request == nil || originOf(by.Request.URL) != to { // nil: some transports do not say
+		if by.Request == nil || originOf(by.Request.URL) != to { // nil: some transports do not set it
 			return true
 		}
 	}
 	return false
 }
 
-// plain tells that r goes where its URL says.
+// plain reports whether r goes to the host in its URL.
 func plain(r *http.Request) bool {
 	host := &url.URL{Scheme: r.URL.Scheme, Host: r.Host}
 	return r.URL.Opaque == "" && (r.Host == "" || originOf(host) == originOf(r.URL))
 }
 
-// originOf is scheme, host and port; "" if u has none. A host that is not ASCII has none: its lower case may be
-// another host's name, and what is dialled is neither.
+// originOf returns scheme, host and port of u; "" if u is no http or https URL with a host. A host that is not ASCII
+// counts as none: its lower case may be the name of another host, and the name that net/http dials is neither.
 func originOf(u *url.URL) string {
 	if u == nil || u.Hostname() == "" {
 		return ""

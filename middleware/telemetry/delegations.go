@@ -19,9 +19,9 @@ const (
 // Delegations makes an observer of package delegation, for an Issuer or a Checker or both, with
 // these counters:
 //
-//	mortise.delegation.issued    counter  calls that were told of held locks; audience, reason where the signer failed
-//	mortise.delegation.left_out  counter  beyond the bounds, or left out by delegation.WithNameFilter; audience
-//	mortise.delegation.checked   counter  requests that told; reason where it was refused
+//	mortise.delegation.issued    counter  entries made for calls, and failures of the signer; audience, reason
+//	mortise.delegation.left_out  counter  delegations left out, LeftOut of delegation.IssuedEvent; audience
+//	mortise.delegation.checked   counter  requests with an entry; reason
 //
 // The attribute mortise.reason is the result of [delegation.Reason], "" without an error;
 // mortise.audience is the called service, as named by the program. No content of a request becomes

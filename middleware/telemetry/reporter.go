@@ -14,7 +14,7 @@ import (
 	"github.com/mortise-go/mortise"
 )
 
-// reporter is an observer's state.
+// reporter is the state of an observer.
 type reporter struct {
 	meters  metric.MeterProvider
 	tracers trace.TracerProvider
@@ -27,9 +27,9 @@ type reporter struct {
 	details bool // spans have names, owners and errors
 
 	mu     sync.Mutex
-	holds  map[hold]held                   // that have begun
-	begun  map[attribute.Distinct]struct{} // attributes whose counters exist
-	labels map[string]struct{}             // that are kept apart
+	holds  map[hold]held                   // the holds that have begun and not ended
+	begun  map[attribute.Distinct]struct{} // the attribute sets whose counters exist
+	labels map[string]struct{}             // the values of mortise.name that are kept apart, at most limit
 }
 
 type instruments struct {
@@ -38,13 +38,13 @@ type instruments struct {
 	handoffs, losses, renewalFailures metric.Int64Counter
 }
 
-// hold tells a lease from all others, also those of other clients.
+// hold identifies a lease among the leases of all clients.
 type hold struct {
 	owner string
 	lease uint64
 }
 
-// held is a hold that has begun.
+// held is the state of a hold that has begun.
 type held struct {
 	span  trace.Span
 	since time.Time
@@ -61,7 +61,7 @@ const (
 	keyToken   = attribute.Key("mortise.token")
 )
 
-// durations are bucket bounds from a round trip to a watchdog timeout, in seconds.
+// durations are the bucket bounds of the histograms in seconds: from less than a round trip to five minutes.
 var durations = metric.WithExplicitBucketBoundaries(
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
 
@@ -89,7 +89,7 @@ func (r *reporter) make(m metric.Meter) error {
 	return errors.Join(errs[:]...)
 }
 
-// oldest reports, for each set of attributes, for how long the hold lasts that began first.
+// oldest reports, for each set of attributes, the age of its oldest hold.
 func (r *reporter) oldest(_ context.Context, o metric.Float64Observer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,8 +105,8 @@ func (r *reporter) oldest(_ context.Context, o metric.Float64Observer) error {
 	return nil
 }
 
-// begin adds a hold. Its counters of what may go wrong are there from the first hold on, at zero: Prometheus sees no
-// increase in a counter that appears.
+// begin adds a hold. The first hold of an attribute set also creates the counters of losses and failed renewals, at
+// zero: Prometheus sees no increase in a counter that first appears with a value.
 func (r *reporter) begin(s mortise.Subject, span trace.Span) {
 	set := r.set(s)
 	r.mu.Lock()
@@ -120,7 +120,7 @@ func (r *reporter) begin(s mortise.Subject, span trace.Span) {
 	}
 }
 
-// on are the attributes of a measurement.
+// on returns the attributes of a measurement.
 func (r *reporter) on(s mortise.Subject, more ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(r.set(s, more...))
 }
@@ -151,7 +151,7 @@ func (r *reporter) labelOf(name string) string {
 	return label
 }
 
-// spanOf are the attributes of a span.
+// spanOf returns the attributes of a span.
 func (r *reporter) spanOf(s mortise.Subject, more ...attribute.KeyValue) trace.SpanStartEventOption {
 	attrs := append(more, keyKind.String(s.Kind))
 	if s.Client != "" {
@@ -169,7 +169,7 @@ func (r *reporter) spanOf(s mortise.Subject, more ...attribute.KeyValue) trace.S
 	return trace.WithAttributes(attrs...)
 }
 
-// fail marks a span as that of an error. The error's text may have names and owners in it.
+// fail marks a span as failed. The error is recorded only with details: its text may contain names and owners.
 func (r *reporter) fail(span trace.Span, err error, how string) {
 	if r.details {
 		span.RecordError(err)
@@ -177,7 +177,7 @@ func (r *reporter) fail(span trace.Span, err error, how string) {
 	span.SetStatus(codes.Error, how)
 }
 
-// under is the caller's context, for exemplars and spans, without its end.
+// under returns the caller's context without its end, for exemplars and spans.
 func under(s mortise.Subject) context.Context {
 	if s.Context == nil {
 		return context.Background()
@@ -189,7 +189,7 @@ func (r *reporter) waiting(e mortise.WaitingEvent) {
 	r.queueing.Add(under(e.Subject), 1, r.on(e.Subject))
 }
 
-// answered reports a call's answer, and returns the span of its wait if there is one.
+// answered reports a call's answer. It returns the span of the call's wait, if there is one.
 func (r *reporter) answered(
 	s mortise.Subject, waited time.Duration, contended bool, result string, err error,
 ) (trace.SpanContext, bool) {
@@ -217,7 +217,7 @@ func (r *reporter) acquired(e mortise.AcquiredEvent) {
 	if e.Contended {
 		r.handoffs.Add(ctx, 1, r.on(e.Subject))
 	}
-	if e.Lease == 0 { // there is nothing that could end
+	if e.Lease == 0 { // no lease, so no hold begins
 		return
 	}
 	opts := []trace.SpanStartOption{r.spanOf(e.Subject, keyHolds.Int(e.Holds))}
@@ -243,7 +243,7 @@ func (r *reporter) ended(s mortise.Subject, after time.Duration, how string, err
 	h, live := r.holds[key]
 	delete(r.holds, key)
 	r.mu.Unlock()
-	if !live { // an Unlock of what was lost, or a second one
+	if !live { // the end was reported before: an Unlock after a loss, or a second Unlock
 		return
 	}
 	ctx := under(s)
@@ -268,7 +268,7 @@ func (r *reporter) lost(e mortise.LostEvent) {
 	r.ended(e.Subject, e.Held, how, e.Err)
 }
 
-// released may come before lost, which is told from a queue.
+// released may be called before lost, for the same hold: events of losses go through a queue.
 func (r *reporter) released(e mortise.ReleasedEvent) {
 	how := "released"
 	switch {
@@ -297,7 +297,7 @@ const (
 	outcomeClosed      = "closed"
 )
 
-// outcome is the class of an error.
+// outcome returns the mortise.outcome of a call that failed.
 func outcome(err error) string {
 	switch {
 	case errors.Is(err, mortise.ErrNotAcquired):

@@ -1,7 +1,8 @@
 --! fragment announce_permits publish
 --
--- Tells of free permits: the clients in the queue that can take them, and Redisson's, which wakes as many waiters as
--- the message says, and fails on a negative number. Which messages mortise's heed: see heeded.
+-- Announces free permits: to the clients in the queue that can take them, and to Redisson's clients. Redisson wakes
+-- as many waiters as the message says, and fails on a negative number. heeded says which messages mortise's clients
+-- heed.
 local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
 local queued = redis.pcall('exists', queue) == 1

@@ -1,7 +1,7 @@
 --! fragment announce_side publish channel_key reading message
 --
--- Tells of a side of a read-write lock that is free: the clients in the queue that can be served, and Redisson's.
--- Which messages mortise's heed: see heeded.
+-- Announces a free side of a read-write lock: to the clients in the queue that can be served, and to Redisson's
+-- clients. heeded says which messages mortise's clients heed.
 local served, turn = false, false
 --! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
 local queued = redis.pcall('exists', queue) == 1

@@ -1,6 +1,6 @@
 --! fragment heeded served unheeded prefix
 --
--- What a message begins with that Redisson's clients wait for: unheeded, which mortise's do not heed, where entries were
--- told or it is Redisson's turn; otherwise +, at which the clients of entries ask a little later. Where nothing
--- can be told all are to ask, as at a release of Redisson's.
+-- The prefix of a message to Redisson's clients. If entries were told, or Redisson has a turn, it is unheeded:
+-- mortise's clients ignore the message. Otherwise it is +, at which clients with entries ask a little later. Without
+-- the server's clock no entry can be told: the prefix is empty, and all clients ask, as after a release by Redisson.
 prefix = served and unheeded or at and '+' or ''

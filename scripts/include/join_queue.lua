@@ -1,8 +1,8 @@
 --! fragment join_queue entry wish reserve placed
 --
--- Puts an entry into the queue, for a client that was refused. placed is 1 if it is in there, 2 if it is the first that
--- waits, 0 on a server that refuses writes. An entry that was told to ask stands before the others. reserve tells that
--- the client asks again at once, for less.
+-- Puts the entry of a refused client into the queue. placed is 1 if the entry is in the queue, 2 if it is also the
+-- first that waits, 0 on a server that refuses writes. An entry that was told to ask goes before the others.
+-- reserve: the client asks again at once, for fewer permits, and these are kept for it.
 --! include wake_time
 local score, written = tonumber(redis.pcall('zscore', queue, entry)), 0
 if not at then

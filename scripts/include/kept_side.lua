@@ -1,7 +1,7 @@
 --! fragment kept_side entry side kept
 --
--- Reports whether a side of a read-write lock is kept for clients that were told to ask, other than that of an entry:
--- the reading side for a writer, the writing side for any. kept is for how many ms, then.
+-- kept is for how many ms a side of a read-write lock is kept for clients that were told to ask, except the client
+-- of entry; unchanged if it is not. The read side is kept for a writer, the write side for any client.
 --! include told_entries
 for i = 1, #told do
   if told[i] == 'redisson' then

@@ -1,8 +1,8 @@
 --! fragment leave_wake_queue entry placed was
 --
--- Takes an entry out of the queue, or, if placed is 1, since its client has more waiters, to its end; placed is 0 then
--- if it is not in there. was is its score before. If it waited, and was not told to ask, the client of the first that
--- waits now is told that it is the first.
+-- Takes an entry out of the queue. If placed is 1, the client has more waiters, and the entry moves to the end
+-- instead; placed becomes 0 if that fails. was is the entry's score before. If the entry waited, and was not told to
+-- ask, the client of the entry that is now the first is told so.
 --! include wake_time
 was = tonumber(redis.pcall('zscore', queue, entry))
 if placed == 1 then

@@ -1,7 +1,7 @@
 --! fragment look lock free
 --
--- Tells in free whether a lock may be granted to an asker without an entry: its record is absent, and nothing in its
--- queue can be served, nor is it the turn of foreign clients.
+-- free reports whether a lock may be granted to a client without an entry: the record is absent, no entry in the
+-- queue can be served, and foreign clients do not have a turn.
 --! include queue_of lock=lock
 local there = redis.pcall('exists', lock, queue, queue .. ':window')
 free = there == 0

@@ -1,7 +1,7 @@
 --! fragment redisson_heard
 --
--- For an ask whose client heard a release of Redisson's: it ends Redisson's turn, if there is one, and otherwise costs
--- as much as one.
+-- For a request whose client heard a release by Redisson. It ends Redisson's turn, if there is one. Otherwise the
+-- release costs as much as a turn.
 local ended = redis.pcall('zrem', queue, 'redisson')
 --! include wake_time
 local round = queue .. ':round'

@@ -27,9 +27,6 @@ if fields[1] or fields[10] then
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 --! include foreign_clients mark=first channel=channel foreign=foreign fair=fair
-if fair and not two[1] then
-  foreign, fair = foreign - 1, nil -- the release of a lock without a queue tells them without a turn
-end
 if fields[1] or foreign > 0 then
   --! include take_turns queue=queue round=round channel=channel asker=asker heard=heard freed=freed served=served
 end

@@ -5,6 +5,9 @@
 -- of them uses makes the next one longer, and after three there is none for a while. Then it is the turn of the
 -- entries, each of which is served as often as a foreign client was, as far as that was seen: once at least, and eight
 -- times at the most. Where there is no entry, a key that ends with the window keeps it.
+--
+-- Each client that waits for a fair lock of that name has a window. The release of the fair lock ends it, as if it were
+-- heard: then comes the next window, or the turn of the entries.
 if now == 0 then
   --! include clock now=now
 end
@@ -30,8 +33,9 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
     due = 0
   end
   local entries = #redis.pcall('zrange', queue, 0, 7)
-  window, releases = 0, releases + (freed and 1 or 0)
-  if freed and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
+  local ours = freed and not heard -- not the release of a fair lock
+  window, releases = 0, releases + (ours and 1 or 0)
+  if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
     due, tenures = math.min(foreign, 8), 1
   end
   if due > 0 and foreign > 0 then
@@ -42,9 +46,7 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
     else
       redis.pcall('set', queue .. ':window', '', 'px', length)
     end
-    if fair then
-      redis.pcall(say, channel .. ':' .. fair, '0')
-    end
+    --! include tell_places channel=channel misses=misses
     if two[1] and first ~= asker then
       tell(first, 'n' .. length .. ':')
     end

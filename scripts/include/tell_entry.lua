@@ -1,6 +1,7 @@
 --! fragment tell_entry entry told
 --
--- Tells the client of an entry to ask: told. An entry without a subscriber goes, unless its subscribers are not counted.
+-- Tells the client of an entry to ask, and sets told. An entry without a subscriber is removed, unless its
+-- subscribers cannot be counted.
 local heard = tell(entry, 'r')
 told = string.sub(entry, 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then

@@ -7,6 +7,17 @@
 -- On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Its count
 -- decides nothing there (counts is 0): the first is told, and the first of another client, which asks
 -- and so gives the places before its own a moment to come (see fair_acquire).
+--
+-- Where clients wait for the plain lock of that name, both sides take turns (see take_turns): the queue of the plain lock
+-- is served, or a window is told to the fair waiters.
+--! include queue_of lock=KEYS[1]
+if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
+  local served = false
+  --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[4] mark='n' asker='' heard=true freed=true served=served
+  if served then
+    return result
+  end
+end
 local limit, alone = now + tonumber(ARGV[3]), false
 local head = redis.pcall('lindex', KEYS[2], 0)
 local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')

@@ -1,11 +1,12 @@
 --! fragment tell_sides reading served
 --
--- Tells the first clients in the queue of a read-write lock that no writer holds, those that can be served: if the first
--- that is reached reads, all that read; else that one. reading tells that readers hold it. Where a
--- writer's claim keeps readers out, the first that writes is told. The first that is not told asks when those that were
--- have had their time; or, where readers were told, the first that writes soon, to claim. The last of 64 is told so, too:
--- when it has the lock, the next are told. Readers that were told before, and have time left to come, count as readers
--- that hold it: a reader that is near may have come and gone before one that is far away.
+-- Tells the first clients in the queue of a read-write lock that can be served to ask. No writer holds the lock;
+-- reading says that readers do. If the first client that is reached reads, all readers are told; otherwise that
+-- writer only. If a writer's claim keeps readers out, the first writer is told. The first client that is not told
+-- asks when the told ones have had their time; but if readers were told, it is a writer, and asks soon, to leave a
+-- claim. The last of 64 entries counts as not told, too: when its client has the lock, the next are told. Readers
+-- that were told before, and have time left, count as readers that hold the lock: a reader that is near may have
+-- come and gone before one that is far away.
 --! include waiting_entries
 --! include told_entries
 local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'

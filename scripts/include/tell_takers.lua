@@ -1,7 +1,8 @@
 --! fragment tell_takers free asker served
 --
--- Tells the first clients in the queue that want no more permits than are free, in the order in which they came, until
--- none is free; not the asker's. The first that is not told asks when those that were have had their time.
+-- Tells the first clients in the queue to ask, in the order of their arrival, except the asker: each that wants no
+-- more permits than are left, until none is left. The first client that wants more than are left asks when the told
+-- ones have had their time.
 --! include waiting_entries
 local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do

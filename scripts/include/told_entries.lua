@@ -1,7 +1,7 @@
 --! fragment told_entries
 --
--- The entries whose clients were told to ask, and have time left to; 64 at the most. A score further away than a
--- message could have put it was written by another.
+-- The entries whose clients were told to ask, and have time left, 64 at most. mortise writes no score more than a
+-- second ahead: such a score is ignored.
 --! include wake_time
 local told = {}
 if at then

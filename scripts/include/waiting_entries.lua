@@ -1,6 +1,7 @@
 --! fragment waiting_entries
 --
--- The first 64 entries that wait. Entries whose clients were told to ask, and have not, lose their places, 64 at once.
+-- The first 64 waiting entries. Entries whose clients were told to ask, and did not ask in time, are removed, 64 at
+-- once.
 --! include wake_time
 local line = {}
 if at then

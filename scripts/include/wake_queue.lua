@@ -1,12 +1,12 @@
 --! fragment wake_queue name prefix
 --
--- The queue of a semaphore or a read-write lock, and the channel of its releases. A name that has braces of its own gets
--- no others, but a colon. The queue is none of KEYS: see queue_of.
+-- The queue of a semaphore or a read-write lock, and the channel of its releases. A name with braces of its own gets
+-- a colon instead of more braces. The queue is not among KEYS: see queue_of.
 --
--- A member is an entry, as in the queue of a plain lock. A score of zero or more is when it came: the entry waits. Below
--- zero it is the time, negative, until which the entry's client is to ask, because it was told to: until then what it
--- was told of is granted to no other client of mortise. Redisson's clients heed no queue. What an entry asks for is in
--- a hash beside the queue, if it is more than one permit, or the writing side.
+-- A member is an entry, as in the queue of a plain lock. A score of zero or more is the time of arrival: the entry
+-- waits. A negative score means that the entry's client was told to ask. Without its sign it is a time in ms: until
+-- then the permits, or the side, are granted to no other client of mortise. Redisson's clients do not heed the
+-- queue. A hash beside the queue has what an entry asks for, if that is more than one permit, or the write side.
 local queue = 'mortise:1:wake:{' .. name .. '}'
 local channel = prefix .. '{' .. name .. '}'
 if string.find(name, '{', 1, true) then

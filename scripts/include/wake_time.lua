@@ -1,7 +1,7 @@
 --! fragment wake_time
 --
--- The server's clock: at in ms, came in microseconds. Both are nil for a user that may not ask: without them
--- nothing is put into a queue, or told from it.
+-- The server's clock: at in ms, came in microseconds. Both are nil if the Redis user may not run TIME: then nothing
+-- is put into a queue, and no entry is told.
 if not came then
   local time = redis.pcall('time')
   at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)

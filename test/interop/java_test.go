@@ -334,6 +334,10 @@ func (l *rlock) lock(lease time.Duration) int64 {
 	return l.do(r).Number
 }
 
+// lockAndGetToken takes a fenced lock that is free, in one call. A call that has to wait may miss a release: see
+// Driver.java.
+func (l *rlock) lockAndGetToken() int64 { l.t.Helper(); return l.do(l.ask("lockAndGetToken")).Number }
+
 // startLock begins to wait for one that is held.
 func (l *rlock) startLock() *call { return l.start(l.ask("lock")) }
 

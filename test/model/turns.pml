@@ -5,6 +5,8 @@
  * tenure of Redisson's or the end of a window. Clients and waiters come at any time, and there is no end: the counters
  * that are asserted show how long each may have to wait, however often all others come again.
  *
+ * The release of a fair lock of the same name is one of Redisson's that is heard at once, with AGAIN 0.
+ *
  * Left out: the message that a turn that went on is over (Wanted), without which all waits are longer. Messages and faults
  * (reserve.pml): a reservation is claimed at once, and the client of the first entry asks when
  * a window ends, and when Redisson releases. Time but for the length of a window, in units of the shortest one, and

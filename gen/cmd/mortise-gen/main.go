@@ -9,8 +9,8 @@
 //
 //	mortise-gen structs [-o structs_gen.go] [folder]
 //
-// writes a struct for the keys of each script, and one for its arguments, as its header declares them: what
-// methods of an interface take.
+// writes a struct for the keys of each script, and one for its arguments, as its header declares them. The
+// methods of an interface take these structs.
 //
 //	mortise-gen commands -profile NAME [-o commands_gen.go]
 //
@@ -22,14 +22,14 @@
 //
 //	-interface PATH.NAME  another interface than redisproto.Commands
 //	-scripts PATH         the package that holds the scripts and their constants
-//	-sending FILE         a second file, beside that of -o, for what the methods share: the profile's block commands
+//	-sending FILE         a second file in the folder of -o, for the code that methods share: the block commands
 //
 //	mortise-gen adapter -profile NAME [-o adapter_gen.go]
 //
-// writes the type adapter of a built-in profile: what the client does beside sending scripts.
+// writes the type adapter of a built-in profile: the client's operations other than scripts.
 //
-// All take -package NAME, which under go generate is the package that the
-// directive stands in. In another module, first make the generator a tool of that module:
+// All commands take -package NAME. Under go generate the default is the package with the
+// directive. In another module, first make the generator a tool of that module:
 //
 //	go mod edit -tool github.com/mortise-go/mortise/gen/cmd/mortise-gen && go mod tidy
 //
@@ -135,12 +135,12 @@ func renderScripts(render renderer, pkg, dir string) ([]byte, error) {
 	return render(pkg, all)
 }
 
-// beside reports whether two paths are of two files in one folder.
+// beside reports whether a and b are two files in one folder.
 func beside(a, b string) bool {
 	return filepath.Dir(a) == filepath.Dir(b) && filepath.Base(a) != filepath.Base(b)
 }
 
-// renderCommands renders one file, or with split two: shared is the second.
+// renderCommands renders one file. With split, the code that the methods share goes into shared.
 func renderCommands(pkg, profile, iface, scripts string, split bool) (src, shared []byte, err error) {
 	p, err := commands.LoadProfile(profile)
 	if err != nil {

@@ -19,13 +19,13 @@ const directive = "//mortise:script"
 var directiveLine = regexp.MustCompile(`^` + directive + `\s+(\S+)(\s+batch(\s+split)?)?\s*$`)
 
 var (
-	// goTypes says how a method takes each type of a header.
+	// goTypes maps types of a header to types of a method's arguments.
 	goTypes = map[string]string{"string": "string", "ms": "time.Duration", "int": "int64", "bool": "bool"}
-	// replies says how a method returns each reply of a header.
+	// replies maps reply types of a header to a method's result types.
 	replies = map[string]string{"int": "int64", "ints": "[]int64", "strings": "[]string"}
 )
 
-// methods checks the methods of an interface, and of those that it embeds.
+// methods checks the methods of an interface, and of the interfaces that it embeds.
 func (c *checker) methods(iface types.Object) (all []*Method) {
 	list := iface.Type().Underlying().(*types.Interface)
 	own := slices.SortedFunc(list.ExplicitMethods(), func(a, b *types.Func) int { return cmp.Compare(a.Pos(), b.Pos()) })
@@ -47,7 +47,7 @@ func (c *checker) methods(iface types.Object) (all []*Method) {
 	return all
 }
 
-// directive is a method, with what //mortise:script NAME [batch [split]] above it says; nil if that is wrong.
+// directive returns a method with the data of its //mortise:script NAME [batch [split]]; nil if the line is wrong.
 func (c *checker) directive(f *types.Func) *Method {
 	var lines []*ast.Comment
 	if doc := c.docs[f.Pos()]; doc != nil {
@@ -94,7 +94,7 @@ func (c *checker) directive(f *types.Func) *Method {
 }
 
 // method checks one method of the interface: NAME(ctx, keys[, args]) (reply, error), or of a batch
-// NAME(ctx, [args,] items, out). What it returns is whole if there was no mistake.
+// NAME(ctx, [args,] items, out). The result is complete only without mistakes.
 func (c *checker) method(f *types.Func) *Method {
 	m := c.directive(f)
 	if m == nil {
@@ -150,8 +150,8 @@ func (c *checker) method(f *types.Func) *Method {
 	return m
 }
 
-// structs are the structs that a method takes, by the names of the parameters that it should have behind a context; nil
-// if it has others.
+// structs returns the structs that a method takes, by the names of the parameters after the context; nil if the method
+// takes other parameters.
 func (c *checker) structs(sig *types.Signature, params []string) map[string]*types.Named {
 	if sig.Params().Len() != 1+len(params) || c.str(sig.Params().At(0).Type()) != "context.Context" {
 		return nil
@@ -176,8 +176,8 @@ func (c *checker) structs(sig *types.Signature, params []string) map[string]*typ
 	return structs
 }
 
-// fields are the fields of a struct as Go expressions. They must be those that the header declares, in its
-// order; nil if they are not.
+// fields returns the fields of a struct as Go expressions. They must be the fields that the header declares, in its
+// order; otherwise it returns nil.
 func (c *checker) fields(m *Method, named *types.Named, of string, params []luascript.Param) (values []Value) {
 	declared := make([]string, len(params))
 	for i, p := range params {
@@ -196,7 +196,7 @@ func (c *checker) fields(m *Method, named *types.Named, of string, params []luas
 	return values
 }
 
-// keysOf are a script's keys as fields: whatever a key holds, its name is all that is passed.
+// keysOf returns a script's keys as fields of type string: a call passes the key's name, whatever the key holds.
 func keysOf(s *luascript.Script) []luascript.Param {
 	keys := slices.Clone(s.Keys)
 	for i := range keys {

@@ -31,27 +31,27 @@ type Interface struct {
 	ScriptsPath    string
 }
 
-// Method is one method and the script that it sends.
+// Method is a method and its script.
 type Method struct {
 	Name   string
 	Script *luascript.Script
 	Batch  bool
-	Split  bool // its items are independent: it may go out as several scripts
+	Split  bool // the items are independent: a batch may go out as several scripts
 
 	ItemType, ReplyType string   // of a batch
 	signature           []string // its parameters
 
-	Keys, Args         []Value // the numbered ones; of a batch, those that all items share
+	Keys, Args         []Value // the numbered keys and arguments; of a batch, shared by all items
 	EachKeys, EachArgs []Value // of a batch, in terms of an item i
 }
 
 // Value is a Go expression and its type in the header; string for a key.
 type Value struct{ Expr, Type string }
 
-// Reply is int, ints or strings.
+// Reply returns the type of the reply: int, ints or strings.
 func (m *Method) Reply() string { return m.Script.Reply }
 
-// Zero is the reply's zero value.
+// Zero returns the zero value of the reply.
 func (m *Method) Zero() string {
 	if m.Reply() == "int" {
 		return "0"
@@ -59,8 +59,8 @@ func (m *Method) Zero() string {
 	return "nil"
 }
 
-// Load reads the scripts of a package, which has the .lua files and their constants, and an interface,
-// IMPORT/PATH.NAME, and checks that they agree. What their authors have to correct is a [mistake.List].
+// Load reads an interface, IMPORT/PATH.NAME, and the scripts of a package, and checks that they agree. The package has
+// the .lua files and their constants. Faults in the files are a [mistake.List].
 func Load(iface, scripts string) (*Interface, error) {
 	dot := strings.LastIndexByte(iface, '.')
 	if dot <= strings.LastIndexByte(iface, '/') {
@@ -93,12 +93,12 @@ func Load(iface, scripts string) (*Interface, error) {
 	return in, nil
 }
 
-// loadMode reads the package and what it imports from source, so that nothing
-// of it needs to compile but what the interface's methods mention.
+// loadMode reads the package and its imports from source, so only the types in
+// the interface's methods need to compile.
 const loadMode = packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps |
 	packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo
 
-// parse leaves out what functions of the standard library do: half the time would go into checking it.
+// parse drops the function bodies of the standard library: checking them would take half of the time.
 func parse(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
 	f, err := parser.ParseFile(fset, name, src, parser.AllErrors|parser.ParseComments|parser.SkipObjectResolution)
 	standard := filepath.Join(build.Default.GOROOT, "src") + string(filepath.Separator)
@@ -113,18 +113,18 @@ func parse(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
 	return f, err
 }
 
-// checker holds what the check of each method needs.
+// checker is the state of a check.
 type checker struct {
 	fset     *token.FileSet
 	pkg      *packages.Package
-	docs     map[token.Pos]*ast.CommentGroup // of methods
+	docs     map[token.Pos]*ast.CommentGroup // the methods' comments
 	scripts  map[string]*luascript.Script
 	used     map[string]bool
 	mistakes mistake.List
 }
 
-// check compares an interface with the scripts. The package's own errors are told beside mistakes that they may be the
-// cause of, and else left alone: it may use what is about to be generated.
+// check compares an interface with the scripts. The package's own errors are reported only along with mistakes, which
+// they may have caused: the package may use code that is not generated yet.
 func check(fset *token.FileSet, pkg *packages.Package, name string, scripts []*luascript.Script) (*Interface, error) {
 	c := &checker{fset: fset, pkg: pkg, docs: map[token.Pos]*ast.CommentGroup{},
 		scripts: map[string]*luascript.Script{}, used: map[string]bool{}}
@@ -159,7 +159,7 @@ func check(fset *token.FileSet, pkg *packages.Package, name string, scripts []*l
 	return in, nil
 }
 
-// at is a position as errors write it.
+// at returns a position in the form of errors.
 func (c *checker) at(pos token.Pos) string {
 	p := c.fset.Position(pos)
 	return fmt.Sprintf("%s:%d", mistake.Path(p.Filename), p.Line)
@@ -170,7 +170,7 @@ func (c *checker) bad(pos token.Pos, remedy, what string, args ...any) {
 	c.mistakes.Addf(mistake.Path(p.Filename), p.Line, remedy, what, args...)
 }
 
-// str is a type as Go writes it, with packages' names.
+// str returns a type in Go's syntax, with package names.
 func (c *checker) str(t types.Type) string {
 	return types.TypeString(t, func(p *types.Package) string { return p.Name() })
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/mortise-go/mortise/gen/internal/luascript"
 )
 
-// Render writes the Go file that holds all scripts. The package has to declare
+// Render returns a Go file with all scripts. The package has to declare
 //
 //	type Script struct{ Name, Source, SHA1 string }
 func Render(pkg string, all []*luascript.Script) ([]byte, error) {
@@ -61,7 +61,7 @@ func field(b *bytes.Buffer, label, text string) {
 	b.WriteString(line + "\n")
 }
 
-// GoName is a script's name as Go writes it: acquire_fenced is AcquireFenced.
+// GoName returns a script's name as a Go name: AcquireFenced for acquire_fenced.
 func GoName(name string) string {
 	var b strings.Builder
 	for part := range strings.SplitSeq(name, "_") {
@@ -83,8 +83,8 @@ func params(params []luascript.Param) string {
 	return strings.Join(words, ", ")
 }
 
-// literal prefers a raw string; one can hold neither a backquote nor a carriage
-// return.
+// literal returns s as a raw string if possible. A raw string can hold neither a
+// backquote nor a carriage return.
 func literal(s string) string {
 	if strings.ContainsAny(s, "`\r") || !utf8.ValidString(s) {
 		return strconv.Quote(s)

@@ -21,24 +21,24 @@ var globals = strings.Fields(`
 	rawequal rawget rawset select setmetatable tonumber tostring type unpack xpcall
 	_G _VERSION`)
 
-// body walks one script and notes what it does with KEYS and ARGV.
+// body walks one script and records its use of KEYS and ARGV.
 type body struct {
 	*Script
 	mistakes mistake.List
 	scope    *scope
-	line     int // of the statement that is being walked
+	line     int // of the current statement
 
-	used    map[string]bool // KEYS[1] and so on; KEYS[] where the index is no declared number
+	used    map[string]bool // KEYS[1] and so on; KEYS[] for an index that is no declared number
 	binding map[*ast.IdentExpr]*local
-	keyArgs []keyArg // to be judged when every assignment has been seen
+	keyArgs []keyArg // checked after the walk, when all assignments are known
 }
 
-// local is a declared variable, and everything that is ever assigned to it: nil stands for what is not looked into,
-// as a parameter is.
+// local is a local variable, and all values that are assigned to it. A nil value is an unknown one, such as a
+// parameter's.
 type local struct {
 	values   []ast.Expr
-	elements []ast.Expr // what is assigned to its elements, if it is a table; nil where others may change those
-	seen     bool       // guards against assignments in a circle
+	elements []ast.Expr // the values assigned to a table's elements; a nil value if other code may assign any
+	seen     bool       // guards against a circle of assignments
 }
 
 type scope struct {
@@ -83,7 +83,7 @@ func checkBody(s *Script, text string) mistake.List {
 	return b.mistakes
 }
 
-// bad notes a mistake; line 0 is that of the statement.
+// bad adds a mistake. Line 0 stands for the line of the current statement.
 func (b *body) bad(line int, remedy, what string, args ...any) {
 	if line == 0 {
 		line = b.line
@@ -91,7 +91,7 @@ func (b *body) bad(line int, remedy, what string, args ...any) {
 	b.mistakes.Addf(b.File, line, remedy, what, args...)
 }
 
-// compare reports what is declared and not used.
+// compare reports declared keys or arguments that the body does not use.
 func (b *body) compare(kind, table string, params []Param) {
 	for i, p := range params {
 		index := fmt.Sprintf("%s[%d]", table, i+1)
@@ -106,7 +106,7 @@ func (b *body) compare(kind, table string, params []Param) {
 	}
 }
 
-// use notes an index of KEYS or ARGV.
+// use records an index of KEYS or ARGV, and reports one that is not declared.
 func (b *body) use(table string, index ast.Expr, line int) {
 	kind, params := "key", b.Keys
 	if table == "ARGV" {
@@ -137,7 +137,7 @@ func (b *body) use(table string, index ast.Expr, line int) {
 	}
 }
 
-// isKey reports whether an expression is one of KEYS or is built from one.
+// isKey reports whether an expression is an element of KEYS, or is built from one.
 func (b *body) isKey(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.AttrGetExpr:
@@ -148,7 +148,7 @@ func (b *body) isKey(e ast.Expr) bool {
 		return b.isKey(e.Rhs) && (e.Operator == "and" || b.isKey(e.Lhs))
 	case *ast.FuncCallExpr:
 		switch nameOf(e.Func) {
-		case "string.sub": // the end of one, which has its hash tag
+		case "string.sub": // the end of a key, which has the hash tag
 			return len(e.Args) == 2 && b.isKey(e.Args[0])
 		case "unpack", "ipairs":
 			return len(e.Args) == 1 && b.isKeys(e.Args[0])
@@ -160,7 +160,7 @@ func (b *body) isKey(e ast.Expr) bool {
 	return false
 }
 
-// isKeys reports whether an expression is KEYS, or a local table that has nothing but keys in it.
+// isKeys reports whether an expression is KEYS, or a local table with keys as its only elements.
 func (b *body) isKeys(e ast.Expr) bool {
 	id, ok := e.(*ast.IdentExpr)
 	if !ok || b.binding[id] == nil {
@@ -180,14 +180,14 @@ func (b *body) isKeys(e ast.Expr) bool {
 	return !l.seen && b.areKeys(l, inside)
 }
 
-// areKeys reports whether all that is assigned to a local is a key.
+// areKeys reports whether the values assigned to l, or to its elements, are all keys. No values are none.
 func (b *body) areKeys(l *local, assigned []ast.Expr) bool {
 	l.seen = true
 	defer func() { l.seen = false }()
 	return len(assigned) > 0 && !slices.ContainsFunc(assigned, func(e ast.Expr) bool { return !b.isKey(e) })
 }
 
-// nameOf is the name of a variable, or of a field: "unpack", "redis.call"; "" for other expressions.
+// nameOf returns the name of a variable, or of a field: "unpack", "redis.call"; "" for other expressions.
 func nameOf(e ast.Expr) string {
 	switch e := e.(type) {
 	case *ast.IdentExpr:
@@ -200,9 +200,9 @@ func nameOf(e ast.Expr) string {
 	return ""
 }
 
-// call looks at the arguments of redis.call and redis.pcall.
+// call records the keys among the arguments of redis.call and redis.pcall.
 func (b *body) call(line int, args []ast.Expr) {
-	// A command that only an argument names (publish or spublish) has its key first.
+	// A command whose name is not a literal (publish or spublish, from an argument) has its key first.
 	command, first, last := "...", 1, 1
 	if len(args) > 0 {
 		if name, ok := args[0].(*ast.StringExpr); ok {
@@ -219,8 +219,8 @@ func (b *body) call(line int, args []ast.Expr) {
 	}
 }
 
-// keyPositions are the first and the last of n arguments that are keys, counted from 1. The last is 0 for a command
-// that takes none.
+// keyPositions returns the positions of the first and the last key among n arguments, counted from 1; 0 and -1 for a
+// command without keys.
 func keyPositions(command string, n int) (first, last int) {
 	switch command {
 	case "time", "ping", "echo", "info", "dbsize", "lastsave", "role", "pubsub", "script", "command",
@@ -237,7 +237,7 @@ func keyPositions(command string, n int) (first, last int) {
 	return 1, 1
 }
 
-// block walks statements in a scope of their own, which has locals and their values, as far as those are known.
+// block walks statements in a new scope. The scope begins with locals, and with their values as far as known.
 func (b *body) block(stmts []ast.Stmt, locals []string, values ...ast.Expr) {
 	b.scope = &scope{outer: b.scope, names: map[string]*local{}}
 	for i, name := range locals {
@@ -267,12 +267,13 @@ func (b *body) declare(name string) *local {
 	return l
 }
 
-// valueOf is what the i-th variable of an assignment gets from the expressions on its right.
+// valueOf returns the value that the i-th variable of an assignment gets from the expressions on the right: none for
+// Lua's nil, a nil value if unknown.
 func valueOf(exprs []ast.Expr, i int) []ast.Expr {
 	if len(exprs) == 0 {
 		return nil
 	}
-	if i >= len(exprs) { // another result of the last
+	if i >= len(exprs) { // a further result of the last expression
 		return []ast.Expr{nil}
 	}
 	if _, none := exprs[i].(*ast.NilExpr); none {
@@ -281,7 +282,7 @@ func valueOf(exprs []ast.Expr, i int) []ast.Expr {
 	return exprs[i : i+1]
 }
 
-// walk notes what a node and those below it do.
+// walk records what a node and its children do.
 func (b *body) walk(node any) {
 	if s, ok := node.(ast.Stmt); ok && s.Line() > 0 {
 		b.line = s.Line()
@@ -317,7 +318,7 @@ func (b *body) walk(node any) {
 	case *ast.GotoStmt:
 		b.bad(n.Line(), "use a loop or an if", "Redis runs Lua 5.1, which has no goto")
 	case *ast.IdentExpr:
-		if l := b.ident(n); l != nil { // if it is a table, others may change it
+		if l := b.ident(n); l != nil { // a table is passed on: other code may change it
 			l.elements = append(l.elements, nil)
 		}
 	case *ast.AttrGetExpr:
@@ -331,10 +332,10 @@ func (b *body) walk(node any) {
 	}
 }
 
-// below walks what a node consists of.
+// below walks the children of a node.
 func (b *body) below(node any) {
 	for _, field := range reflect.ValueOf(node).Elem().Fields() {
-		if fields, ok := field.Interface().([]*ast.Field); ok { // of a table
+		if fields, ok := field.Interface().([]*ast.Field); ok { // the fields of a table
 			for _, f := range fields {
 				b.walk([]ast.Expr{f.Key, f.Value})
 			}
@@ -398,7 +399,7 @@ func (b *body) function(e *ast.FuncCallExpr) {
 	}
 }
 
-// object walks what is indexed, or counted.
+// object walks an expression that is indexed or counted.
 func (b *body) object(e ast.Expr) {
 	if id, ok := e.(*ast.IdentExpr); ok {
 		b.ident(id)
@@ -407,7 +408,7 @@ func (b *body) object(e ast.Expr) {
 	b.walk(e)
 }
 
-// ident is the local that a name stands for; nil for a global.
+// ident returns the local with the name; nil for a global.
 func (b *body) ident(e *ast.IdentExpr) *local {
 	if l := b.lookup(e.Value); l != nil {
 		b.binding[e] = l

@@ -107,7 +107,7 @@ func (h *header) param(params []Param, kind string, types, words []string) []Par
 	return append(params, p)
 }
 
-// finish reports what no single line shows.
+// finish reports faults of the header as a whole.
 func (h *header) finish() {
 	h.line = max(h.Line, 1)
 	if h.Line == 0 {

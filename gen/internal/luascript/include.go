@@ -10,21 +10,21 @@ import (
 	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
-// A fragment is Lua that several scripts share: a file of the folder include beside the scripts.
+// A fragment is Lua code that several scripts share: a file in the folder include beside the scripts.
 // Its first line names its parameters, "--! fragment NAME PARAM...", and comment lines may follow.
 // The line "--! include NAME PARAM=EXPRESSION..." of a script, or of another fragment, stands for
-// the rest of the file, with the expression (no blanks in it) for each word that is the parameter's
-// name.
+// the rest of the file. Each word that is a parameter's name is replaced by the parameter's
+// expression. An expression has no blanks.
 type fragment struct {
 	params []string
 	lines  []string
-	at     place // the first of lines
+	at     place // the place of the first line
 	used   bool
 }
 
 type fragments map[string]*fragment
 
-// readFragments reads the fragments of a folder, which need not exist.
+// readFragments reads the fragments of a folder. The folder need not exist.
 func readFragments(dir string) (fragments, mistake.List, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.lua"))
 	if err != nil {
@@ -61,13 +61,13 @@ func (all fragments) unused() (mistakes mistake.List) {
 	return mistakes
 }
 
-// place is where a line of an expanded script was written.
+// place is the file and line that a line of an expanded script comes from.
 type place struct {
 	file string
 	line int
 }
 
-// expansion is a script with its includes in place.
+// expansion is a script with its includes replaced by the fragments.
 type expansion struct {
 	all      fragments
 	inside   []string // the fragments that are being included
@@ -76,14 +76,14 @@ type expansion struct {
 	mistakes mistake.List
 }
 
-// expand puts a script's includes in place.
+// expand replaces a script's includes with the fragments.
 func (all fragments) expand(file, src string) *expansion {
 	x := &expansion{all: all}
 	x.add(place{file, 1}, strings.Split(src, "\n"), nil)
 	return x
 }
 
-// add appends lines, the first of which stands at a place, with values for their parameters.
+// add appends lines, with values for their parameters. The first line comes from at.
 func (x *expansion) add(at place, lines []string, values map[string]string) {
 	for _, line := range lines {
 		if call, is := strings.CutPrefix(strings.TrimSpace(line), headerMark+" include "); is {
@@ -95,8 +95,8 @@ func (x *expansion) add(at place, lines []string, values map[string]string) {
 	}
 }
 
-// include appends a fragment in place of the line that names it, and its arguments. Outer are values for the
-// parameters of the fragment that the line stands in.
+// include appends a fragment in place of the include line with this call. Outer has the values of the parameters of
+// the fragment with the include line.
 func (x *expansion) include(at place, call string, outer map[string]string) {
 	bad := func(remedy, what string, args ...any) { x.mistakes.Addf(at.file, at.line, remedy, what, args...) }
 	name, args, _ := strings.Cut(call, " ")
@@ -125,7 +125,7 @@ func (x *expansion) include(at place, call string, outer map[string]string) {
 	x.inside = x.inside[:len(x.inside)-1]
 }
 
-// located are mistakes about an expanded script, at the lines that their authors wrote.
+// located moves mistakes in an expanded script to their lines in the files, and adds the mistakes of the includes.
 func (x *expansion) located(mistakes mistake.List) mistake.List {
 	for i, m := range mistakes {
 		if m.Line > 0 && m.Line <= len(x.places) {

@@ -10,7 +10,7 @@
 //	--! arg * NAME TYPE          after the numbered ones, once for each key
 //	--! reply TYPE COMMENT       TYPE is int, ints or strings
 //
-// A line "--! include NAME PARAM=EXPRESSION..." below it stands for the fragment include/NAME.lua.
+// A line "--! include NAME PARAM=EXPRESSION..." below the header stands for the fragment include/NAME.lua.
 package luascript
 
 import (
@@ -49,32 +49,32 @@ type Param struct {
 	Line int
 }
 
-// Batch tells whether the script takes any number of keys.
+// Batch reports whether the script takes any number of keys.
 func (s *Script) Batch() bool { return len(Each(s.Keys)) > 0 }
 
-// Fixed are the numbered ones of params.
+// Fixed returns the numbered params.
 func Fixed(params []Param) []Param {
 	return slices.DeleteFunc(slices.Clone(params), func(p Param) bool { return p.Each })
 }
 
-// Each are those of params that are declared with *.
+// Each returns the params that are declared with *.
 func Each(params []Param) []Param {
 	return slices.DeleteFunc(slices.Clone(params), func(p Param) bool { return !p.Each })
 }
 
-// Parse reads a script that includes nothing, and checks it. A failure is a [mistake.List].
+// Parse reads and checks a script without includes. An error is a [mistake.List].
 func Parse(file string, src []byte) (*Script, error) {
 	s, mistakes := fragments(nil).parse(file, src)
 	return s, mistakes.Err()
 }
 
-// parse reads a script; what it returns is whole if there was no mistake.
+// parse reads and checks a script. The result is complete only without mistakes.
 func (all fragments) parse(file string, src []byte) (*Script, mistake.List) {
 	expanded := all.expand(file, string(src))
 	text := strings.Join(expanded.lines, "\n")
 	s, mistakes := parseHeader(file, text)
 	if i := strings.IndexByte(strings.ReplaceAll(text, "\r\n", "\n\n"), '\r'); i >= 0 {
-		// To Lua it ends a line, and with it a comment; not to tools that strip comments.
+		// In Lua a lone CR ends a line, and so a comment. Tools that strip comments may not heed that.
 		mistakes.Addf(file, 1+strings.Count(text[:i], "\n"), "end lines with LF or CR LF",
 			"a CR without an LF ends a line")
 	}
@@ -84,8 +84,8 @@ func (all fragments) parse(file string, src []byte) (*Script, mistake.List) {
 	return s, expanded.located(mistakes)
 }
 
-// ParseDir reads every .lua file of a folder, in the order of their names, and what they include: the
-// fragments in its folder include.
+// ParseDir reads and checks the .lua files of a folder, in the order of their names, with the fragments in
+// the folder's folder include.
 func ParseDir(dir string) ([]*Script, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.lua"))
 	if err != nil {

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Long brackets are those with up to two equals signs; no script has more.
+// Long brackets have two equals signs at most here; no script has more.
 const (
 	long    = `\[\[.*?\]\]|\[=\[.*?\]=\]|\[==\[.*?\]==\]`
 	literal = `"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|` + long
@@ -17,8 +17,8 @@ var (
 	literalOrWord = regexp.MustCompile(`(?s)` + literal + `|` + comment + `|\w+`)
 )
 
-// strip drops comments, blank lines, indentation and trailing blanks. A line's end stays one: Lua 5.1 reads "f\n(x)"
-// otherwise than "f (x)".
+// strip removes comments, blank lines, indentation and trailing blanks. It keeps line ends, because Lua 5.1 reads
+// "f\n(x)" differently from "f (x)".
 func strip(src string) string {
 	return strings.TrimSpace(literalOrGap.ReplaceAllStringFunc(src, func(s string) string {
 		switch {
@@ -31,7 +31,7 @@ func strip(src string) string {
 	}))
 }
 
-// fill puts values for the words of a source that are parameters.
+// fill replaces the words of src that are parameters with their values.
 func fill(src string, values map[string]string) string {
 	return literalOrWord.ReplaceAllStringFunc(src, func(s string) string {
 		if value, is := values[s]; is {

@@ -1,5 +1,4 @@
-// Package mistake is how the generators say what is wrong: where, what, and
-// what to do about it.
+// Package mistake has the errors of the generators: place, fault and remedy.
 package mistake
 
 import (
@@ -11,10 +10,10 @@ import (
 	"strings"
 )
 
-// Mistake is one thing that its author has to correct.
+// Mistake is a fault in an input file.
 type Mistake struct {
-	File   string // as Path gives it
-	Line   int    // 0 where the file as a whole is meant
+	File   string // as Path returns it
+	Line   int    // 0 for the file as a whole
 	What   string
 	Remedy string
 }
@@ -28,7 +27,7 @@ func (m Mistake) Error() string {
 	return at + ": " + m.What + "; " + m.Remedy
 }
 
-// List is every mistake that one run found.
+// List is all mistakes of one run.
 type List []Mistake
 
 // Addf appends a mistake. The remedy is not formatted.
@@ -36,7 +35,7 @@ func (l *List) Addf(file string, line int, remedy, what string, args ...any) {
 	*l = append(*l, Mistake{File: file, Line: line, What: fmt.Sprintf(what, args...), Remedy: remedy})
 }
 
-// Err is nil for an empty list, and the list in file order otherwise.
+// Err returns the list in file order, without duplicates; nil for an empty list.
 func (l List) Err() error {
 	if len(l) == 0 {
 		return nil
@@ -47,7 +46,7 @@ func (l List) Err() error {
 	return slices.Compact(l)
 }
 
-// Error is one line for each mistake.
+// Error returns one line for each mistake.
 func (l List) Error() string {
 	lines := make([]string, len(l))
 	for i, m := range l {
@@ -56,9 +55,9 @@ func (l List) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// Path names a file from the root of the module that the command runs in, so
-// that an error reads the same from whichever folder go generate ran it. Files
-// elsewhere keep their name.
+// Path returns a file's path from the root of the module that the command runs in, so
+// that an error reads the same from each folder of go generate. Files elsewhere keep
+// their path.
 func Path(file string) string {
 	root, err := os.Getwd()
 	if err != nil {

@@ -75,7 +75,7 @@ func runOnCluster(t *testing.T, open func(t *testing.T, addrs []string) backend.
 // four of the port, whose subject is that it counts the clients it told: without sharded pub/sub no
 // node of a cluster can. Those of semaphores and read-write locks that depend on it are there, too.
 var fair = regexp.MustCompile(
-	`^Port_Enrolment|^Port_(AFair(Lock|Try)|Leaving|OneWhoWas|APlace|Abandoning|AForced)|` +
+	`^Port_Enrolment|^Port_(AFair(Lock|Try)|Leaving|OneWhoWas|APlace|Abandoning|AForced|APlain)|` +
 		`^Rule(04|08|12|14)_.*(Fair|First|Enrolment)`)
 
 // RunFairOnCluster runs the tests of fair locks, and of other queues whose clients are told, on clusters of three

@@ -11,22 +11,21 @@ import (
 	"unicode/utf8"
 )
 
-// MaxValue is how many bytes a value may have. A client chooses it, and it becomes a
-// key in the store.
+// MaxValue bounds the length of a value in bytes. The client chooses the value, and the value becomes part of a key in
+// the store.
 const MaxValue = 255
 
-// Template is a text with placeholders. Different values make different names: what could
-// be taken for the text between two placeholders is escaped in values.
+// Template is a text with placeholders. Different values make different names: separators are escaped in values.
 type Template struct {
 	text      []string // before, between and behind the placeholders
 	names     []string
 	canonical map[string]func(string) (string, error) // by placeholder
 }
 
-// Parse parses a template. It must have a placeholder, or all requests would share one lock.
-// Before the first placeholder there must be a text that ends in a separator, or a client could
-// choose any name; between two placeholders there must be a separator. A separator is a character
-// that escaped values never contain: a : or a / for one, but not %, which escaping emits.
+// Parse parses a template. A template has at least one placeholder, or all requests would share one lock. Before the
+// first placeholder there is a text that ends in a separator, or a client could choose any name. Between two
+// placeholders there is a separator. A separator is a character that escaped values never contain, such as : or /. A %
+// is no separator, because escaping emits it.
 func Parse(s string) (Template, error) {
 	var t Template
 	rest := s
@@ -62,7 +61,7 @@ func Parse(s string) (Template, error) {
 	return t, nil
 }
 
-// SetCanonical has f make the canonical form of values of a placeholder.
+// SetCanonical sets the function that makes the canonical form of a placeholder's values.
 func (t *Template) SetCanonical(name string, f func(value string) (string, error)) error {
 	known := false
 	for _, n := range t.names {
@@ -83,7 +82,7 @@ func (t *Template) SetCanonical(name string, f func(value string) (string, error
 	return nil
 }
 
-// IsCanonical reports whether values of that placeholder have a canonical form.
+// IsCanonical reports whether SetCanonical was called for the placeholder.
 func (t Template) IsCanonical(name string) bool { return t.canonical[name] != nil }
 
 // Canonical returns the canonical form of a value; the value itself where SetCanonical was not
@@ -106,8 +105,7 @@ func (t Template) Canonical(name, label, value string) (string, error) {
 	return c, nil
 }
 
-// Integer is the canonical form of a decimal integer of 64 bits: without a plus sign and without
-// leading zeros.
+// Integer returns the canonical form of a decimal integer of 64 bits: no plus sign, no leading zeros.
 func Integer(value string) (string, error) {
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
@@ -116,7 +114,7 @@ func Integer(value string) (string, error) {
 	return strconv.FormatInt(n, 10), nil
 }
 
-// UUID is the canonical form of a UUID of 36 characters: in lower case.
+// UUID returns the canonical form of a UUID of 36 characters: lower case.
 func UUID(value string) (string, error) {
 	if len(value) != 36 {
 		return "", errors.New("a UUID has 36 characters")
@@ -132,10 +130,10 @@ func UUID(value string) (string, error) {
 	return strings.ToLower(value), nil
 }
 
-// Names are the placeholders, in order.
+// Names returns the placeholders, in order.
 func (t Template) Names() []string { return t.names }
 
-// Expand puts values in. Its errors are those of value, or a [*ValueError].
+// Expand replaces the placeholders by escaped values. Its error is an error of value, or a [*ValueError].
 func (t Template) Expand(value func(name string) (string, error)) (string, error) {
 	var b strings.Builder
 	for i, name := range t.names {
@@ -160,8 +158,8 @@ func tooLong(name, v string) error {
 	return &ValueError{Name: name, Why: fmt.Sprintf("has %d bytes, the limit is %d", len(v), MaxValue)}
 }
 
-// ValueError tells which value of a request makes no name. Its text may be shown to
-// the client: it does not contain the value. Err, which may, is for the program's own log.
+// ValueError says which value of a request makes no name. Its text may be shown to the client: it does not contain the
+// value. Err may contain the value, and is for the program's own log.
 type ValueError struct {
 	Name, Why string
 	Err       error
@@ -171,8 +169,8 @@ func (e *ValueError) Error() string { return e.Name + " " + e.Why }
 
 func (e *ValueError) Unwrap() error { return e.Err }
 
-// Escape writes v with % : / { }, spaces, control characters and what is not UTF-8
-// percent-encoded. Braces would choose the lock's slot on a cluster.
+// Escape writes v to b. It percent-encodes the characters % : / { } |, spaces, control characters and invalid UTF-8.
+// Braces would choose the lock's slot on a cluster.
 func Escape(b *strings.Builder, v string) {
 	for i := 0; i < len(v); {
 		r, n := utf8.DecodeRuneInString(v[i:])
@@ -190,8 +188,7 @@ func Escape(b *strings.Builder, v string) {
 // reserved reports whether escaping replaces r.
 func reserved(r rune) bool { return r == '%' || separator(r) }
 
-// separator reports whether r never stands in an escaped value: escaping replaces it, and does
-// not emit it.
+// separator reports whether an escaped value never contains r: escaping replaces r, and does not emit it.
 func separator(r rune) bool {
 	switch r {
 	case ':', '/', '{', '}', '|':

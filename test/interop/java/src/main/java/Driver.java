@@ -257,17 +257,22 @@ public final class Driver {
   private static void lock(Request r, RLock lock, Reply reply) throws Exception {
     long lease = r.lease == 0 ? -1 : r.lease;
     switch (r.op) {
+      // Not lockAndGetToken or tryLockAndGetToken where a release is waited for: in all versions these look for a message
+      // that has come, find none, and only then listen for the next. A message between is lost, whichever client
+      // released the lock, and the thread waits until the lease that it knows of is over.
       case "lock" -> {
-        if (lock instanceof RFencedLock fenced) {
-          // lockAndGetToken(lease, unit) ignores the lease, in 3.52 and in 4.7
-          reply.number = r.lease == 0
-              ? fenced.lockAndGetToken()
-              : fenced.tryLockAndGetToken(-1, r.lease, TimeUnit.MILLISECONDS);
-        } else if (r.lease == 0) {
+        if (r.lease == 0) {
           lock.lock();
         } else {
           lock.lock(r.lease, TimeUnit.MILLISECONDS);
         }
+        if (lock instanceof RFencedLock fenced) {
+          reply.number = fenced.getToken();
+        }
+        reply.ok = true;
+      }
+      case "lockAndGetToken" -> {
+        reply.number = ((RFencedLock) lock).lockAndGetToken();
         reply.ok = true;
       }
       case "tryLock" -> {
