@@ -67,16 +67,8 @@ func (c entry) read() (got *lease.Handle, ended bool, err error) {
 		return nil, ended, err
 	}
 	c.outer, c.marks.fresh = h, false
-	e.begin() // also while the client shuts down: those that hold it already are to finish
-	defer e.end()
-	x, err := c.asks.ask()
+	x, err := c.askInTurn(t)
 	g := &c.asks.grant
-	e.lock()
-	if err == nil && g.reply.Absent {
-		t.lose(e.Now(), noRecord)
-	}
-	t.Leave()
-	e.unlock()
 	switch {
 	case err != nil:
 		return nil, false, c.gaveUp(err, 0, nil)
@@ -88,6 +80,22 @@ func (c entry) read() (got *lease.Handle, ended bool, err error) {
 		return nil, false, c.Fail(t.lost(goneMeanwhile))
 	}
 	return nil, false, c.Refused(g.reply.Remaining)
+}
+
+// askInTurn asks in t's turn, and gives it back, also where an observer panics.
+func (c entry) askInTurn(t *tenure) (x *lease.Hold, err error) {
+	e := c.engine
+	e.begin() // also while the client shuts down: those that hold it already are to finish
+	defer e.end()
+	defer func() {
+		e.lock()
+		defer e.unlock()
+		if err == nil && c.asks.grant.reply.Absent {
+			t.lose(e.Now(), noRecord)
+		}
+		t.Leave()
+	}()
+	return c.asks.ask()
 }
 
 // takeTurn has t's order do the turn's operation next; Leave gives it back. It reports ended if the turn's hold has
@@ -193,7 +201,16 @@ func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 	case delegated:
 		return c.enterAsCallee(h)
 	}
-	if err := e.carryOut(c.wait, x, false); err != nil {
+	returned := false
+	defer func() {
+		if !returned { // the backend panicked
+			e.lock()
+			t.Leave()
+			e.unlock()
+		}
+	}()
+	err = e.carryOut(c.wait, x, false)
+	if returned = true; err != nil {
 		return nil, false, c.gaveUp(err, 0, nil)
 	}
 	return x.settle()

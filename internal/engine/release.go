@@ -180,11 +180,24 @@ func (x *releasing) run(ctx context.Context) error {
 	}
 	leaves := t.engine.store.leaves(t.kind()) && (x.ready || ctx.Done() == nil)
 	e := t.engine
+	returned := false
+	defer func() {
+		if !returned && x.ready { // the backend panicked
+			_ = x.settle(errPanicked)
+		}
+	}()
 	if way, direct := e.route(ctx, leaves); direct { // a lone caller passes as few functions as can be
-		return e.sent(ctx, x, x.send(way))
+		err := e.sent(ctx, x, x.send(way))
+		returned = true
+		return err
 	}
-	return e.apart(ctx, x)
+	err := e.apart(ctx, x)
+	returned = true
+	return err
 }
+
+// errPanicked is what a release comes to whose backend panics in the caller's goroutine.
+var errPanicked = errors.New("the backend panicked")
 
 func (x *releasing) send(ctx context.Context) error {
 	if !x.ready {
