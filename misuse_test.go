@@ -10,6 +10,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/engine"
 )
 
 // A Client that New did not make returns ErrInvalid from each call, and does not panic.
@@ -172,6 +173,33 @@ func TestAPanicOfWaitingLeavesTheQueue(t *testing.T) {
 	})
 }
 
+// Its ticket would stand in the queue for ever, and be told of what is for those behind it.
+func TestAPanicOfWaitingLeavesTheQueueOfAFairLock(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		boom := true
+		c, other := open(WithObserver(Observer{Waiting: func(WaitingEvent) {
+			if boom {
+				boom = false
+				panic("boom")
+			}
+		}})), open()
+		fair := need(c.Locker(Fair()))(t)
+		l := need(other.Lock(t.Context(), "x"))(t)
+		panics(t, func() { _, _ = fair.Lock(t.Context(), "x") })
+		next := queued(t.Context(), fair, "x")
+		must(t, l.Unlock(t.Context()))
+		start := time.Now()
+		must(t, next.lease(t).Unlock(t.Context()))
+		if took := time.Since(start); took > 0 {
+			t.Errorf("the next got the lock %v after it was released", took)
+		}
+		time.Sleep(5 * time.Second)
+		if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
+
 func TestAPanicOfWaitingInAReentryGivesItsTurnBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open(WithObserver(Observer{Waiting: func(WaitingEvent) { panic("boom") }}))
@@ -183,6 +211,71 @@ func TestAPanicOfWaitingInAReentryGivesItsTurnBack(t *testing.T) {
 		check(t, inner.Unlock(ctx))
 		check(t, outer.Unlock(ctx))
 	})
+}
+
+func TestAPanicOfAcquiredInAReentryGivesItsTurnBack(t *testing.T) {
+	for kind, inner := range map[string]func(*Client) Locker{
+		"read under a writer": func(c *Client) Locker { return c.RW().Read },
+		"write":               func(c *Client) Locker { return c.RW().Write },
+	} {
+		t.Run(kind, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				acquired := 0
+				c := open(WithObserver(Observer{Acquired: func(AcquiredEvent) {
+					if acquired++; acquired == 2 {
+						panic("boom")
+					}
+				}}))
+				outer := need(c.RW().Write.Lock(t.Context(), "x"))(t)
+				panics(t, func() { _, _ = inner(c).Lock(outer.Context(), "x") })
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				check(t, outer.Unlock(ctx))
+				check(t, thenUnlock(c.RW().Write.Lock(t.Context(), "x", WithWait(time.Second))))
+			})
+		})
+	}
+}
+
+// A caller that cannot leave has the command in its own goroutine.
+func TestABackendThatPanicsInAReentryGivesItsTurnBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		c := on(t, spyOn(s, "", hooks{"SetHolds": func(*call) error { panic("a hook of the client library") }}))
+		outer := need(c.Lock(context.Background(), "x"))(t)
+		panics(t, func() { _, _ = c.Lock(context.WithoutCancel(outer.Context()), "x") })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		check(t, outer.Unlock(ctx))
+		check(t, thenUnlock(c.TryLock(t.Context(), "x")))
+	})
+}
+
+// The release is repeated in the background, and the client's next call gets the lock.
+func TestABackendThatPanicsInAReleaseFreesTheLockAllTheSame(t *testing.T) {
+	for _, op := range []string{"Release", "Serve"} {
+		t.Run(op, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+				boom := true
+				c := on(t, spyOn(s, "Queue", hooks{op: func(c *call) error {
+					if boom {
+						boom = false
+						panic("a hook of the client library")
+					}
+					return c.run(context.Background())
+				}}))
+				l := need(c.Lock(context.Background(), "x", WithLease(time.Hour)))(t)
+				var next waiter
+				if op == "Serve" { // the release is for a waiter of the same client
+					next = queued(t.Context(), c, "x", WithWait(time.Minute), WithLease(time.Hour))
+				}
+				panics(t, func() { _ = l.Unlock(context.Background()) })
+				if op == "Release" {
+					next = begin(t.Context(), c, "x", WithWait(time.Minute))
+				}
+				must(t, next.lease(t).Unlock(t.Context()))
+			})
+		})
+	}
 }
 
 func TestAPanicInLockAllReleasesWhatItHas(t *testing.T) {

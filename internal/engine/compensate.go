@@ -117,8 +117,8 @@ func (s *renewer) compensate(d debt) {
 
 // withdrawLateClaims withdraws the claims that a debt's write requests leave if they arrive after their writer has
 // withdrawn its claim. It repeats the withdrawal for as long as such a claim may last. All writers of a client share
-// one claim, so nothing is withdrawn while a writer of the client asks. A withdrawal that crosses a new writer's request
-// costs that writer one more request: a withdrawal is announced as a release. It is called with the mutex.
+// one claim, so nothing is withdrawn while a writer of the client asks. A withdrawal that crosses the request of a new
+// writer costs that writer one more request: a withdrawal is announced as a release. It is called with the mutex.
 func (s *renewer) withdrawLateClaims(d debt) {
 	e, t := s.engine, topicOf(d.family, d.name)
 	until := min(d.until, e.Now().Mono) + int64(e.Config.Watchdog)

@@ -103,19 +103,7 @@ func (c *call) queueUpFair() (*lease.Handle, error) {
 	defer e.end()
 	for n := 0; ; n++ {
 		f := &fairCall{question: &c.asks, place: e.names.fair.find(c.Name)}
-		var h *lease.Hold
-		var late error // why a grant came too late; nil if none did
-		err := c.waitIn(f.place.topic, nil, func() (a Answer, err error) {
-			h, a, err = f.ask()
-			if late = nil; err == nil && a.Got && h == nil {
-				late, a.Failure = a.Failure, nil
-			}
-			return a, err
-		})
-		if h == nil && !f.place.abandoned {
-			f.abandon()
-		}
-		e.names.fair.leave(c.Name, f.place)
+		h, late, err := f.wait()
 		switch {
 		case err != nil:
 			return nil, err
@@ -125,6 +113,25 @@ func (c *call) queueUpFair() (*lease.Handle, error) {
 			return nil, c.Fail(e.Explain(late))
 		}
 	}
+}
+
+// wait waits with the ticket. Late says why a grant came too late; nil if none did. Without the lock, wait leaves the
+// store's queue, also if an observer panics.
+func (f *fairCall) wait() (h *lease.Hold, late, err error) {
+	defer func() {
+		if h == nil && !f.place.abandoned {
+			f.abandon()
+		}
+		f.engine.names.fair.leave(f.Name, f.place)
+	}()
+	err = f.waitIn(f.place.topic, nil, func() (a Answer, err error) {
+		h, a, err = f.ask()
+		if late = nil; err == nil && a.Got && h == nil {
+			late, a.Failure = a.Failure, nil
+		}
+		return a, err
+	})
+	return h, late, err
 }
 
 // ask asks for the lock and a place once, and makes a grant a lease.

@@ -68,16 +68,8 @@ func (c entry) read() (got *lease.Handle, ended bool, err error) {
 		return nil, ended, err
 	}
 	c.outer, c.marks.fresh = h, false
-	e.begin() // during Shutdown, too: a holder may enter, so that it can finish
-	defer e.end()
-	x, err := c.asks.ask()
+	x, err := c.askInTurn(t)
 	g := &c.asks.grant
-	e.lock()
-	if err == nil && g.reply.Absent {
-		t.lose(e.Now(), noRecord)
-	}
-	t.Leave()
-	e.unlock()
 	switch {
 	case err != nil:
 		return nil, false, c.gaveUp(err, 0, nil)
@@ -89,6 +81,22 @@ func (c entry) read() (got *lease.Handle, ended bool, err error) {
 		return nil, false, c.Fail(t.lost(goneMeanwhile))
 	}
 	return nil, false, c.Refused(g.reply.Remaining)
+}
+
+// askInTurn asks the store while the operation runs in t's Order, and ends the operation, also if an observer panics.
+func (c entry) askInTurn(t *tenure) (x *lease.Hold, err error) {
+	e := c.engine
+	e.begin() // during Shutdown, too: a holder may enter, so that it can finish
+	defer e.end()
+	defer func() {
+		e.lock()
+		defer e.unlock()
+		if err == nil && c.asks.grant.reply.Absent {
+			t.lose(e.Now(), noRecord)
+		}
+		t.Leave()
+	}()
+	return c.asks.ask()
 }
 
 // takeTurn waits until the operation turn runs in t's Order; t.Leave ends it. It reports ended, without a running
@@ -194,7 +202,16 @@ func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 	case delegated:
 		return c.enterAsCallee(h)
 	}
-	if err := e.carryOut(c.wait, x, false); err != nil {
+	returned := false
+	defer func() {
+		if !returned { // the backend panicked
+			e.lock()
+			t.Leave()
+			e.unlock()
+		}
+	}()
+	err = e.carryOut(c.wait, x, false)
+	if returned = true; err != nil {
 		return nil, false, c.gaveUp(err, 0, nil)
 	}
 	return x.settle()

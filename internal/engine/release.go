@@ -178,11 +178,24 @@ func (x *releasing) run(ctx context.Context) error {
 	}
 	leaves := t.engine.store.leaves(t.kind()) && (x.ready || ctx.Done() == nil)
 	e := t.engine
+	returned := false
+	defer func() {
+		if !returned && x.ready { // the backend panicked
+			_ = x.settle(errPanicked)
+		}
+	}()
 	if way, direct := e.route(ctx, leaves); direct { // as carryOut, without its frame: test/faults bounds them
-		return e.sent(ctx, x, x.send(way))
+		err := e.sent(ctx, x, x.send(way))
+		returned = true
+		return err
 	}
-	return e.apart(ctx, x)
+	err := e.apart(ctx, x)
+	returned = true
+	return err
 }
+
+// errPanicked is the outcome of a release if the backend panics on the caller's goroutine.
+var errPanicked = errors.New("the backend panicked")
 
 func (x *releasing) send(ctx context.Context) error {
 	if !x.ready {
