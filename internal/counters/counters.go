@@ -67,7 +67,7 @@ func finish[S, R any](
 		err = checked
 	}
 	if err == nil {
-		err = n.SeeThrough(ctx, op, func(ctx context.Context) error {
+		err = n.SendReliably(ctx, op, func(ctx context.Context) error {
 			_, err := send(s, ctx, q)
 			return err
 		})
@@ -349,7 +349,7 @@ func (s *CountingSemaphore) undo(session backend.CountingSemaphoreStore, q backe
 }
 
 func (s *CountingSemaphore) giveBack(session backend.CountingSemaphoreStore, q backend.CountRequest) {
-	s.GoOn("acquire", func(ctx context.Context) error { return session.CancelTake(ctx, q) })
+	s.RetryInBackground("acquire", func(ctx context.Context) error { return session.CancelTake(ctx, q) })
 }
 
 // Release releases n permits.

@@ -11,25 +11,25 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// grant is the outcome of a question: of the requests for one new owner.
+// grant is the outcome of an attempt: of the requests for one new owner.
 type grant struct {
-	owner    string // the new owner's id
-	reply    reply
-	sent     clock.Instant // before the first request that may have taken effect: the lease counts from here
-	asked    clock.Instant // before the last request; zero if none was sent
-	verifyAt int64         // when to verify the grant (monotonic); 0: not needed
-	until    int64         // when the last request of unknown outcome can no longer take effect (monotonic)
-	slot     limiter
-	err      error
-	late     int32 // the number of requests of unknown outcome
-	changes  int32 // handed: Record.Changes when the handoff began; if it differs later, the new tenure verifies
-	granted  bool
-	handed   bool // the grant came by a handoff
-	left     bool // the caller left while the request was on its way
+	owner     string // the new owner's id
+	reply     reply
+	sent      clock.Instant // before the first request that may have taken effect: the lease counts from here
+	asked     clock.Instant // before the last request; zero if none was sent
+	verifyAt  int64         // when to verify the grant (monotonic); 0: not needed
+	until     int64         // when the last request of unknown outcome can no longer take effect (monotonic)
+	slot      limiter
+	err       error
+	unknown   int32 // the number of requests of unknown outcome
+	changes   int32 // handed: Record.Changes when the handoff began; if it differs later, the new tenure verifies
+	granted   bool
+	byHandoff bool // the grant came by a handoff
+	left      bool // the caller left while the request was on its way
 }
 
-// heard notes the answer to the last request.
-func (g *grant) heard(reply *reply, err error, ttl time.Duration) {
+// noteReply notes the answer to the last request.
+func (g *grant) noteReply(reply *reply, err error, ttl time.Duration) {
 	if g.err = err; err != nil {
 		g.blame(err, ttl)
 		return
@@ -51,14 +51,14 @@ func verifyAt(asked clock.Instant, within time.Duration) int64 {
 // blame counts a failed request if it may have taken effect.
 func (g *grant) blame(err error, ttl time.Duration) {
 	if backend.FaultOf(err).MayHaveRun {
-		g.late++
+		g.unknown++
 		g.until = g.asked.Mono + int64(ttl)
 	}
 }
 
 // sending notes that a request is sent now.
 func (g *grant) sending(now clock.Instant) {
-	if g.asked = now; g.late == 0 {
+	if g.asked = now; g.unknown == 0 {
 		g.sent = now
 	}
 }
@@ -75,30 +75,30 @@ func (g *grant) resume(e *Engine, p pending, err error) {
 	_ = e.retry.Resume(err, first, func() error { return p.send(e.base) })
 }
 
-// question is what a call asks the store. It is a pending command.
-type question struct {
+// attempt is one try of a call to acquire: a request to the store, or the grant of a handoff. It is a pending command.
+type attempt struct {
 	errand
 	entry uint32 // the waiters' entry in the store's queue
 	*call
-	handed *grant // the grant of a handoff that made the question needless; nil: send a request
-	grant  grant  // the outcome of the last request
+	handoffGrant *grant // the grant of a handoff that made the request needless; nil: send one
+	grant        grant  // the outcome of the last request
 }
 
-// ask asks the store once, for a new owner, and makes a grant a lease. It returns the lease; or nil if c.grant was
+// run asks the store once, for a new owner, and makes a grant a lease. It returns the lease; or nil if c.grant was
 // refused or failed; or *fail.CallerGone.
-func (c *question) ask() (*lease.Hold, error) {
+func (c *attempt) run() (*lease.Hold, error) {
 	defer c.panicked()
-	if ctx, alone := c.open(); alone {
-		return c.close(c.send(ctx))
+	if ctx, alone := c.prepare(); alone {
+		return c.finishHere(c.send(ctx))
 	}
-	return c.apart()
+	return c.runElsewhere()
 }
 
-// open prepares a question. If alone is true, the caller sends the request with ctx on its own goroutine, and then
-// calls close. Otherwise the caller calls apart.
-func (c *question) open() (ctx context.Context, alone bool) {
+// prepare prepares the request. If alone is true, the caller sends the request with ctx on its own goroutine, and then
+// calls finishHere. Otherwise the caller calls runElsewhere.
+func (c *attempt) prepare() (ctx context.Context, alone bool) {
 	e := c.engine
-	if c.handed != nil {
+	if c.handoffGrant != nil {
 		return nil, false
 	}
 	c.grant = grant{}
@@ -117,8 +117,8 @@ func (c *question) open() (ctx context.Context, alone bool) {
 	return e.route(c.wait, c.Replicas.N == 0 && e.store.leaves(c.Family))
 }
 
-// close finishes a question whose first send returned err.
-func (c *question) close(err error) (*lease.Hold, error) {
+// finishHere finishes an attempt whose first send, on the caller's goroutine, returned err.
+func (c *attempt) finishHere(err error) (*lease.Hold, error) {
 	err = c.engine.sent(c.wait, c, err)
 	if c.marks.sending = false; err != nil {
 		return nil, err
@@ -126,11 +126,11 @@ func (c *question) close(err error) (*lease.Hold, error) {
 	return c.receive()
 }
 
-// apart takes the grant of a handoff, or sends the request from another goroutine.
-func (c *question) apart() (*lease.Hold, error) {
+// runElsewhere takes the grant of a handoff, or sends the request from another goroutine.
+func (c *attempt) runElsewhere() (*lease.Hold, error) {
 	e := c.engine
-	if g := c.handed; g != nil {
-		c.grant, c.handed = *g, nil
+	if g := c.handoffGrant; g != nil {
+		c.grant, c.handoffGrant = *g, nil
 		defer e.end() // handoff.local or handoff.settle counted it as running
 		return c.receive()
 	}
@@ -140,7 +140,7 @@ func (c *question) apart() (*lease.Hold, error) {
 		}
 		return nil, nil
 	}
-	err := e.apart(c.wait, c)
+	err := e.carryOutElsewhere(c.wait, c)
 	if c.marks.sending = false; err != nil {
 		return nil, err
 	}
@@ -148,7 +148,7 @@ func (c *question) apart() (*lease.Hold, error) {
 }
 
 // panicked releases the slot of the in-flight limiter if the backend panicked.
-func (c *question) panicked() {
+func (c *attempt) panicked() {
 	if c.marks.sending {
 		c.marks.sending = false
 		c.grant.leave()
@@ -156,7 +156,7 @@ func (c *question) panicked() {
 }
 
 // enterLimit takes a slot of the in-flight limiter. It returns *fail.CallerGone; other errors are in c.grant.err.
-func (c *question) enterLimit() error {
+func (c *attempt) enterLimit() error {
 	e := c.engine
 	slot := e.limits.of(e.store.node(c.Name), c.Replicas.N > 0)
 	waited, err := slot.enter(c.wait, e.calls.closing)
@@ -175,7 +175,7 @@ func (c *question) enterLimit() error {
 }
 
 // send sends one request.
-func (c *question) send(ctx context.Context) error {
+func (c *attempt) send(ctx context.Context) error {
 	q := backend.AcquireRequest{
 		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced, Replication: c.replication(),
 		// The held cache may know of a hold because a first request got it. So only the first request is refused by
@@ -193,21 +193,21 @@ func (c *question) send(ctx context.Context) error {
 		r, err = c.request(ctx, q)
 	}
 	if _, left := errors.AsType[*backend.Left[reply]](err); !left {
-		c.grant.heard(&r, err, c.ttl)
+		c.grant.noteReply(&r, err, c.ttl)
 	}
 	return err
 }
 
-func (c *question) left(err error) func() error {
+func (c *attempt) left(err error) func() error {
 	return leftBehind(err, func(reply reply, err error) {
 		c.grant.left = true
-		c.grant.heard(&reply, err, c.ttl)
+		c.grant.noteReply(&reply, err, c.ttl)
 	})
 }
 
 // finish repeats a request after a temporary failure, unless the caller has left. The same request counts once,
 // however often it arrives. finish releases the slot of the in-flight limiter.
-func (c *question) finish(err error) error {
+func (c *attempt) finish(err error) error {
 	defer c.grant.leave()
 	if !c.grant.left {
 		c.grant.resume(c.engine, c, err)
@@ -217,7 +217,7 @@ func (c *question) finish(err error) error {
 }
 
 // dispose releases a grant whose caller has left, with the entry and the claim that the request may have left.
-func (c *question) dispose() {
+func (c *attempt) dispose() {
 	if c.grant.reply.Enrolled {
 		c.engine.names.enrolledBehind(c.topic(), c.entry)
 	}
@@ -228,7 +228,7 @@ func (c *question) dispose() {
 }
 
 // receive makes a grant a lease, or releases the grant if the caller's wait has ended.
-func (c *question) receive() (*lease.Hold, error) {
+func (c *attempt) receive() (*lease.Hold, error) {
 	if !c.grant.granted {
 		c.abandon()
 		return nil, nil
@@ -237,7 +237,7 @@ func (c *question) receive() (*lease.Hold, error) {
 		c.abandon()
 		return nil, fail.Gone(c.wait)
 	}
-	h, err := c.settle(c.under)
+	h, err := c.makeLease(c.under)
 	if err != nil {
 		c.abandon()
 		c.grant.granted, c.grant.err = false, err
@@ -245,13 +245,13 @@ func (c *question) receive() (*lease.Hold, error) {
 	return h, nil
 }
 
-// settle makes a grant a live tenure with its first hold. The context of the lease is a child of ctx.
-func (c *question) settle(ctx context.Context) (*lease.Hold, error) {
+// makeLease makes a grant a live tenure with its first hold. The context of the lease is a child of ctx.
+func (c *attempt) makeLease(ctx context.Context) (*lease.Hold, error) {
 	e := c.engine
 	t := c.tenure()
 	h := &t.First
 	c.hold(h, ctx, c.grant.sent)
-	if c.grant.handed {
+	if c.grant.byHandoff {
 		h.Since = c.grant.asked
 	}
 	t.Start(c.grant.sent, h)
@@ -263,7 +263,7 @@ func (c *question) settle(ctx context.Context) (*lease.Hold, error) {
 	}
 	c.admit(t, now)
 	t.Attach(h)
-	if c.grant.handed && c.grant.changes != t.name.Changes {
+	if c.grant.byHandoff && c.grant.changes != t.name.Changes {
 		t.verify()
 	}
 	t.reschedule()
@@ -273,9 +273,9 @@ func (c *question) settle(ctx context.Context) (*lease.Hold, error) {
 }
 
 // tenure makes the tenure of a grant. It is not live yet.
-func (c *question) tenure() *tenure {
+func (c *attempt) tenure() *tenure {
 	e, g := c.engine, &c.grant
-	t := &tenure{engine: e, family: c.Family, place: c.place}
+	t := &tenure{engine: e, family: c.Family, keepFor: c.keepFor}
 	t.Keeper, t.Owner, t.TTL = t, g.owner, c.ttl
 	t.Key = keyOf(e, topicOf(c.Family, c.Name))
 	t.Deadline = clock.Deadline(g.sent, c.ttl)
@@ -297,8 +297,8 @@ func (c *question) tenure() *tenure {
 		outer = c.outer.Tenure
 	}
 	t.Under(outer)
-	if g.late > 0 {
-		t.trouble = &trouble{tenure: t, late: g.late, until: g.until}
+	if g.unknown > 0 {
+		t.trouble = &trouble{tenure: t, unknown: g.unknown, until: g.until}
 	}
 	if g.verifyAt != 0 {
 		t.Plan.VerifyAt = g.verifyAt
@@ -307,7 +307,7 @@ func (c *question) tenure() *tenure {
 }
 
 // admit adds a new tenure to the engine's state. It is called with the mutex.
-func (c *question) admit(t *tenure, now clock.Instant) {
+func (c *attempt) admit(t *tenure, now clock.Instant) {
 	e := c.engine
 	n := e.names.of(c.topic())
 	t.name = n
@@ -326,12 +326,12 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 				n.Hold(true)
 			}
 		}
-		if !c.grant.handed {
+		if !c.grant.byHandoff {
 			n.refill(c.grant.reply.Foreign, now.Mono)
 		}
 	}
 	if c.Family == backend.KindDelegated {
-		e.names.join(t)
+		e.names.addCallee(t)
 	}
 	e.calls.held++
 }
@@ -339,7 +339,7 @@ func (c *question) admit(t *tenure, now clock.Instant) {
 // supersede handles x, a tenure of this process in the record that the store has granted to t. Replies may arrive in
 // another order than the grants. If x was asked for before t, x is lost. Otherwise either may be the later one: the
 // store is asked whether x is still held. In both cases it is asked whether t is.
-func (c *question) supersede(t, x *tenure, now clock.Instant, why string) {
+func (c *attempt) supersede(t, x *tenure, now clock.Instant, why string) {
 	if x.First.Since.Mono < c.grant.sent.Mono {
 		x.lose(now, why)
 	} else {
@@ -349,7 +349,7 @@ func (c *question) supersede(t, x *tenure, now clock.Instant, why string) {
 }
 
 // require releases a grant with fewer replicas than the call wants.
-func (c *question) require() {
+func (c *attempt) require() {
 	g := &c.grant
 	if g.err != nil || !g.granted {
 		return
@@ -361,6 +361,6 @@ func (c *question) require() {
 	g.granted, g.err = false, lacks
 	q := backend.ReleaseRequest{Name: c.Name, Owner: g.owner}
 	if _, _, err := c.engine.SendRelease(c.Family, q); err != nil {
-		g.late, g.until = g.late+1, max(g.until, c.engine.Now().Mono+int64(c.ttl))
+		g.unknown, g.until = g.unknown+1, max(g.until, c.engine.Now().Mono+int64(c.ttl))
 	}
 }

@@ -110,14 +110,14 @@ func (b *batch) culprit() int {
 	return 0
 }
 
-// attempt sends the request for new owners once, and makes a grant leases, as question.ask does for one lock.
+// attempt sends the request for new owners once, and makes a grant leases, as attempt.run does for one lock.
 func (b *batch) attempt(ctx context.Context) ([]*lease.Handle, error) {
 	e, c := b.engine, &b.calls[0]
-	if err := c.asks.enterLimit(); err != nil {
+	if err := c.attempt.enterLimit(); err != nil {
 		return nil, err
 	}
-	b.grant = grant{slot: c.asks.grant.slot, err: c.asks.grant.err}
-	if c.asks.grant = (grant{}); b.grant.err != nil {
+	b.grant = grant{slot: c.attempt.grant.slot, err: c.attempt.grant.err}
+	if c.attempt.grant = (grant{}); b.grant.err != nil {
 		return nil, nil
 	}
 	b.owners = make([]string, len(b.calls))
@@ -138,16 +138,16 @@ func (b *batch) attempt(ctx context.Context) ([]*lease.Handle, error) {
 		b.abandon(0)
 		return nil, fail.Gone(b.wait)
 	}
-	leases, err := b.settle(ctx)
+	leases, err := b.makeLeases(ctx)
 	if err != nil {
 		b.grant.granted, b.grant.err = false, err
 	}
 	return leases, nil
 }
 
-// settle makes the grant leases, each with a context that is a child of the one before. If one of them fails, or an
+// makeLeases makes the grant leases, each with a context that is a child of the one before. If one of them fails, or an
 // observer panics, all locks are released.
-func (b *batch) settle(ctx context.Context) ([]*lease.Handle, error) {
+func (b *batch) makeLeases(ctx context.Context) ([]*lease.Handle, error) {
 	leases := make([]*lease.Handle, 0, len(b.owners))
 	defer func() {
 		if n := len(leases); n < len(b.owners) {
@@ -156,10 +156,10 @@ func (b *batch) settle(ctx context.Context) ([]*lease.Handle, error) {
 		}
 	}()
 	for i, owner := range b.owners {
-		q := &b.calls[i].asks
+		q := &b.calls[i].attempt
 		q.grant = b.grant
 		q.grant.owner, q.grant.reply.Token = owner, b.all[i].Token
-		h, err := q.settle(ctx)
+		h, err := q.makeLease(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -175,7 +175,7 @@ func (b *batch) send(ctx context.Context) error {
 		c := &b.calls[i]
 		in[i] = backend.AcquireRequest{
 			Name: c.Name, Owner: b.owners[i], Lease: c.ttl, Fenced: c.Fenced,
-			// As in question.send: the held cache may know of a hold because a first request got it.
+			// As in attempt.send: the held cache may know of a hold because a first request got it.
 			Unasked: c.Try && !b.grant.wasSent(),
 		}
 	}

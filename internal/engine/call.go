@@ -19,13 +19,13 @@ type call struct {
 	under      context.Context // the context given to the call: the parent of the lease's context
 	wait       context.Context // bounds the waiting
 	ttl        time.Duration   // the lease to ask for
-	place      time.Duration   // how long the store keeps the place in a fair lock's queue; 0: no place is asked for
+	keepFor    time.Duration   // how long the store keeps the place in a fair lock's queue; 0: no place is asked for
 	since      clock.Instant   // when the call began
 	outer      *lease.Hold     // the hold that the call enters under; nil if there is none
 	delegation *Delegation     // the delegation that the call enters under; nil if there is none
 	key        lease.Key       // finds the lock's hold or delegation in the context
 	waiter     waiter          // the ticket in the local queue
-	asks       question
+	attempt    attempt
 	marks      callMarks
 	site       uintptr // the program counter of the call into this module, for the log; 0 if not needed
 }
@@ -39,7 +39,7 @@ type callMarks struct {
 	enrols    bool  // a refusal of the request puts the client's entry into the store's queue
 	heard     bool  // the session reported a release that served no entry: backend.EnrolRequest.Heard
 	stays     bool  // backend.Enrolment.Stays: more waiters are behind this one
-	sending   bool  // the question has a slot of the in-flight limiter, to release if the backend panics
+	sending   bool  // the attempt has a slot of the in-flight limiter, to release if the backend panics
 	least     int64 // the smallest number of permits that a waiter of the name wants
 }
 
@@ -47,7 +47,7 @@ type callMarks struct {
 func (c *call) begin(e *Engine, ctx, wait context.Context, r Request) {
 	c.Request, c.engine, c.under, c.wait = r, e, ctx, wait
 	c.ttl, c.since = e.Config.lease(&r), e.Now()
-	c.asks.call = c
+	c.attempt.call = c
 }
 
 // Acquire acquires the lock of a request. The lease's context is a child of ctx, and wait bounds the waiting.
@@ -95,7 +95,7 @@ func (c *call) enter() (h *lease.Handle, entered bool, err error) {
 	c.key = keyOf(c.engine, topicOf(c.Family, c.Name))
 	switch x := c.under.Value(&c.key).(type) {
 	case *lease.Hold:
-		h, ended, err := entry{c, x}.enter()
+		h, ended, err := nestedCall{c, x}.enter()
 		return h, !ended, err
 	case *Delegation:
 		h, err = c.enterDelegated(*x)
@@ -133,7 +133,7 @@ func (c *call) enrolment() backend.Enrolment {
 		return backend.Enrolment{}
 	}
 	return backend.Enrolment{
-		Entry: uint64(c.asks.entry), Stays: c.marks.stays, Least: c.marks.least, Heard: c.marks.heard,
+		Entry: uint64(c.attempt.entry), Stays: c.marks.stays, Least: c.marks.least, Heard: c.marks.heard,
 	}
 }
 

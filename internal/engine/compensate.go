@@ -35,8 +35,8 @@ func (s *renewer) repeat(name string, until int64, send func() (done bool), gave
 	return p
 }
 
-// rarely lets the pauses grow. It is for repetitions that go on until the given time though the store answers.
-func (p *repetition) rarely(until int64) { p.pauses.Slow(time.Duration(until - p.began.Mono)) }
+// slowDown lets the pauses grow. It is for repetitions that go on until the given time though the store answers.
+func (p *repetition) slowDown(until int64) { p.pauses.Slow(time.Duration(until - p.began.Mono)) }
 
 // Fire queues the next call of send, or gives up.
 func (p *repetition) Fire(now clock.Instant) {
@@ -79,12 +79,12 @@ func (p *repetition) again() {
 // effect, or may do so until the time until. If late is zero, the owner may hold the lock, and one answer to a release
 // suffices.
 type debt struct {
-	family backend.Kind
-	name   string
-	owner  string
-	place  time.Duration // how long the place in a fair lock's queue was asked for
-	late   int32
-	until  int64 // monotonic
+	family  backend.Kind
+	name    string
+	owner   string
+	keepFor time.Duration // how long the place in a fair lock's queue was asked for
+	unknown int32
+	until   int64 // monotonic
 }
 
 // compensate releases what a debt's owner holds, until all late requests are found, or their leases would have run
@@ -96,22 +96,22 @@ func (s *renewer) compensate(d debt) {
 		s.leaveFairQueue(d)
 		return
 	}
-	if d.family == backend.KindWrite && d.late > 0 {
+	if d.family == backend.KindWrite && d.unknown > 0 {
 		s.withdrawLateClaims(d)
 	}
-	q := backend.ReleaseRequest{Name: d.name, Owner: d.owner, Undo: d.late > 0}
+	q := backend.ReleaseRequest{Name: d.name, Owner: d.owner, Undo: d.unknown > 0}
 	var p *repetition
 	p = s.repeat(d.name, d.until, func() bool {
 		reply, err := e.store.kinds[d.family].release(e.base, q)
 		if err != nil {
 			return false
 		}
-		p.rarely(d.until)
+		p.slowDown(d.until)
 		if reply.Held {
-			d.late--
+			d.unknown--
 			(*handler)(e).released(topicOf(d.family, d.name), false)
 		}
-		return d.late <= 0
+		return d.unknown <= 0
 	}, nil)
 }
 
@@ -128,7 +128,7 @@ func (s *renewer) withdrawLateClaims(d debt) {
 		claims := e.names.claims(t)
 		e.unlock()
 		if !claims && e.store.can.ReadWrite.Withdraw(e.base, d.name, e.Config.ID) == nil {
-			p.rarely(until)
+			p.slowDown(until)
 		}
 		return false
 	}, nil)
@@ -142,44 +142,44 @@ func (s *renewer) leaveFairQueue(d debt) {
 	if fair == nil {
 		return
 	}
-	giveUp := max(d.until, e.Now().Mono) + int64(max(d.place, e.Config.Watchdog))
+	giveUp := max(d.until, e.Now().Mono) + int64(max(d.keepFor, e.Config.Watchdog))
 	var p *repetition
 	p = s.repeat(d.name, giveUp, func() bool {
-		last := d.late == 0 || e.Now().Mono >= d.until
-		reply, err := fair.Leave(e.base, backend.LeaveRequest{Name: d.name, Owner: d.owner, Wait: d.place})
+		last := d.unknown == 0 || e.Now().Mono >= d.until
+		reply, err := fair.Leave(e.base, backend.LeaveRequest{Name: d.name, Owner: d.owner, Wait: d.keepFor})
 		if err != nil {
 			return false
 		}
-		p.rarely(d.until)
+		p.slowDown(d.until)
 		if reply.Held {
 			(*handler)(e).released(lockTopic(d.name), false)
 		}
 		if reply.Held || reply.Queued {
-			d.late--
+			d.unknown--
 		}
-		return last || d.late <= 0
+		return last || d.unknown <= 0
 	}, nil)
 }
 
-// abandon releases, in the background, what the last question got or may still get, and no tenure has.
-func (c *question) abandon() {
+// abandon releases, in the background, what the last attempt got or may still get, and no tenure has.
+func (c *attempt) abandon() {
 	c.engine.lock()
-	d := debt{family: c.Family, name: c.Name, owner: c.grant.owner, place: c.place}
+	d := debt{family: c.Family, name: c.Name, owner: c.grant.owner, keepFor: c.keepFor}
 	c.engine.renewer.abandon(&c.Request, &c.grant, d)
 	c.engine.unlock()
 }
 
-// abandon is question.abandon for callers with the mutex. d has the owner and the place.
+// abandon is attempt.abandon for callers with the mutex. d has the owner and the place.
 func (s *renewer) abandon(r *Request, g *grant, d debt) {
 	e := s.engine
-	d.late, d.until = g.late, g.until
+	d.unknown, d.until = g.unknown, g.until
 	if g.granted {
 		d.until = max(d.until, e.Now().Mono+int64(e.Config.lease(r)))
-		if d.late > 0 { // the grant counts as well
-			d.late++
+		if d.unknown > 0 { // the grant counts as well
+			d.unknown++
 		}
 	}
-	if g.granted || d.late > 0 {
+	if g.granted || d.unknown > 0 {
 		s.compensate(d)
 	}
 }

@@ -12,9 +12,9 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// stubbornly is how long a request that must count once is retried. The store remembers a request for
+// retryFor is how long a request that must count once is retried. The store remembers a request for
 // backend.Remembered, so the last retry may take the other half to arrive.
-const stubbornly = backend.Remembered / 2
+const retryFor = backend.Remembered / 2
 
 // Counting is the engine for package counters: one name with a count in the store.
 type Counting struct {
@@ -43,8 +43,8 @@ func (k Counting) Send(send func(ctx context.Context) error) error {
 	return k.retry.Do(func() error { return send(k.base) })
 }
 
-// SeeThrough runs send, even if the caller leaves, and for up to stubbornly if the store is unavailable.
-func (k Counting) SeeThrough(ctx context.Context, op string, send func(ctx context.Context) error) error {
+// SendReliably runs send, even if the caller leaves, and for up to retryFor if the store is unavailable.
+func (k Counting) SendReliably(ctx context.Context, op string, send func(ctx context.Context) error) error {
 	if err := CheckName(k.Topic.Name); err != nil {
 		return err
 	}
@@ -53,15 +53,15 @@ func (k Counting) SeeThrough(ctx context.Context, op string, send func(ctx conte
 	}
 	k.begin()
 	defer k.end()
-	err := k.SendOff(ctx, func() error { return k.insist(op, send) }, nil)
+	err := k.SendOff(ctx, func() error { return k.sendThenRetry(op, send) }, nil)
 	if fail.IsGone(err) {
 		return fmt.Errorf("%w: the request is sent all the same and its outcome is unknown; do not repeat it", err)
 	}
 	return err
 }
 
-// insist is Send. After a temporary failure it goes on in the background.
-func (k Counting) insist(op string, send func(ctx context.Context) error) error {
+// sendThenRetry is Send. After a temporary failure it goes on in the background.
+func (k Counting) sendThenRetry(op string, send func(ctx context.Context) error) error {
 	first := k.Now()
 	err := k.Send(send)
 	switch {
@@ -73,7 +73,7 @@ func (k Counting) insist(op string, send func(ctx context.Context) error) error 
 	k.lock()
 	over := k.calls.over
 	if !over {
-		k.goOn(op, first, send)
+		k.retryInBackground(op, first, send)
 	}
 	k.unlock()
 	if over {
@@ -81,18 +81,18 @@ func (k Counting) insist(op string, send func(ctx context.Context) error) error 
 			fail.Closed, fail.NotCallers(err))
 	}
 	return fmt.Errorf("%w: the request is not confirmed and is retried in the background for %v; do not repeat it: %w",
-		fail.Unavailable, stubbornly, err)
+		fail.Unavailable, retryFor, err)
 }
 
-// goOn retries send in the background until stubbornly after first. If it gives up, it logs that: the permits may then
-// belong to no process. It is called with the mutex.
-func (k Counting) goOn(op string, first clock.Instant, send func(ctx context.Context) error) {
+// retryInBackground retries send in the background until retryFor after first. If it gives up, it logs that: the
+// permits may then belong to no process. It is called with the mutex.
+func (k Counting) retryInBackground(op string, first clock.Instant, send func(ctx context.Context) error) {
 	var last error
 	gaveUp := func() {
 		k.announce.Line(slog.LevelError, "mortise: could not be confirmed and is given up; look whether the count is right",
 			"op", op, "name", fail.Shorten(k.Topic.Name), "err", last)
 	}
-	k.renewer.repeat(k.Topic.Name, first.Add(stubbornly).Mono, func() bool {
+	k.renewer.repeat(k.Topic.Name, first.Add(retryFor).Mono, func() bool {
 		last = send(k.base)
 		if last != nil && !temporary(last) {
 			gaveUp()
@@ -101,11 +101,11 @@ func (k Counting) goOn(op string, first clock.Instant, send func(ctx context.Con
 	}, gaveUp)
 }
 
-// GoOn runs send in the background, for up to stubbornly.
-func (k Counting) GoOn(op string, send func(ctx context.Context) error) {
+// RetryInBackground runs send in the background, for up to retryFor.
+func (k Counting) RetryInBackground(op string, send func(ctx context.Context) error) {
 	k.lock()
 	defer k.unlock()
-	k.goOn(op, k.Now(), send)
+	k.retryInBackground(op, k.Now(), send)
 }
 
 // Waiting is a call that waits for a count.

@@ -92,14 +92,14 @@ func (c *call) replication() backend.Replication {
 }
 
 // request sends the request of a call that is not a plain Acquire; q has the fields that they share.
-func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r reply, err error) {
+func (c *attempt) request(ctx context.Context, q backend.AcquireRequest) (r reply, err error) {
 	s, replicas := &c.engine.store, q.Replication
 	switch {
 	case c.delegation != nil:
 		x, err := s.can.Delegation.Enter(ctx, c.entering(replicas))
 		return ofEnter(x), raised(err, ofEnter)
 	case c.Family == backend.KindFair:
-		x, err := s.can.Fair.Acquire(ctx, backend.FairRequest{AcquireRequest: q, Wait: c.place})
+		x, err := s.can.Fair.Acquire(ctx, backend.FairRequest{AcquireRequest: q, Wait: c.keepFor})
 		return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Joined: x.Joined}, err
 	case c.Family == backend.KindSemaphore:
 		declared := &c.Limit.Declared
@@ -134,7 +134,7 @@ func (c *question) request(ctx context.Context, q backend.AcquireRequest) (r rep
 		return reply{AcquireReply: x.AcquireReply, Young: x.Young}, err
 	}
 	x, err := s.can.Queue.Enrol(ctx, backend.EnrolRequest{
-		AcquireRequest: q, Entry: uint64(c.asks.entry), Heard: c.marks.heard, Polls: c.Polling,
+		AcquireRequest: q, Entry: uint64(c.attempt.entry), Heard: c.marks.heard, Polls: c.Polling,
 	})
 	return ofEnrol(x), raised(err, ofEnrol)
 }
@@ -168,7 +168,7 @@ func raised[R any](err error, of func(R) reply) error {
 }
 
 // entering returns the request to enter under the owner of the call's delegation.
-func (c *question) entering(replicas backend.Replication) backend.EnterRequest {
+func (c *attempt) entering(replicas backend.Replication) backend.EnterRequest {
 	x := c.delegation
 	q := backend.EnterRequest{
 		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Under: x.Owner, Holds: x.Hold, Fenced: c.Fenced && x.Token == 0,

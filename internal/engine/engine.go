@@ -2,7 +2,7 @@
 // its port to the store.
 //
 // A call waits in the local queue of its name, and the first waiter there sends requests to the store: the call's
-// question. A grant becomes a tenure, one owner's time in one record, with one or more holds. The tenure ends by a
+// attempt. A grant becomes a tenure, one owner's time in one record, with one or more holds. The tenure ends by a
 // release, or is lost. The handler receives what the session with the store reports: releases and other changes.
 //
 // One mutex, state.mu, guards the state of a client. The engine sends no command and runs no user code with the mutex
@@ -10,7 +10,7 @@
 // them out.
 //
 // The files:
-//   - calls: call.go, request.go, try.go (without waiting), wait.go (in the local queue), acquire.go (the question)
+//   - calls: call.go, request.go, try.go (without waiting), wait.go (in the local queue), acquire.go (the attempt)
 //   - other calls: reenter.go, delegate.go, fair.go, batch.go (for LockAll), counting.go (for package counters)
 //   - commands: dispatch.go (which command), pending.go (callers that leave), limits.go (how many at once)
 //   - tenures: tenure.go, renew.go, repair.go (hold counts), release.go, handoff.go, proclaim.go

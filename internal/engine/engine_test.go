@@ -102,7 +102,7 @@ func TestAPlaceThatBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	told := w.Ready()
 	n.Join(&w.Ticket)
 	n.Asks()
-	second.look = e.Now().Mono + int64(time.Hour)
+	second.askAt = e.Now().Mono + int64(time.Hour)
 	e.unlock()
 	e.names.fair.leave("n", first)
 	e.lock()
@@ -178,12 +178,12 @@ func TestAChangeHeardBeforeASuccessorTakesItUpIsNotForgotten(t *testing.T) {
 		u, x := unlocking{hold: h}, &releasing{tenure: tn, live: true}
 		u.begin()
 		x.begin()
-		x.handoff.to.handed = &grant{
-			granted: true, handed: true, owner: tn.Owner, asked: e.Now(), changes: x.handoff.changes,
+		x.handoff.to.handoffGrant = &grant{
+			granted: true, byHandoff: true, owner: tn.Owner, asked: e.Now(), changes: x.handoff.changes,
 			sent: tn.Deadline.Add(clock.Margin(tn.TTL) - tn.TTL),
 		}
 		e.calls.running++
-		tn.State, tn.handed = lease.Over, true
+		tn.State, tn.handedOver = lease.Over, true
 		tn.name.Changes++ // and the record is gone
 		tn.vacate(true)
 		tn.Leave()
@@ -212,8 +212,8 @@ func TestAWaiterIsHandedOneRecordAtATime(t *testing.T) {
 		next := behind(t, e)
 		u, x := unlockBegun(e, h)
 		e.lock()
-		w, first := x.handoff.to, &grant{granted: true, handed: true, owner: "first"}
-		w.handed = first
+		w, first := x.handoff.to, &grant{granted: true, byHandoff: true, owner: "first"}
+		w.handoffGrant = first
 		if again := newHandoff(of(h)); again != nil {
 			t.Errorf("a second handoff to it begins: %+v", again)
 		}
@@ -224,10 +224,10 @@ func TestAWaiterIsHandedOneRecordAtATime(t *testing.T) {
 		e.lock()
 		x.handoff.reply.Granted = true
 		x.handoff.settle(false)
-		if w.handed != first {
-			t.Errorf("the first record that it was handed is replaced by %+v", w.handed)
+		if w.handoffGrant != first {
+			t.Errorf("the first record that it was handed is replaced by %+v", w.handoffGrant)
 		}
-		w.handed, x.handoff.reply.Granted = nil, false
+		w.handoffGrant, x.handoff.reply.Granted = nil, false
 		e.unlock()
 		u.endContext()
 		must(t, u.finish(0, x.run(t.Context())))
@@ -265,8 +265,8 @@ func TestContextsOfManyLeasesEndAsTheyAreFound(t *testing.T) {
 }
 
 func TestAChangeIsRepeatedForLessTimeThanTheStoreRemembersIt(t *testing.T) {
-	if stubbornly >= backend.Remembered {
-		t.Errorf("it is repeated for %v and remembered for %v", stubbornly, backend.Remembered)
+	if retryFor >= backend.Remembered {
+		t.Errorf("it is repeated for %v and remembered for %v", retryFor, backend.Remembered)
 	}
 }
 
@@ -287,7 +287,7 @@ func TestAReleaseThatFoundNoEntryIsNotRedissons(t *testing.T) {
 		n.Heard(n.Events())
 		now := e.Now().Mono
 		n.Refused(clock.Never, clock.Never-1)
-		n.enrolled, n.foremost = true, true
+		n.enrolled, n.firstInStore = true, true
 		e.unlock()
 		if how == "Freed" {
 			h.Freed(topic)

@@ -56,9 +56,9 @@ type fairTicket struct {
 	live   bool          // the topic is watched
 	at     *list.Element // in fairQueue.standing; nil if the ticket is not there
 	number int           // rises with each ticket in standing
-	// look is when the ticket's call asks again without a message, if it is the first of this client (monotonic); 0:
+	// askAt is when the ticket's call asks again without a message, if it is the first of this client (monotonic); 0:
 	// it was not refused yet.
-	look int64
+	askAt int64
 
 	grant     grant
 	taken     bool // the store has given the owner a place, or the lock
@@ -86,23 +86,23 @@ func (s *fairQueues) newPlace(name string) *fairTicket {
 	return &fairTicket{owner: owner, topic: backend.Topic{Kind: backend.KindFair, Name: name, Owner: owner}}
 }
 
-// fairCall is the question of a call with a ticket. It is a pending command.
+// fairCall is the attempt of a call with a ticket. It is a pending command.
 type fairCall struct {
-	*question
-	place *fairTicket
+	*attempt
+	ticket *fairTicket
 }
 
 // queueUpFair waits for a fair lock. Each call sends its own requests, since the store has the queue. If a lease has
 // run out before its grant arrived, the call takes a place at the end of the queue, with a new ticket, at most twice.
 func (c *call) queueUpFair() (*lease.Handle, error) {
 	e := c.engine
-	if c.place = keepPlace; c.Wait > 0 {
-		c.place = clock.CeilMilli(min(c.Wait, keepLongest))
+	if c.keepFor = keepPlace; c.Wait > 0 {
+		c.keepFor = clock.CeilMilli(min(c.Wait, keepLongest))
 	}
 	e.begin() // Shutdown waits until the call has begun to leave the queue
 	defer e.end()
 	for n := 0; ; n++ {
-		f := &fairCall{question: &c.asks, place: e.names.fair.find(c.Name)}
+		f := &fairCall{attempt: &c.attempt, ticket: e.names.fair.find(c.Name)}
 		h, late, err := f.wait()
 		switch {
 		case err != nil:
@@ -119,12 +119,12 @@ func (c *call) queueUpFair() (*lease.Handle, error) {
 // store's queue, also if an observer panics.
 func (f *fairCall) wait() (h *lease.Hold, late, err error) {
 	defer func() {
-		if h == nil && !f.place.abandoned {
+		if h == nil && !f.ticket.abandoned {
 			f.abandon()
 		}
-		f.engine.names.fair.leave(f.Name, f.place)
+		f.engine.names.fair.leave(f.Name, f.ticket)
 	}()
-	err = f.waitIn(f.place.topic, nil, func() (a Answer, err error) {
+	err = f.waitIn(f.ticket.topic, nil, func() (a Answer, err error) {
 		h, a, err = f.ask()
 		if late = nil; err == nil && a.Got && h == nil {
 			late, a.Failure = a.Failure, nil
@@ -136,8 +136,8 @@ func (f *fairCall) wait() (h *lease.Hold, late, err error) {
 
 // ask asks for the lock and a place once, and makes a grant a lease.
 func (f *fairCall) ask() (*lease.Hold, Answer, error) {
-	c, p, e := f.question, f.place, f.engine
-	c.grant = grant{owner: p.owner, sent: p.grant.sent, late: p.grant.late, until: p.grant.until}
+	c, p, e := f.attempt, f.ticket, f.engine
+	c.grant = grant{owner: p.owner, sent: p.grant.sent, unknown: p.grant.unknown, until: p.grant.until}
 	if err := c.enterLimit(); err != nil || c.grant.err != nil {
 		return nil, Answer{Failure: c.grant.err}, err
 	}
@@ -156,11 +156,11 @@ func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 		return nil, Answer{Failure: g.err}, nil
 	case !g.granted:
 		e.names.fair.join(c.Name, p, lost)
-		return nil, Answer{Left: g.reply.Remaining, Look: f.nextLook()}, nil
+		return nil, Answer{Left: g.reply.Remaining, AskAfter: f.nextAsk()}, nil
 	case c.wait.Err() != nil:
 		return nil, Answer{}, fail.Gone(c.wait)
 	}
-	h, err := c.settle(c.under)
+	h, err := c.makeLease(c.under)
 	switch {
 	case err == nil:
 		return h, Answer{Got: true}, nil
@@ -171,17 +171,17 @@ func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 }
 
 func (f *fairCall) dispose() {
-	f.place.note(&f.grant)
+	f.ticket.note(&f.grant)
 	f.abandon()
 }
 
 // note keeps the outcome of a request. Earlier requests of unknown outcome still count after a refusal, which says
 // only that none of them was granted by then.
 func (p *fairTicket) note(g *grant) {
-	p.grant = grant{sent: g.sent, late: g.late, until: g.until}
+	p.grant = grant{sent: g.sent, unknown: g.unknown, until: g.until}
 	p.taken = p.taken || g.err == nil
 	switch {
-	case g.err != nil || g.granted || g.late == 0:
+	case g.err != nil || g.granted || g.unknown == 0:
 	case g.asked.Mono >= g.until:
 		p.grant = grant{} // no request can take effect any more
 	default:
@@ -189,35 +189,35 @@ func (p *fairTicket) note(g *grant) {
 	}
 }
 
-// nextLook returns when the call asks again without a message. The first in the store's queue asks when the holder's
+// nextAsk returns when the call asks again without a message. The first in the store's queue asks when the holder's
 // lease ends, the others later, in case the first is dead. While the lock is held, one call of each client suffices
 // for that. The others ask now and then, so that the store does not drop their places.
-func (f *fairCall) nextLook() time.Duration {
+func (f *fairCall) nextAsk() time.Duration {
 	c, e, reply := f.call, f.engine, &f.grant.reply
-	look := reply.AskAfter
-	if look < 0 {
-		look = lookAgain
+	after := reply.AskAfter
+	if after < 0 {
+		after = endlessRecheck
 	}
 	e.lock()
-	f.place.look = e.Now().Mono + int64(look)
+	f.ticket.askAt = e.Now().Mono + int64(after)
 	if l := e.names.fair.all[c.Name]; l != nil && reply.Remaining != 0 { // the lock is held: the first of this client asks
-		if n := l.before(f.place); n > 0 {
-			look += time.Duration(n) * lookAgain
+		if n := l.before(f.ticket); n > 0 {
+			after += time.Duration(n) * endlessRecheck
 		} else {
-			look = min(look, upTo(min(recheck, backend.Patience)).Truncate(time.Millisecond)) // stores count whole milliseconds
+			after = min(after, upTo(min(recheck, backend.Patience)).Truncate(time.Millisecond)) // stores count milliseconds
 		}
 	}
 	e.unlock()
-	if c.Wait == 0 || c.Wait > c.place {
-		look = min(look, c.place/2)
+	if c.Wait == 0 || c.Wait > c.keepFor {
+		after = min(after, c.keepFor/2)
 	}
-	return look
+	return after
 }
 
 // abandon undoes, in the background, what the ticket's requests got or may still get.
 func (f *fairCall) abandon() {
-	p, e := f.place, f.engine
-	late := p.grant.late
+	p, e := f.ticket, f.engine
+	late := p.grant.unknown
 	switch {
 	case late == 0 && !p.taken:
 		return
@@ -226,7 +226,9 @@ func (f *fairCall) abandon() {
 	}
 	e.lock()
 	defer e.unlock()
-	e.renewer.leaveFairQueue(debt{name: f.Name, owner: p.owner, place: f.call.place, late: late, until: p.grant.until})
+	e.renewer.leaveFairQueue(debt{
+		name: f.Name, owner: p.owner, keepFor: f.call.keepFor, unknown: late, until: p.grant.until,
+	})
 }
 
 // find returns a ticket whose topic is watched already, or a new one.
@@ -337,11 +339,11 @@ func (l *fairQueue) succeed() {
 	}
 	q := l.engine.names.records[p.topic].queue()
 	switch {
-	case q == nil || p.look == 0:
+	case q == nil || p.askAt == 0:
 	case q.Asking(): // the answer may plan the next request as for the old place
 		q.Notify()
 	default:
-		q.RetryBy(p.look)
+		q.RetryBy(p.askAt)
 	}
 }
 

@@ -44,7 +44,7 @@ func (h *handler) Watching(t backend.Topic) {
 	}
 	w := e.names.watches.all[t]
 	if n := e.names.records[t]; w != nil && w.confirmed && n.first() != nil {
-		n.deaf = nil // the watch was interrupted: the clients of a server must not all ask at once
+		n.watchErr = nil // the watch was interrupted: the clients of a server must not all ask at once
 		if at := e.Now().Mono + int64(rand.N(reunion)); !n.RechecksBefore(at) {
 			n.Recheck(at)
 		}
@@ -53,7 +53,7 @@ func (h *handler) Watching(t backend.Topic) {
 	if w != nil {
 		w.confirmed = true
 	}
-	h.heard(t, nil)
+	h.wakeFirst(t, nil)
 }
 
 // Released implements backend.Handler.
@@ -67,13 +67,13 @@ func (h *handler) released(t backend.Topic, foreign bool) {
 	e.names.fair.barged(t)
 	n := e.names.records[t]
 	// The reply to a request on its way may be older than the release, and say that the entry is the first: ask again.
-	if n.first() == nil || !n.enrolled || n.Asking() && !n.foremost {
-		h.heard(t, nil)
+	if n.first() == nil || !n.enrolled || n.Asking() && !n.firstInStore {
+		h.wakeFirst(t, nil)
 		return
 	}
 	// The release served no entry. The client of the first entry asks at once, other clients later.
-	if n.foremost {
-		n.foremost, n.heard = false, n.heard || foreign
+	if n.firstInStore {
+		n.firstInStore, n.heard = false, n.heard || foreign
 		n.Notify()
 		return
 	}
@@ -91,7 +91,7 @@ func (h *handler) Freed(t backend.Topic) {
 		h.recheckSoon(n)
 		return
 	}
-	h.heard(t, nil)
+	h.wakeFirst(t, nil)
 }
 
 // recheckSoon makes n's first waiter ask later, in case the client of the first entry does not: see silence.
@@ -106,13 +106,13 @@ func (h *handler) WatchFailed(t backend.Topic, err error) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	h.heard(t, err)
+	h.wakeFirst(t, err)
 }
 
-// heard wakes the first waiter of t to ask. Deaf is why t cannot be watched; nil if it can.
-func (h *handler) heard(t backend.Topic, deaf error) {
+// wakeFirst wakes the first waiter of t to ask. WatchErr is why t cannot be watched; nil if it can.
+func (h *handler) wakeFirst(t backend.Topic, watchErr error) {
 	if n := h.names.records[t]; n != nil && n.waiters != nil { // otherwise the message is late
-		n.deaf = deaf
+		n.watchErr = watchErr
 		n.Notify()
 	}
 }
@@ -122,7 +122,7 @@ func (h *handler) Reserved(t backend.Topic, entry uint64) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	if n := h.entered(t, entry); n != nil {
+	if n := h.waitersOf(t, entry); n != nil {
 		n.Notify()
 	}
 }
@@ -132,8 +132,8 @@ func (h *handler) First(t backend.Topic, entry uint64, after time.Duration) {
 	e := (*Engine)(h)
 	e.lock()
 	defer e.unlock()
-	if n := h.entered(t, entry); n != nil {
-		n.foremost = true
+	if n := h.waitersOf(t, entry); n != nil {
+		n.firstInStore = true
 		n.Recheck(e.Now().Mono + int64(after+time.Millisecond))
 	}
 }
@@ -148,8 +148,8 @@ func (h *handler) Wanted(t backend.Topic, entry uint64) {
 	}
 }
 
-// entered returns the name whose waiters have an entry. If there are none, the entry leaves the store's queue.
-func (h *handler) entered(t backend.Topic, entry uint64) *name {
+// waitersOf returns the name whose waiters have an entry. If there are none, the entry leaves the store's queue.
+func (h *handler) waitersOf(t backend.Topic, entry uint64) *name {
 	n := h.names.records[t]
 	if n.first() != nil && uint64(n.entry) == entry {
 		return n
@@ -243,7 +243,7 @@ func (h *handler) changedRW(n *name) {
 // verifyEntered makes the tenures that entered under an owner of t, by delegation, verify.
 func (s *names) verifyEntered(t backend.Topic) {
 	if t.Kind == backend.KindLock {
-		for x := range s.entered[t.Name] {
+		for x := range s.callees[t.Name] {
 			x.hinted()
 		}
 	}

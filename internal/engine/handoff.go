@@ -39,7 +39,7 @@ func newHandoff(t *tenure) *handoff {
 		return nil
 	}
 	w := n.first()
-	if w == nil || w.call == nil || w.handed != nil || w.call.ttl < t.TTL {
+	if w == nil || w.call == nil || w.handoffGrant != nil || w.call.ttl < t.TTL {
 		return nil
 	}
 	if l := e.names.fair.all[n.topic.Name]; l != nil && l.standing.Len() > 0 {
@@ -96,11 +96,11 @@ func (h *handoff) local() bool {
 	now := e.Now()
 	e.lock()
 	defer e.unlock()
-	same := n.first() == h.to && h.to.handed == nil && n.Changes == h.changes
+	same := n.first() == h.to && h.to.handoffGrant == nil && n.Changes == h.changes
 	if !same || !handsOff(t) || t.Waited() || !h.fits(now) {
 		return false
 	}
-	g := &grant{granted: true, handed: true, owner: t.Owner, asked: now, changes: h.changes}
+	g := &grant{granted: true, byHandoff: true, owner: t.Owner, asked: now, changes: h.changes}
 	g.sent = t.Deadline.Add(clock.Margin(t.TTL) - t.TTL)
 	if t.Plan.VerifyAt != clock.Never {
 		g.verifyAt = t.Plan.VerifyAt
@@ -109,7 +109,7 @@ func (h *handoff) local() bool {
 	e.calls.running++
 	n.budget.Spend()
 	t.State = lease.Over
-	t.handed = true
+	t.handedOver = true
 	t.vacate(true)
 	t.Leave()
 	return true
@@ -127,7 +127,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 	t, w := h.from, h.to
 	e, n := t.engine, t.name
 	g := &grant{
-		owner: h.owner, handed: true, granted: h.reply.Granted, sent: h.sent, asked: h.sent, changes: h.changes,
+		owner: h.owner, byHandoff: true, granted: h.reply.Granted, sent: h.sent, asked: h.sent, changes: h.changes,
 	}
 	g.reply.Token = h.reply.Token
 	// If a late request of t's may have granted the lock to t again, the handoff may have run after that release.
@@ -138,20 +138,20 @@ func (h *handoff) settle(held bool) (ask bool) {
 		n.enrolled = n.enrolled && h.enrolled
 	}
 	switch {
-	case g.granted && !w.Left() && w.handed == nil:
+	case g.granted && !w.Left() && w.handoffGrant == nil:
 		w.give(g)
 		e.calls.running++
 		if n.budget.Spend(); h.req.Yield {
 			n.refill(h.reply.Foreign, e.Now().Mono)
 			n.budget.Extra()
 		}
-	case g.granted || g.late > 0:
+	case g.granted || g.unknown > 0:
 		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}
 		e.renewer.abandon(&w.call.Request, g, d)
 	case h.reply.Enrolled && (n.first() == nil || n.entry != uint32(h.req.Entry)):
 		e.names.leave(n.topic, h.req.Entry)
 	case h.reply.Enrolled:
-		n.enrolled, n.refused = true, true // foremost stays: the message First may have come before this reply
+		n.enrolled, n.refused = true, true // firstInStore stays: the message First may have come before this reply
 		n.RetryAt(e.Now().Mono + int64(e.names.recheckBy(e.Config.Watchdog)))
 		n.Heard(h.events)
 		return false
@@ -188,7 +188,7 @@ func (s *names) enrolledBehind(t backend.Topic, entry uint32) {
 	s.engine.lock()
 	defer s.engine.unlock()
 	if n := s.records[t]; n.first() != nil && n.entry == entry {
-		n.enrolled, n.behind = true, true
+		n.enrolled, n.enrolledLate = true, true
 		return
 	}
 	s.leave(t, uint64(entry))

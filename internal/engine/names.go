@@ -16,7 +16,7 @@ type names struct {
 	watches watches
 	fair    fairQueues
 	permits map[string]*tenure              // tenures of semaphores, by the id of each of their permits
-	entered map[string]map[*tenure]struct{} // tenures that entered under another tenure by delegation, by name
+	callees map[string]map[*tenure]struct{} // tenures that entered under another tenure by delegation, by name
 	entries uint32                          // the number of entries drawn for the store's queues
 	waiting int                             // the number of names with waiters, for recheckBy
 	spare   []*waiters                      // unused values for reuse: a call that is alone in its queue needs them, too
@@ -29,7 +29,7 @@ func newNames(e *Engine) names {
 		watches: watches{engine: e, all: make(map[backend.Topic]*watch)},
 		fair:    fairQueues{engine: e, all: make(map[string]*fairQueue)},
 		permits: make(map[string]*tenure),
-		entered: make(map[string]map[*tenure]struct{}),
+		callees: make(map[string]map[*tenure]struct{}),
 	}
 }
 
@@ -45,19 +45,19 @@ type name struct {
 // entry of its own in the store's queue, so messages for earlier waiters are recognized.
 type waiters struct {
 	localqueue.Queue
-	refused  bool   // the store has refused a waiter that does not poll: the client watches the topic
-	answered bool   // the store has refused a waiter: the lock was held
-	enrols   bool   // the last request was to enrol
-	claims   bool   // the last request was a writer's, which may have made a claim
-	enrolled bool   // the entry is in the store's queue: the session reports when to ask
-	behind   bool   // a request whose caller had left put the entry into the queue, while another waiter asked
-	foremost bool   // the entry is the first: a release that serves no entry makes the first waiter ask
-	heard    bool   // such a release was reported: backend.EnrolRequest.Heard
-	entry    uint32 // the number of the entry in the store's queue
-	failing  int64  // when the store's failures began (monotonic); 0: the last request was answered
-	deaf     error  // why the session cannot watch the topic; nil if it can. Waiting then fails
-	hinted   int64  // when a change of the record last made, or will make, the first waiter ask (monotonic)
-	hint     timerq.Timer
+	refused      bool   // the store has refused a waiter that does not poll: the client watches the topic
+	answered     bool   // the store has refused a waiter: the lock was held
+	enrols       bool   // the last request was to enrol
+	claims       bool   // the last request was a writer's, which may have made a claim
+	enrolled     bool   // the entry is in the store's queue: the session reports when to ask
+	enrolledLate bool   // a request whose caller had left put the entry into the queue, while another waiter asked
+	firstInStore bool   // the entry is the first: a release that serves no entry makes the first waiter ask
+	heard        bool   // such a release was reported: backend.EnrolRequest.Heard
+	entry        uint32 // the number of the entry in the store's queue
+	failing      int64  // when the store's failures began (monotonic); 0: the last request was answered
+	watchErr     error  // why the session cannot watch the topic; nil if it can. Waiting then fails
+	hinted       int64  // when a change of the record last made, or will make, the first waiter ask (monotonic)
+	hint         timerq.Timer
 }
 
 // maxSpare bounds names.spare.
@@ -66,14 +66,14 @@ const maxSpare = 64
 // waiter is a call that waits in a local queue.
 type waiter struct {
 	localqueue.Ticket
-	call   *call                 // set if the call can take a handoff
-	handed *grant                // the grant of a handoff that the call has not taken yet
-	taken  *backend.CountRequest // the request of another waiter that took this waiter's permits: Counting.Give
+	call         *call                 // set if the call can take a handoff
+	handoffGrant *grant                // the grant of a handoff that the call has not taken yet
+	taken        *backend.CountRequest // the request of another waiter that took this waiter's permits: Counting.Give
 }
 
 // give hands the grant of a handoff to the waiter, and wakes it, whether the waiter is the first or not.
 func (w *waiter) give(g *grant) {
-	w.handed = g
+	w.handoffGrant = g
 	w.Hand()
 }
 
@@ -204,22 +204,22 @@ func (s *names) drops(t *tenure) {
 	}
 }
 
-// join adds a tenure that entered under another to s.entered, and part removes it.
-func (s *names) join(t *tenure) {
+// addCallee adds a tenure that entered under another to s.callees, and removeCallee removes it.
+func (s *names) addCallee(t *tenure) {
 	name := t.Key.Name
-	if s.entered[name] == nil {
-		s.entered[name] = make(map[*tenure]struct{})
+	if s.callees[name] == nil {
+		s.callees[name] = make(map[*tenure]struct{})
 	}
-	s.entered[name][t] = struct{}{}
+	s.callees[name][t] = struct{}{}
 }
 
-func (s *names) part(t *tenure) {
-	if len(s.entered) == 0 {
+func (s *names) removeCallee(t *tenure) {
+	if len(s.callees) == 0 {
 		return
 	}
 	name := t.Key.Name
-	delete(s.entered[name], t)
-	if len(s.entered[name]) == 0 {
-		delete(s.entered, name)
+	delete(s.callees[name], t)
+	if len(s.callees[name]) == 0 {
+		delete(s.callees, name)
 	}
 }

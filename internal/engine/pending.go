@@ -62,9 +62,9 @@ type pending interface {
 }
 
 // errand is the flag of a pending command, to be embedded.
-type errand struct{ claimed atomic.Bool }
+type errand struct{ decided atomic.Bool }
 
-func (x *errand) flag() *atomic.Bool { return &x.claimed }
+func (x *errand) flag() *atomic.Bool { return &x.decided }
 
 // carryOut sends p, and returns the error of finish. If ctx ends before, carryOut returns *fail.CallerGone at once,
 // and p goes on in the background; Shutdown waits for p. Leaves: callers can leave p in the store, by backend.Leaver.
@@ -73,11 +73,11 @@ func (e *sender) carryOut(ctx context.Context, p pending, leaves bool) error {
 	if way, direct := e.route(ctx, leaves); direct {
 		return e.sent(ctx, p, p.send(way))
 	}
-	return e.apart(ctx, p)
+	return e.carryOutElsewhere(ctx, p)
 }
 
-// apart is carryOut with a goroutine for the command.
-func (e *sender) apart(ctx context.Context, p pending) error {
+// carryOutElsewhere is carryOut with a goroutine for the command.
+func (e *sender) carryOutElsewhere(ctx context.Context, p pending) error {
 	return e.inBackground(ctx, p, func() error { return p.finish(p.send(e.base)) })
 }
 

@@ -14,14 +14,14 @@ import (
 // goneMeanwhile is the reason in the error of a re-entry whose record is gone.
 const goneMeanwhile = "it was gone from the store when it was to be entered again"
 
-// entry is a call that enters the lock under a hold, which its context carries.
-type entry struct {
+// nestedCall is a call that enters the lock under a hold, which its context carries.
+type nestedCall struct {
 	*call
 	hold *lease.Hold
 }
 
 // enter enters the lock. It reports ended if the hold has ended: the call then competes for the lock as any other.
-func (c entry) enter() (got *lease.Handle, ended bool, err error) {
+func (c nestedCall) enter() (got *lease.Handle, ended bool, err error) {
 	h := c.hold
 	if c.NonReentrant && h.Err() == nil {
 		return nil, false, c.Fail(fail.Invalidf("the context's lease holds this lock already, and a non-reentrant lock is " +
@@ -47,7 +47,7 @@ func (c entry) enter() (got *lease.Handle, ended bool, err error) {
 
 // writer returns the tenure of the innermost live hold, of c.hold and those that it was entered under, that is not a
 // reader's; nil if there is none. It reports ended if c.hold has ended.
-func (c entry) writer() (t *tenure, ended bool) {
+func (c nestedCall) writer() (t *tenure, ended bool) {
 	h := c.hold
 	c.engine.lock()
 	defer c.engine.unlock()
@@ -61,7 +61,7 @@ func (c entry) writer() (t *tenure, ended bool) {
 
 // read takes the read lock under c.hold, a reader's or a writer's. The new tenure has a lease of its own. In the Order
 // of c.hold it waits only for writers that entered from other contexts, and for running operations.
-func (c entry) read() (got *lease.Handle, ended bool, err error) {
+func (c nestedCall) read() (got *lease.Handle, ended bool, err error) {
 	h := c.hold
 	e, t := c.engine, of(h)
 	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h, Shared: true, Lease: c.ttl}); ended || err != nil {
@@ -69,7 +69,7 @@ func (c entry) read() (got *lease.Handle, ended bool, err error) {
 	}
 	c.outer, c.marks.fresh = h, false
 	x, err := c.askInTurn(t)
-	g := &c.asks.grant
+	g := &c.attempt.grant
 	switch {
 	case err != nil:
 		return nil, false, c.gaveUp(err, 0, nil)
@@ -84,24 +84,24 @@ func (c entry) read() (got *lease.Handle, ended bool, err error) {
 }
 
 // askInTurn asks the store while the operation runs in t's Order, and ends the operation, also if an observer panics.
-func (c entry) askInTurn(t *tenure) (x *lease.Hold, err error) {
+func (c nestedCall) askInTurn(t *tenure) (x *lease.Hold, err error) {
 	e := c.engine
 	e.begin() // during Shutdown, too: a holder may enter, so that it can finish
 	defer e.end()
 	defer func() {
 		e.lock()
 		defer e.unlock()
-		if err == nil && c.asks.grant.reply.Absent {
+		if err == nil && c.attempt.grant.reply.Absent {
 			t.lose(e.Now(), noRecord)
 		}
 		t.Leave()
 	}()
-	return c.asks.ask()
+	return c.attempt.run()
 }
 
 // takeTurn waits until the operation turn runs in t's Order; t.Leave ends it. It reports ended, without a running
 // operation, if turn.Hold has ended.
-func (c entry) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error) {
+func (c nestedCall) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error) {
 	e := c.engine
 	now := e.Now()
 	e.lock()
@@ -131,7 +131,7 @@ func (c entry) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error) {
 }
 
 // awaitTurn waits until turn runs, or has left the line because its hold ended.
-func (c entry) awaitTurn(t *tenure, turn *lease.Turn) error {
+func (c nestedCall) awaitTurn(t *tenure, turn *lease.Turn) error {
 	e := c.engine
 	c.marks.fresh = false
 	bound.Begins(c.wait)
@@ -178,7 +178,7 @@ type reentry struct {
 
 // again takes one more hold of t, once c.hold is the innermost. t is the tenure of c.hold, or of the writer that it
 // was entered under. Shutdown does not refuse it, so that holders can finish.
-func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
+func (c nestedCall) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 	e, h := c.engine, c.hold
 	if ended, err = c.takeTurn(t, &lease.Turn{Hold: h, Lease: c.ttl}); ended || err != nil {
 		return nil, ended, err
@@ -214,7 +214,7 @@ func (c entry) again(t *tenure) (got *lease.Handle, ended bool, err error) {
 	if returned = true; err != nil {
 		return nil, false, c.gaveUp(err, 0, nil)
 	}
-	return x.settle()
+	return x.makeLease()
 }
 
 func (x *reentry) send(ctx context.Context) error {
@@ -231,7 +231,7 @@ func (x *reentry) send(ctx context.Context) error {
 		return err
 	}
 	if g.granted, g.reply.Token = reply.Held, reply.Token; g.granted {
-		g.err = c.lacks(reply.Replicas) // settle then undoes the re-entry
+		g.err = c.lacks(reply.Replicas) // makeLease then undoes the re-entry
 	}
 	return nil
 }
@@ -245,8 +245,8 @@ func (x *reentry) finish(err error) error {
 
 func (x *reentry) dispose() { x.undo() }
 
-// settle makes the re-entry a lease, and ends the running operation of the tenure's Order.
-func (x *reentry) settle() (*lease.Handle, bool, error) {
+// makeLease makes the re-entry a lease, and ends the running operation of the tenure's Order.
+func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 	c, t, g := x.call, x.tenure, &x.grant
 	e := c.engine
 	if g.err != nil || g.granted && c.wait.Err() != nil {
@@ -282,7 +282,7 @@ func (x *reentry) settle() (*lease.Handle, bool, error) {
 		t.Fence = lease.Fence{Token: g.reply.Token, Drawn: true}
 	}
 	t.Attach(h)
-	t.settled(x.holds)
+	t.countConfirmed(x.holds)
 	if h.Marks.Watchdog {
 		t.Start(g.sent, h)
 	}
@@ -314,7 +314,7 @@ func (x *reentry) undo() {
 	e.lock()
 	keep, live := t.Count(), t.State == lease.Live
 	e.unlock()
-	if live && keep > 0 && (g.granted || g.late > 0) {
+	if live && keep > 0 && (g.granted || g.unknown > 0) {
 		// If this fails, the next operation sets the right count: counts are absolute.
 		_, _, failure = e.SendRelease(t.kind(), releaseOf(t, keep))
 	}

@@ -145,7 +145,7 @@ func (x *releasing) prepare() {
 func (x *releasing) prepareForAll() {
 	t := x.tenure
 	x.ready = true
-	if t.handed || x.live && t.freed {
+	if t.handedOver || x.live && t.freed {
 		t.Leave()
 		x.done = true
 		return
@@ -189,7 +189,7 @@ func (x *releasing) run(ctx context.Context) error {
 		returned = true
 		return err
 	}
-	err := e.apart(ctx, x)
+	err := e.carryOutElsewhere(ctx, x)
 	returned = true
 	return err
 }
@@ -206,22 +206,22 @@ func (x *releasing) send(ctx context.Context) error {
 		return nil
 	}
 	if x.handoff != nil {
-		return x.handed(x.handoff.send(ctx))
+		return x.noteServe(x.handoff.send(ctx))
 	}
 	reply, err := x.tenure.engine.store.kinds[x.tenure.kind()].release(ctx, releaseOf(x.tenure, x.keep))
 	x.held = reply.Held
 	return err
 }
 
-// handed notes the answer to a handoff.
-func (x *releasing) handed(reply backend.ServeReply, err error) error {
+// noteServe notes the answer to a handoff.
+func (x *releasing) noteServe(reply backend.ServeReply, err error) error {
 	x.handoff.reply, x.handoff.failure, x.held = reply, err, reply.Held
 	return err
 }
 
 func (x *releasing) left(err error) func() error {
 	if x.handoff != nil {
-		return leftBehind(err, func(reply backend.ServeReply, err error) { _ = x.handed(reply, err) })
+		return leftBehind(err, func(reply backend.ServeReply, err error) { _ = x.noteServe(reply, err) })
 	}
 	return leftBehind(err, func(reply backend.ReleaseReply, _ error) { x.held = reply.Held })
 }
@@ -252,7 +252,7 @@ func (x *releasing) settle(err error) error {
 	case !x.held && x.keep > 0:
 		t.lose(e.Now(), noRecord)
 	case x.keep > 0:
-		t.settled(x.keep)
+		t.countConfirmed(x.keep)
 	}
 	ask := x.handoff == nil || x.handoff.settle(err == nil && x.held)
 	if t.State == lease.Releasing && x.keep == 0 {
@@ -281,8 +281,8 @@ func (x *releasing) failed() {
 		if t.State == lease.Live {
 			t.troubled().repairLater(t.engine.Now())
 		}
-	case t.trouble != nil && t.trouble.late > 0: // sweep releases what this was to release, too
-		t.trouble.late++
+	case t.trouble != nil && t.trouble.unknown > 0: // sweep releases what this was to release, too
+		t.trouble.unknown++
 		t.trouble.until = max(t.trouble.until, until)
 	default:
 		d := debtOf(t, 0, until)

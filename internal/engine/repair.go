@@ -14,8 +14,8 @@ type trouble struct {
 	failures int   // failed renewals in a row
 	last     error // the error of the last one
 	// late acquisitions of unknown outcome may take effect until the time until (monotonic).
-	late  int32
-	until int64
+	unknown int32
+	until   int64
 	// repairAt is when the store's hold count is set again (monotonic); 0: not planned. repairs counts the attempts
 	// that have failed in a row.
 	repairAt int64
@@ -38,9 +38,9 @@ func (t *tenure) countIsStale(now clock.Instant) {
 	}
 }
 
-// settled notes that the store has confirmed a hold count. If t's count has changed meanwhile, the stored count is
-// stale.
-func (t *tenure) settled(count int) {
+// countConfirmed notes that the store has confirmed a hold count. If t's count has changed meanwhile, the stored count
+// is stale.
+func (t *tenure) countConfirmed(count int) {
 	if count != t.Count() {
 		return
 	}

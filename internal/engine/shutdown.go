@@ -98,7 +98,7 @@ func (e *Engine) endLeases() (left int, stopped <-chan struct{}) {
 		}
 		left++
 		if t.trouble != nil {
-			t.trouble.late = 0 // a compensation would release the lock while the work under it goes on
+			t.trouble.unknown = 0 // a compensation would release the lock while the work under it goes on
 		}
 		t.endAll(fail.New("lease", t.Key.Name,
 			fmt.Errorf("%w while the lock was held; the lock frees itself when its lease runs out", fail.Closed)), false, now)
@@ -158,7 +158,7 @@ func (s *names) holdersOf(t backend.Topic) map[*tenure]bool {
 		}
 	}
 	if t.Kind == backend.KindLock {
-		for x := range s.entered[t.Name] {
+		for x := range s.callees[t.Name] {
 			all[x] = true
 		}
 	}

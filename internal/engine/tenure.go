@@ -19,16 +19,16 @@ import (
 // cannot touch another tenure. Guarded by the engine's mutex.
 type tenure struct {
 	lease.Tenure
-	engine  *Engine
-	name    *name
-	family  backend.Kind
-	handed  bool          // a local handoff gave the record to another tenure
-	freed   bool          // a release set the count to zero, for all holds that had ended by then
-	frees   bool          // it is being released in the background, perhaps before a release that is on its way
-	place   time.Duration // for how long it asked for a place in the queue of a fair lock
-	timer   timerq.Timer
-	trouble *trouble  // nil if no request failed
-	release releasing // of the first hold: it needs no allocation
+	engine     *Engine
+	name       *name
+	family     backend.Kind
+	handedOver bool          // a local handoff gave the record to another tenure
+	freed      bool          // a release set the count to zero, for all holds that had ended by then
+	frees      bool          // it is being released in the background, perhaps before a release that is on its way
+	keepFor    time.Duration // for how long it asked for a place in the queue of a fair lock
+	timer      timerq.Timer
+	trouble    *trouble  // nil if no request failed
+	release    releasing // of the first hold: it needs no allocation
 }
 
 // of returns the tenure of a hold.
@@ -182,15 +182,15 @@ func (t *tenure) over() {
 
 // sweep compensates requests of unknown outcome that were sent for t's owner.
 func (t *tenure) sweep() {
-	if x := t.trouble; x != nil && x.late > 0 {
-		t.engine.renewer.compensate(debtOf(t, x.late, x.until))
-		x.late = 0
+	if x := t.trouble; x != nil && x.unknown > 0 {
+		t.engine.renewer.compensate(debtOf(t, x.unknown, x.until))
+		x.unknown = 0
 	}
 }
 
 // debtOf returns the debt of t's owner.
 func debtOf(t *tenure, late int32, until int64) debt {
-	return debt{family: t.family, name: t.Key.Name, owner: t.Owner, place: t.place, late: late, until: until}
+	return debt{family: t.family, name: t.Key.Name, owner: t.Owner, keepFor: t.keepFor, unknown: late, until: until}
 }
 
 // vacate removes t from the engine's state. Ask: the first waiter is to ask if the lock is free now.
@@ -198,7 +198,7 @@ func (t *tenure) vacate(ask bool) {
 	e, n := t.engine, t.name
 	e.calls.held--
 	e.names.drops(t)
-	e.names.part(t)
+	e.names.removeCallee(t)
 	exclusive := n.Holder == &t.Tenure
 	free := n.Dismiss(&t.Tenure)
 	if exclusive {

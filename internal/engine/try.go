@@ -24,8 +24,8 @@ func (c *call) tryOnce() (*lease.Handle, error) {
 	e.calls.running++
 	e.unlock()
 	defer e.end()
-	h, err := c.asks.ask()
-	g := &c.asks.grant
+	h, err := c.attempt.run()
+	g := &c.attempt.grant
 	switch {
 	case err != nil:
 		return nil, c.Fail(err)

@@ -16,10 +16,10 @@ import (
 const (
 	// suspicion is how long a waiter waits for a holder of its own client before the log warns.
 	suspicion = 10 * time.Second
-	// lookAgain is when a waiter asks again if the holder's record has no end.
-	lookAgain = 30 * time.Second
-	// soonest is the longest polling interval with which a call enrols.
-	soonest = 20 * time.Millisecond
+	// endlessRecheck is when a waiter asks again if the holder's record has no end.
+	endlessRecheck = 30 * time.Second
+	// maxEnrolPolling is the longest polling interval with which a call enrols.
+	maxEnrolPolling = 20 * time.Millisecond
 	// recheck is the longest time after which an enrolled waiter asks without a message, except in a crowd.
 	recheck = 5 * time.Second
 	// spacing is the average time between the rechecks of a client that waits for a crowd of names. The time to the
@@ -28,31 +28,31 @@ const (
 	crowd   = 100
 	// reunion is the time over which the clients' requests are spread after an interruption of their watches.
 	reunion = 500 * time.Millisecond
-	// lookBack bounds the pause between requests to a store that fails: after a failover, locking is to resume within
+	// failingRetryMax bounds the pause between requests to a store that fails: after a failover, locking is to resume in
 	// a second.
-	lookBack = 400 * time.Millisecond
+	failingRetryMax = 400 * time.Millisecond
 )
 
 // recheckBy returns when an enrolled waiter rechecks. Left is the rest of the holder's lease.
 func (s *names) recheckBy(left time.Duration) time.Duration {
-	look := min(left, upTo(recheck))
+	after := min(left, upTo(recheck))
 	if s.waiting < crowd {
-		return look
+		return after
 	}
 	many := time.Duration(s.waiting) * spacing
-	return max(look, many/2+rand.N(many))
+	return max(after, many/2+rand.N(many))
 }
 
 // upTo returns a random time between three quarters of d and d.
 func upTo(d time.Duration) time.Duration { return d*3/4 + rand.N(d/4+1) }
 
-// Answer is the store's answer to a waiter's question.
+// Answer is the store's answer to a waiter's request.
 type Answer struct {
 	Got      bool
 	More     bool          // the next waiter is to ask at once
 	Free     int64         // refused: the number of free permits
 	Left     time.Duration // the rest of the holder's lease; negative: only a release helps
-	Look     time.Duration // if positive, when to ask again, instead of after Left
+	AskAfter time.Duration // if positive, when to ask again, instead of after Left
 	Again    time.Duration // if positive, when to ask again at the latest
 	Enrolled bool          // the entry is in the store's queue: the session reports when to ask
 	First    bool          // the entry is the first: ask also after a release that served no entry
@@ -71,15 +71,15 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 	for w.next() {
 		c.marks.claims = c.Family == backend.KindWrite
 		var h *lease.Hold
-		if ctx, alone := c.asks.open(); alone { // as question.ask, without its frame: test/faults bounds them
-			h, err = c.asks.close(c.asks.send(ctx))
+		if ctx, alone := c.attempt.prepare(); alone { // as attempt.run, without its frame: test/faults bounds them
+			h, err = c.attempt.finishHere(c.attempt.send(ctx))
 		} else {
-			h, err = c.asks.apart()
+			h, err = c.attempt.runElsewhere()
 		}
 		if h != nil {
 			got = &h.Handle
 		}
-		w.heard(c.asks.answer(h, err))
+		w.apply(c.attempt.answer(h, err))
 	}
 	if w.err != nil && c.marks.claims {
 		c.withdrawClaim()
@@ -88,7 +88,7 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 }
 
 // answer returns the outcome of the last request.
-func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
+func (c *attempt) answer(h *lease.Hold, err error) (Answer, error) {
 	r := &c.grant.reply
 	switch {
 	case err != nil:
@@ -101,7 +101,7 @@ func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 		Free: r.Available, Left: r.Remaining, Enrolled: r.Enrolled, First: r.First, Failure: c.grant.err,
 	}
 	if c.delegation != nil {
-		a.Look = r.AskAfter
+		a.AskAfter = r.AskAfter
 	}
 	if r.Claimed {
 		a.Again = c.engine.Config.Watchdog / 3
@@ -109,7 +109,7 @@ func (c *question) answer(h *lease.Hold, err error) (Answer, error) {
 	return a, nil
 }
 
-// waitIn waits in t's local queue until ask answers Got. If other calls wait there already, look, unless it is nil, runs
+// waitIn waits in the local queue of t until ask answers Got. If other calls wait there already, look (may be nil) runs
 // first; it reports whether there is nothing to wait for. waitIn returns the error for users. An error that ask or look
 // returns ends the wait; it is *fail.CallerGone if the wait has ended anyway.
 func (c *call) waitIn(t backend.Topic, look func() (bool, error), ask func() (Answer, error)) error {
@@ -123,12 +123,12 @@ func (c *call) waitIn(t backend.Topic, look func() (bool, error), ask func() (An
 		}
 	}
 	for w.next() {
-		w.heard(ask())
+		w.apply(ask())
 	}
 	return w.err
 }
 
-// wait is a call's wait in a local queue: for w.next() { w.heard(ask()) }. While the call is the first, it asks each
+// wait is a call's wait in a local queue: for w.next() { w.apply(ask()) }. While the call is the first, it asks each
 // time that something may have changed the answer. Before it first sleeps, it has the topic watched, and asks again
 // once the watch has begun, so that no release is missed. A call that polls asks after pauses instead.
 type wait struct {
@@ -169,7 +169,7 @@ func (w *wait) next() bool {
 			w.leave()
 			return false
 		case err != nil:
-		case w.waiter.handed != nil || asks == &w.waiter.Ticket:
+		case w.waiter.handoffGrant != nil || asks == &w.waiter.Ticket:
 			w.begins()
 			return true
 		case w.announces(now):
@@ -215,13 +215,13 @@ func (w *wait) join() bool {
 	return true
 }
 
-// begins prepares a question, and unlocks the mutex.
+// begins prepares an attempt, and unlocks the mutex.
 func (w *wait) begins() {
-	e, n, handed := w.engine, w.name, w.waiter.handed
-	w.asks.handed, w.waiter.handed = handed, nil
+	e, n, handed := w.engine, w.name, w.waiter.handoffGrant
+	w.attempt.handoffGrant, w.waiter.handoffGrant = handed, nil
 	w.marks.enrols = handed == nil && (w.queues() && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
-	n.enrols, n.behind, n.claims = w.marks.enrols, false, w.Family == backend.KindWrite
-	w.asks.entry, w.marks.heard, n.heard = n.entry, n.heard, false
+	n.enrols, n.enrolledLate, n.claims = w.marks.enrols, false, w.Family == backend.KindWrite
+	w.attempt.entry, w.marks.heard, n.heard = n.entry, n.heard, false
 	w.marks.least, w.marks.stays = n.Least(), n.Len() > 1
 	w.retry, w.asking = n.Asks(), true
 	e.calls.running++
@@ -241,12 +241,12 @@ func (w *wait) queues() bool {
 
 // pollsInQueue reports whether the call polls, and often enough that the store can reserve the lock for it.
 func (w *wait) pollsInQueue() bool {
-	return 0 < w.Polling && w.Polling <= soonest &&
+	return 0 < w.Polling && w.Polling <= maxEnrolPolling &&
 		w.Family == backend.KindLock && w.Age == nil && w.engine.store.can.Queue != nil
 }
 
-// heard applies the answer to a question. It is called without the mutex.
-func (w *wait) heard(a Answer, failure error) {
+// apply applies the answer to a request. It is called without the mutex.
+func (w *wait) apply(a Answer, failure error) {
 	if !a.Got {
 		bound.Begins(w.call.wait)
 	}
@@ -279,7 +279,7 @@ func (w *wait) quit() {
 		return
 	}
 	if w.asking {
-		w.asks.panicked()
+		w.attempt.panicked()
 	}
 	w.engine.lock()
 	if w.asking {
@@ -292,9 +292,9 @@ func (w *wait) quit() {
 // hopeless returns why the wait cannot go on; nil if it can.
 func (w *wait) hopeless() error {
 	switch {
-	case w.name.deaf != nil && w.name.first() == w.waiter:
-		return w.engine.Explain(w.name.deaf)
-	case w.engine.calls.shut && w.waiter.handed == nil:
+	case w.name.watchErr != nil && w.name.first() == w.waiter:
+		return w.engine.Explain(w.name.watchErr)
+	case w.engine.calls.shut && w.waiter.handoffGrant == nil:
 		return fail.Closing
 	}
 	return nil
@@ -305,7 +305,7 @@ func (w *wait) got(a *Answer) {
 	n, retry := w.name, w.retry
 	n.failing = 0
 	if w.marks.enrols {
-		n.enrolled, n.foremost = a.Enrolled, false
+		n.enrolled, n.firstInStore = a.Enrolled, false
 	}
 	if retry != clock.Never && w.ttl > 0 { // the lease that was acquired may end first
 		retry = min(retry, w.engine.Now().Mono+int64(w.ttl+time.Millisecond))
@@ -319,7 +319,7 @@ func (w *wait) got(a *Answer) {
 	default:
 		n.RetryAt(retry)
 	}
-	n.enrolled = n.enrolled || n.behind // so that the last waiter withdraws the entry
+	n.enrolled = n.enrolled || n.enrolledLate // so that the last waiter withdraws the entry
 }
 
 // failed plans the retry after a temporary failure, if the call has waited before. Otherwise it returns the error.
@@ -336,7 +336,7 @@ func (w *wait) failed(err error) error {
 		n.Pass()
 		return w.engine.Explain(err)
 	}
-	n.RetryAt(now + int64(min(lasts/2+50*time.Millisecond, lookBack)))
+	n.RetryAt(now + int64(min(lasts/2+50*time.Millisecond, failingRetryMax)))
 	return nil
 }
 
@@ -346,7 +346,7 @@ func (w *wait) refused(a *Answer) {
 	w.last, n.failing, n.answered = nil, 0, true
 	left := a.Left
 	if w.marks.endless = left < 0; w.marks.endless {
-		left = lookAgain
+		left = endlessRecheck
 	}
 	if w.pause > 0 {
 		n.Refused(now+int64(left), now+int64(min(left, w.pause/2+rand.N(w.pause))))
@@ -357,18 +357,18 @@ func (w *wait) refused(a *Answer) {
 	}
 	n.refused = true
 	n.enrolled = n.enrolled || a.Enrolled
-	n.foremost = n.foremost || a.First // the message First may have come before this answer
-	look := left
+	n.firstInStore = n.firstInStore || a.First // the message First may have come before this answer
+	after := left
 	if w.marks.enrols { // even if the store had no room for the entry: it then sends no message
-		look = w.engine.names.recheckBy(left)
+		after = w.engine.names.recheckBy(left)
 	}
-	if a.Look > 0 {
-		look = a.Look
+	if a.AskAfter > 0 {
+		after = a.AskAfter
 	}
 	if a.Again > 0 {
-		look = min(look, a.Again)
+		after = min(after, a.Again)
 	}
-	n.Refused(now+int64(left), now+int64(look+time.Millisecond))
+	n.Refused(now+int64(left), now+int64(after+time.Millisecond))
 	if w.Family == backend.KindSemaphore {
 		if t := n.Taker(a.Free); t != nil { // the free permits are enough for t: t asks before this call
 			n.Advance(t)
@@ -468,9 +468,9 @@ func (w *wait) leave() {
 	n.Leave(&w.waiter.Ticket)
 	e.names.tidy(n)
 	e.names.watches.update(n.topic)
-	if g := w.waiter.handed; g != nil { // the wait had ended, or the call's own request was granted, too
-		w.waiter.handed = nil
-		e.renewer.abandon(&w.Request, g, debt{family: w.Family, name: w.Name, owner: g.owner, place: w.place})
+	if g := w.waiter.handoffGrant; g != nil { // the wait had ended, or the call's own request was granted, too
+		w.waiter.handoffGrant = nil
+		e.renewer.abandon(&w.Request, g, debt{family: w.Family, name: w.Name, owner: g.owner, keepFor: w.keepFor})
 		e.calls.ended()
 	}
 	e.unlock()
