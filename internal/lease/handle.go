@@ -21,6 +21,9 @@ type Holding interface {
 	Unlock(ctx context.Context) error
 }
 
+// Leaver is a Holding that its caller may leave: Unlock sends the release though the context has ended.
+type Leaver interface{ Leaves() }
+
 // NewHandle is a handle on what is not a Hold.
 func NewHandle(h Holding) *Handle { return &Handle{h} }
 
@@ -45,6 +48,9 @@ func (h *Hold) Token() (token int64, fenced bool) {
 
 // Err is nil while the hold is live, and then its cause.
 func (h *Hold) Err() error { return h.Tenure.Keeper.Err(h) }
+
+// Leaves marks a Leaver.
+func (h *Hold) Leaves() {}
 
 // Unlock ends the hold.
 func (h *Hold) Unlock(ctx context.Context) error { return h.Tenure.Keeper.Release(ctx, h) }

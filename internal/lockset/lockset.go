@@ -72,7 +72,7 @@ func lockAll(ctx context.Context, a *set) (*lease.Handle, error) {
 		t := &attempt{set: a, ctx: ctx, bounds: bounds, order: a.order(first), done: make([]bool, len(parts))}
 		failed, waited, err := t.take()
 		if err == nil {
-			err = lostMeanwhile(t.held, nil)
+			err = a.lostMeanwhile(t.held, nil)
 		}
 		if err == nil {
 			return lease.NewHandle(&held{Facts: lease.Facts{Of: Name(parts), Ctx: t.ctx}, leases: t.held}), nil
@@ -80,10 +80,10 @@ func lockAll(ctx context.Context, a *set) (*lease.Handle, error) {
 		bound.Begins(bounds)
 		again := !a.try && !waited && (errors.Is(err, fail.NotAcquired) || errors.Is(err, fail.NoVote))
 		if !again && ctx.Err() == nil {
-			err = lostMeanwhile(t.held, err)
+			err = a.lostMeanwhile(t.held, err)
 		}
-		// Where it fails, or ctx has ended, it goes on in the background.
-		engine.UnlockAll(ctx, context.WithoutCancel(ctx), t.held)
+		// Where it fails, or the waiting is over, it goes on in the background.
+		engine.UnlockAll(bounds, context.WithoutCancel(ctx), t.held)
 		if !again {
 			return nil, err
 		}
@@ -110,6 +110,14 @@ type set struct {
 	began  time.Time
 	try    bool
 	rounds int // that a part was held in
+}
+
+// op is what errors call it.
+func (a *set) op() string {
+	if a.try {
+		return "trylockall"
+	}
+	return "lockall"
 }
 
 // order is that in which parts are taken: as they were given at first. Once one was held it is that of their names, so
@@ -159,11 +167,11 @@ func (a *set) late(bounds context.Context, failed int, err error) error {
 }
 
 // lostMeanwhile is err, or what explains it: a part that was held already is lost.
-func lostMeanwhile(held []*lease.Handle, err error) error {
+func (a *set) lostMeanwhile(held []*lease.Handle, err error) error {
 	for _, l := range held {
 		h := l.Holding()
 		if lost := h.Err(); lost != nil && !errors.Is(lost, fail.Closed) {
-			return fail.New("lockall", h.Name(), fmt.Errorf("%w: lost before the other parts were held; take a longer "+
+			return fail.New(a.op(), h.Name(), fmt.Errorf("%w: lost before the other parts were held; take a longer "+
 				"lease, or look why the store or this process is so slow: %w", fail.Unavailable, lost))
 		}
 	}
@@ -318,7 +326,7 @@ func (t *attempt) one(i int, try bool) (*lease.Handle, error) {
 	case err != nil:
 		return nil, err
 	case l.Holding() == nil:
-		return nil, fail.New("lockall", p.Name, fail.Invalidf("its Locker (%s) returned neither a lease nor an error", p.Of))
+		return nil, fail.New(t.op(), p.Name, fail.Invalidf("its Locker (%s) returned neither a lease nor an error", p.Of))
 	case l.Holding().Context().Value(mark) == nil:
 		return adopt(t.ctx, l), nil
 	}

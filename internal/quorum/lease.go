@@ -340,6 +340,9 @@ func drop(parts []part) {
 	}
 }
 
+// Leaves marks a lease.Leaver, as its parts are.
+func (x *Lease) Leaves() {}
+
 // Unlock releases all parts.
 func (x *Lease) Unlock(ctx context.Context) error {
 	lost := x.Err()

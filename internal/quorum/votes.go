@@ -184,14 +184,11 @@ func (r *call) tally(votes []vote) tally {
 	return t
 }
 
-// giveBack releases what a round got. hurry does not wait for it.
-func (r *call) giveBack(votes []vote, hurry bool) {
+// giveBack releases what a round got.
+func (r *call) giveBack(wait context.Context, votes []vote) {
 	// What is not confirmed in this time is released in the background.
-	short, cancel := context.WithTimeout(context.Background(), r.patience)
+	short, cancel := context.WithTimeout(wait, r.patience)
 	defer cancel()
-	if hurry {
-		cancel()
-	}
 	var wg sync.WaitGroup
 	for _, v := range votes {
 		if v.lease != nil {
