@@ -38,6 +38,9 @@ type Limit struct {
 	Declared *atomic.Bool
 }
 
+// undeclared reports whether the store is to hear of the limit.
+func (l *Limit) undeclared() bool { return l.N > 0 && !l.Declared.Load() }
+
 // Replicas is how many replicas are to have a grant, and for how long they are waited for.
 type Replicas struct {
 	N       int

@@ -71,6 +71,11 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 	c.marks.relays = e.store.can.Queue != nil && c.Family == backend.KindLock && c.Age == nil && c.Polling == 0
 	w := c.at(c.topic())
 	defer w.quit()
+	if c.Limit.undeclared() && w.behind() {
+		if got, err = w.declare(); got != nil || err != nil {
+			return got, err
+		}
+	}
 	for w.next() {
 		c.marks.claims = c.Family == backend.KindWrite
 		var h *lease.Hold
@@ -88,6 +93,29 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 		c.withdrawClaim()
 	}
 	return got, w.err
+}
+
+// declare asks once for a call that is not the first: those before it declare other limits, or none, and may wait for
+// just this one. It returns nothing where the call is to wait.
+func (w *wait) declare() (*lease.Handle, error) {
+	e := w.engine
+	e.begin()
+	defer e.end()
+	h, err := w.asks.ask()
+	failure := w.asks.grant.err
+	if h == nil && err == nil && failure == nil {
+		return nil, nil
+	}
+	if err == nil && failure != nil {
+		err = e.Explain(failure)
+	}
+	e.lock()
+	if err != nil {
+		w.giveUp(err)
+		return nil, w.err
+	}
+	w.leave()
+	return &h.Handle, nil
 }
 
 // answer is what the last question came to.
