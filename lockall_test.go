@@ -462,3 +462,55 @@ func TestAPartOfLockAllThatEndsAsTheNextIsAcquired(t *testing.T) {
 		})
 	}
 }
+
+func TestLockAllACallerThatLeavesDoesNotWaitForAQuorumThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // what hangs
+		var clients []*Client
+		for range 3 {
+			b := unaware(memory.New())
+			clients = append(clients, on(t, b))
+			b.hook("Release", delayed(10*time.Second))
+		}
+		quorum := need(Quorum(clients...))(t)
+		c := newClient(t)
+		must(t, errorOf(c.Lock(t.Context(), "y")))
+		ctx, leave := context.WithCancel(t.Context())
+		start := time.Now()
+		w := later(func() error { return errorOf(LockAll(ctx, []Part{{quorum, "x"}, {c, "y"}})) })
+		time.Sleep(10 * time.Millisecond)
+		leave()
+		wants(t, <-w, context.Canceled)
+		if took := time.Since(start); took > 20*time.Millisecond {
+			t.Errorf("the caller left after 10ms and is told after %v", took)
+		}
+	})
+}
+
+func TestLockAllDoesNotWaitForAReleaseThatHangsOnceItsWaitIsOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // what hangs
+		b := spyOn(memory.New(), "", hooks{"Release": delayed(10 * time.Second)})
+		c, other := on(t, b), newClient(t)
+		must(t, errorOf(other.Lock(t.Context(), "y")))
+		start := time.Now()
+		_, err := LockAll(t.Context(), []Part{{c, "x"}, {other, "y"}}, WithWait(100*time.Millisecond))
+		wants(t, err, ErrNotAcquired)
+		if took := time.Since(start); took > 150*time.Millisecond {
+			t.Errorf("with a wait of 100ms: %v", took)
+		}
+	})
+}
+
+func TestTryLockAllNamesItselfWhenAPartIsLost(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		late := hook{c, func() { time.Sleep(time.Minute) }}
+		_, err := TryLockAll(t.Context(), []Part{{c, "a"}, {late, "b"}}, WithLease(time.Second))
+		wants(t, err, ErrUnavailable)
+		wants(t, err, ErrLost)
+		if e := new(*Error); !errors.As(err, e) || (*e).Op != "trylockall" {
+			t.Errorf("the operation is not TryLockAll: %v", err)
+		}
+	})
+}

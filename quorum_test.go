@@ -527,6 +527,32 @@ func TestQuorumACallerThatLeavesLeavesNothingBehind(t *testing.T) {
 	})
 }
 
+func TestQuorumACallerThatLeavesDoesNotWaitForAStoreThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // what hangs
+		var clients []*Client
+		for i := range 3 {
+			b := unaware(memory.New())
+			clients = append(clients, on(t, b))
+			if i == 0 {
+				b.hook("Release", delayed(3*time.Second))
+			} else {
+				must(t, errorOf(on(t, b.Store).Lock(t.Context(), "x")))
+			}
+		}
+		quorum := need(Quorum(clients...))(t)
+		ctx, leave := context.WithCancel(t.Context())
+		start := time.Now()
+		w := queued(ctx, quorum, "x") // a majority is held; what the first store granted is being given back
+		time.Sleep(10 * time.Millisecond)
+		leave()
+		wants(t, (<-w).err, context.Canceled)
+		if took := time.Since(start); took > 20*time.Millisecond {
+			t.Errorf("the caller left after 10ms and is told after %v", took)
+		}
+	})
+}
+
 func TestQuorumRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, _ := open()

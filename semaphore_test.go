@@ -219,3 +219,34 @@ func TestPermitsThatWereSetAreNotReplacedByTheSemaphoresOwnLimit(t *testing.T) {
 		must(t, permit.Release(t.Context()))
 	})
 }
+
+// A call that declares a limit waits behind no call of its client that declares another, or none: that one may wait for
+// the limit.
+func TestALimitIsDeclaredThoughACallOfTheClientWaitsAlready(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+		defer cancel()
+		first := later(func() error { return errorOf(c.Semaphore("n", 0).Acquire(ctx, 1)) })
+		synctest.Wait() // there is no limit: it waits
+		start := time.Now()
+		must(t, errorOf(c.Semaphore("n", 2).Acquire(ctx, 1)))
+		must(t, <-first)
+		third := later(func() error { return errorOf(c.Semaphore("n", 2).Acquire(ctx, 1)) })
+		synctest.Wait() // none is free: it waits
+		must(t, errorOf(c.Semaphore("n", 4).Acquire(ctx, 1)))
+		must(t, <-third)
+		if took := time.Since(start); took > 0 {
+			t.Errorf("after %v", took)
+		}
+		fifth := later(func() error { return errorOf(c.Semaphore("n", 4).Acquire(ctx, 1)) })
+		synctest.Wait()
+		last := later(func() error { return errorOf(c.Semaphore("n", 3).Acquire(ctx, 1, WithWait(time.Second))) })
+		wants(t, <-last, ErrNotAcquired)
+		if s := need(c.Semaphore("n", 0).Inspect(ctx))(t); s.Limit != 3 {
+			t.Errorf("the limit is %d, and 3 was declared last", s.Limit)
+		}
+		cancel()
+		wants(t, <-fifth, context.Canceled)
+	})
+}

@@ -455,6 +455,19 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		s.add(semaphore, "b", 2)
 		e.done("Acquire(2)", receive(e, "two are served", two))
 	}},
+	{"Rule08_ALimitIsDeclaredThoughACallOfTheClientWaitsAlready", func(e *env) {
+		c, f := e.tapped()
+		acquire := func(limit int) <-chan error {
+			return async(func() error {
+				_, err := c.Semaphore("n", limit).Acquire(background, 1, mortise.WithWait(patience))
+				return err
+			})
+		}
+		none := acquire(0)
+		e.settled(f)
+		e.done("Acquire with a limit", receive(e, "the limit is declared", acquire(2)))
+		e.done("Acquire without one", receive(e, "the other is served", none))
+	}},
 	{"Rule09_AWaiterThatLeavesWhenItIsServedKeepsNoPermit", func(e *env) {
 		s := e.counter()
 		s.set(semaphore, "1", 0)

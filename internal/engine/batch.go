@@ -224,7 +224,7 @@ func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
 			continue
 		}
 		bounds := others
-		if own {
+		if _, leaves := l.Holding().(lease.Leaver); leaves {
 			bounds = ctx
 		}
 		jobs = append(jobs, func() { errs[i] = l.Holding().Unlock(bounds) })

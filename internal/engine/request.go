@@ -39,6 +39,9 @@ type Limit struct {
 	Declared atomic.Bool
 }
 
+// undeclared reports whether the next request is to set the limit in the store. A nil Limit is no limit.
+func (l *Limit) undeclared() bool { return l != nil && l.N > 0 && !l.Declared.Load() }
+
 // Replicas says how many replicas are to acknowledge a grant, and for how long the store waits for them.
 type Replicas struct {
 	N       int

@@ -68,6 +68,11 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 	}
 	w := c.at(c.topic())
 	defer w.quit()
+	if c.Limit.undeclared() && w.behind() {
+		if got, err = w.declare(); got != nil || err != nil {
+			return got, err
+		}
+	}
 	for w.next() {
 		c.marks.claims = c.Family == backend.KindWrite
 		var h *lease.Hold
@@ -85,6 +90,29 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 		c.withdrawClaim()
 	}
 	return got, w.err
+}
+
+// declare sends one request for a call that is not the first in the local queue. The calls before it declare other
+// limits, or none, and may wait for just this limit. It returns nil and nil if the call is to wait.
+func (w *wait) declare() (*lease.Handle, error) {
+	e := w.engine
+	e.begin()
+	defer e.end()
+	h, err := w.attempt.run()
+	failure := w.attempt.grant.err
+	if h == nil && err == nil && failure == nil {
+		return nil, nil
+	}
+	if err == nil && failure != nil {
+		err = e.Explain(failure)
+	}
+	e.lock()
+	if err != nil {
+		w.giveUp(err)
+		return nil, w.err
+	}
+	w.leave()
+	return &h.Handle, nil
 }
 
 // answer returns the outcome of the last request.

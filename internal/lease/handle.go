@@ -21,6 +21,9 @@ type Holding interface {
 	Unlock(ctx context.Context) error
 }
 
+// Leaver is a Holding whose Unlock a caller may leave: Unlock sends the release even if ctx has ended.
+type Leaver interface{ Leaves() }
+
 // NewHandle returns a handle for a Holding that is not a Hold: a Hold contains its handle.
 func NewHandle(h Holding) *Handle { return &Handle{h} }
 
@@ -45,6 +48,9 @@ func (h *Hold) Token() (token int64, fenced bool) {
 
 // Err returns nil while the hold is live, and then the cause of its end.
 func (h *Hold) Err() error { return h.Tenure.Keeper.Err(h) }
+
+// Leaves implements Leaver.
+func (h *Hold) Leaves() {}
 
 // Unlock ends the hold and releases it in the store.
 func (h *Hold) Unlock(ctx context.Context) error { return h.Tenure.Keeper.Release(ctx, h) }

@@ -75,7 +75,7 @@ func lockAll(ctx context.Context, a *set) (*lease.Handle, error) {
 		t := &attempt{set: a, ctx: ctx, bounds: bounds, order: a.order(first), done: make([]bool, len(parts))}
 		failed, waited, err := t.take()
 		if err == nil {
-			err = lostMeanwhile(t.held, nil)
+			err = a.lostMeanwhile(t.held, nil)
 		}
 		if err == nil {
 			return lease.NewHandle(&held{Facts: lease.Facts{Of: Name(parts), Ctx: t.ctx}, leases: t.held}), nil
@@ -83,10 +83,10 @@ func lockAll(ctx context.Context, a *set) (*lease.Handle, error) {
 		bound.Begins(bounds)
 		again := !a.try && !waited && (errors.Is(err, fail.NotAcquired) || errors.Is(err, fail.NoVote))
 		if !again && ctx.Err() == nil {
-			err = lostMeanwhile(t.held, err)
+			err = a.lostMeanwhile(t.held, err)
 		}
-		// The release goes on in the background if it fails, or if ctx has ended.
-		engine.UnlockAll(ctx, context.WithoutCancel(ctx), t.held)
+		// The release goes on in the background if it fails, or if the wait is over.
+		engine.UnlockAll(bounds, context.WithoutCancel(ctx), t.held)
 		if !again {
 			return nil, err
 		}
@@ -113,6 +113,14 @@ type set struct {
 	began  time.Time
 	try    bool
 	rounds int // rounds that failed because another owner held a part
+}
+
+// op returns the operation that errors name.
+func (a *set) op() string {
+	if a.try {
+		return "trylockall"
+	}
+	return "lockall"
 }
 
 // order returns the order of the parts in the next round, as indexes. It is nil, the order given, in round 0. From then
@@ -163,11 +171,11 @@ func (a *set) late(bounds context.Context, failed int, err error) error {
 }
 
 // lostMeanwhile returns an error if a part in held was lost meanwhile, and otherwise err.
-func lostMeanwhile(held []*lease.Handle, err error) error {
+func (a *set) lostMeanwhile(held []*lease.Handle, err error) error {
 	for _, l := range held {
 		h := l.Holding()
 		if lost := h.Err(); lost != nil && !errors.Is(lost, fail.Closed) {
-			return fail.New("lockall", h.Name(), fmt.Errorf("%w: lost before the other parts were held; take a longer "+
+			return fail.New(a.op(), h.Name(), fmt.Errorf("%w: lost before the other parts were held; take a longer "+
 				"lease, or look why the store or this process is so slow: %w", fail.Unavailable, lost))
 		}
 	}
@@ -324,7 +332,7 @@ func (t *attempt) one(i int, try bool) (*lease.Handle, error) {
 	case err != nil:
 		return nil, err
 	case l.Holding() == nil:
-		return nil, fail.New("lockall", p.Name, fail.Invalidf("its Locker (%s) returned neither a lease nor an error", p.Of))
+		return nil, fail.New(t.op(), p.Name, fail.Invalidf("its Locker (%s) returned neither a lease nor an error", p.Of))
 	case l.Holding().Context().Value(mark) == nil:
 		return adopt(t.ctx, l), nil
 	}

@@ -337,6 +337,9 @@ func drop(parts []part) {
 	}
 }
 
+// Leaves implements lease.Leaver.
+func (x *Lease) Leaves() {}
+
 // Unlock releases all parts.
 func (x *Lease) Unlock(ctx context.Context) error {
 	lost := x.Err()

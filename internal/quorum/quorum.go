@@ -128,7 +128,7 @@ func (x *rounds) round() (*lease.Handle, error) {
 		return x.lease(votes, start), nil
 	}
 	bound.Begins(x.wait)
-	x.giveBack(votes, x.wait.Err() != nil)
+	x.giveBack(x.wait, votes)
 	if t.answered >= x.majority {
 		x.answered(&t, len(votes))
 	}

@@ -185,14 +185,11 @@ func (r *call) tally(votes []vote) tally {
 	return t
 }
 
-// giveBack releases the locks that a round got. With hurry it does not wait for the stores' answers.
-func (r *call) giveBack(votes []vote, hurry bool) {
+// giveBack releases the locks that a round got. It does not await the stores' answers beyond the end of wait.
+func (r *call) giveBack(wait context.Context, votes []vote) {
 	// A release that is not confirmed in this time goes on in the background.
-	short, cancel := context.WithTimeout(context.Background(), r.patience)
+	short, cancel := context.WithTimeout(wait, r.patience)
 	defer cancel()
-	if hurry {
-		cancel()
-	}
 	var wg sync.WaitGroup
 	for _, v := range votes {
 		if v.lease != nil {
