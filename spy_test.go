@@ -17,6 +17,8 @@ type spy struct {
 	*memory.Store
 	// can lists the fields of [backend.Capabilities] that its sessions have, with spaces between them.
 	can string
+	// leaves has callers whose contexts end leave the calls that have a hook.
+	leaves bool
 	// listen, if set, returns the handler that a session of the memory store tells instead of h.
 	listen func(h backend.Handler) backend.Handler
 
@@ -32,8 +34,12 @@ type hooks map[string]func(*call) error
 
 // spied are the names that hooks may have.
 const spied = " Acquire SetHolds Release Renew ForceRelease Fair.Acquire Fair.Release Fair.Leave " +
-	"AcquireAll ReleaseAll Serve AcquireRead AcquireWrite RenewReads RenewWrites Withdraw Enter " +
+	"AcquireAll ReleaseAll Serve Leave AcquireRead AcquireWrite ReleaseRead ReleaseWrite SetWriteHolds " +
+	"RenewReads RenewWrites Withdraw Enter Permits.Acquire Permits.Release Permits.Renew LeaveQueue " +
 	"AddCount TakeCount Latch.Count "
+
+// anyCall is the name of the hook of all methods that have none of their own.
+const anyCall = "any"
 
 // call is a call of a session's method, on its way to the store.
 type call struct {
@@ -54,7 +60,7 @@ func spyOn(s *memory.Store, can string, h hooks) *spy {
 
 // hook calls f instead of a method, from now on; a nil f ends that.
 func (b *spy) hook(op string, f func(*call) error) {
-	if !strings.Contains(spied, " "+op+" ") {
+	if op != anyCall && !strings.Contains(spied, " "+op+" ") {
 		panic("a spy has no calls of " + op)
 	}
 	b.mu.Lock()
@@ -105,30 +111,58 @@ func through[Q, R any](
 	}
 	s.spy.sent[op]++
 	hook := s.spy.hooks[op]
+	if hook == nil {
+		hook = s.spy.hooks[anyCall]
+	}
 	s.spy.mu.Unlock()
 	if hook == nil {
 		return do(ctx, q)
 	}
-	got := new(R)
-	c := &call{ctx: ctx, handler: s.handler, request: q, reply: got}
-	c.run = func(ctx context.Context) (err error) {
-		*got, err = do(ctx, q)
-		return err
+	hooked := func() (reply R, err error) {
+		got := new(R)
+		c := &call{ctx: ctx, handler: s.handler, request: q, reply: got}
+		c.run = func(ctx context.Context) (err error) {
+			*got, err = do(ctx, q)
+			return err
+		}
+		if err := hook(c); err != nil {
+			return reply, err
+		}
+		return *got, nil
 	}
-	if err := hook(c); err != nil {
-		return reply, err
+	if !s.spy.leaves || ctx.Done() == nil {
+		return hooked()
 	}
-	return *got, nil
+	type outcome struct {
+		reply R
+		err   error
+	}
+	done := later(func() outcome {
+		reply, err := hooked()
+		return outcome{reply, err}
+	})
+	select {
+	case x := <-done:
+		return x.reply, x.err
+	case <-ctx.Done():
+		return reply, &backend.Left[R]{Wait: func() (R, error) {
+			x := <-done
+			return x.reply, x.err
+		}}
+	}
 }
 
 // renew makes a call that renews; a hook's error is that of each renewal.
 func (s spySession) renew(ctx context.Context, op string, in []backend.RenewRequest, out []backend.RenewResult,
 	do func(context.Context, []backend.RenewRequest, []backend.RenewResult),
 ) {
-	_, err := through(s, ctx, op, in, func(ctx context.Context, in []backend.RenewRequest) (any, error) {
-		do(ctx, in, out)
-		return nil, nil
+	type results = []backend.RenewResult
+	got, err := through(s, ctx, op, in, func(ctx context.Context, in []backend.RenewRequest) (results, error) {
+		got := make(results, len(in)) // a late call has its own
+		do(ctx, in, got)
+		return got, nil
 	})
+	copy(out, got)
 	for i := range out {
 		if err != nil {
 			out[i].Err = err
@@ -142,6 +176,7 @@ func (s spySession) Capabilities() (has backend.Capabilities) {
 	all.ReadWrite, all.Delegation = spyReadWrite{all.ReadWrite, s}, spyDelegation{all.Delegation, s}
 	all.CountingSemaphores = spyCounts{all.CountingSemaphores, s}
 	all.CountDownLatches = spyLatches{all.CountDownLatches, s}
+	all.Semaphores, all.Enrolments = spySemaphores{all.Semaphores, s}, spyEnrolments{all.Enrolments, s}
 	all.Leaver, all.Replicas = s, true
 	for _, name := range strings.Fields(s.spy.can) {
 		reflect.ValueOf(&has).Elem().FieldByName(name).Set(reflect.ValueOf(all).FieldByName(name))
@@ -201,6 +236,40 @@ func (s spyQueue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Se
 	return through(s.at, ctx, "Serve", r, s.QueueStore.Serve)
 }
 
+func (s spyQueue) Leave(ctx context.Context, name string, entry uint64) error {
+	return errorOf(through(s.at, ctx, "Leave", name, func(ctx context.Context, name string) (any, error) {
+		return nil, s.QueueStore.Leave(ctx, name, entry)
+	}))
+}
+
+type spyEnrolments struct {
+	backend.EnrolmentStore
+	at spySession
+}
+
+func (s spyEnrolments) LeaveQueue(ctx context.Context, t backend.Topic, entry uint64) error {
+	return errorOf(through(s.at, ctx, "LeaveQueue", t, func(ctx context.Context, t backend.Topic) (any, error) {
+		return nil, s.EnrolmentStore.LeaveQueue(ctx, t, entry)
+	}))
+}
+
+type spySemaphores struct {
+	backend.SemaphoreStore
+	at spySession
+}
+
+func (s spySemaphores) Acquire(ctx context.Context, r backend.PermitRequest) (backend.PermitReply, error) {
+	return through(s.at, ctx, "Permits.Acquire", r, s.SemaphoreStore.Acquire)
+}
+
+func (s spySemaphores) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return through(s.at, ctx, "Permits.Release", r, s.SemaphoreStore.Release)
+}
+
+func (s spySemaphores) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.at.renew(ctx, "Permits.Renew", in, out, s.SemaphoreStore.Renew)
+}
+
 type spyFair struct {
 	backend.FairStore
 	at spySession
@@ -231,8 +300,9 @@ func (s spyBatch) AcquireAll(ctx context.Context, in []backend.AcquireRequest) (
 func (s spyBatch) ReleaseAll(ctx context.Context, in []backend.ReleaseRequest, out []backend.ReleaseResult) {
 	for i, r := range in {
 		release := func(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseResult, error) {
-			s.BatchStore.ReleaseAll(ctx, in[i:i+1], out[i:i+1])
-			return out[i], nil
+			var got [1]backend.ReleaseResult
+			s.BatchStore.ReleaseAll(ctx, in[i:i+1], got[:])
+			return got[0], nil
 		}
 		reply, err := through(s.at, ctx, "ReleaseAll", r, release)
 		if out[i] = reply; err != nil {
@@ -257,6 +327,18 @@ func (s spyReadWrite) AcquireRead(ctx context.Context, r backend.ReadRequest) (b
 
 func (s spyReadWrite) AcquireWrite(ctx context.Context, r backend.WriteRequest) (backend.WriteReply, error) {
 	return through(s.at, ctx, "AcquireWrite", r, s.ReadWriteStore.AcquireWrite)
+}
+
+func (s spyReadWrite) ReleaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return through(s.at, ctx, "ReleaseRead", r, s.ReadWriteStore.ReleaseRead)
+}
+
+func (s spyReadWrite) ReleaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return through(s.at, ctx, "ReleaseWrite", r, s.ReadWriteStore.ReleaseWrite)
+}
+
+func (s spyReadWrite) SetWriteHolds(ctx context.Context, r backend.HoldsRequest) (backend.HoldsReply, error) {
+	return through(s.at, ctx, "SetWriteHolds", r, s.ReadWriteStore.SetWriteHolds)
 }
 
 func (s spyReadWrite) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
