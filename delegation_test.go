@@ -317,3 +317,28 @@ func TestForceUnlockEndsTheWaitOfCallees(t *testing.T) {
 		wants(t, callee.Err(), ErrLost) // being of the client that removed it
 	})
 }
+
+// A SetHolds that is lost, and repeated, arrives after the third hold began. It must not make a delegation of the
+// second hold good.
+func TestALateCountLetsNoCalleeInBesideAnInnerHold(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		n := 0
+		c := on(t, spyOn(s, "Delegation", hooks{"SetHolds": func(c *call) error {
+			if n++; n == 1 {
+				go func() { time.Sleep(time.Second); _ = c.run(context.Background()) }()
+				return unknownOutcome()
+			}
+			return c.run(context.Background())
+		}}))
+		callee := open()
+		one := need(c.Lock(t.Context(), "x"))(t)
+		two := need(c.Lock(one.Context(), "x"))(t)
+		three := need(c.Lock(two.Context(), "x"))(t)
+		time.Sleep(2 * time.Second)
+		ctx := need(callee.WithDelegations(t.Context(), Delegations(two.Context())...))(t)
+		l, err := callee.Lock(ctx, "x", WithWait(time.Second))
+		if err == nil && three.Err() == nil && l.Err() == nil {
+			t.Error("a callee of the second hold is in, and so is the third hold")
+		}
+	})
+}

@@ -179,7 +179,7 @@ func (x *history) fault(c *call) error {
 	case dice < 0.87: // its reply is lost
 		time.Sleep(x.upTo(time.Second))
 		return replyLost(c)
-	case dice < 0.91 && !setsCount(c): // it is so late that it failed before
+	case dice < 0.91: // it is so late that it failed before
 		go func() {
 			time.Sleep(x.upTo(5 * time.Second))
 			_ = c.run(background)
@@ -189,16 +189,6 @@ func (x *history) fault(c *call) error {
 		return &backend.Fault{Err: errGone, Temporary: true}
 	}
 	return &backend.Fault{Err: errGone, MayHaveRun: x.chance(0.5)}
-}
-
-// setsCount reports whether a call sets the hold count of an owner that goes on. One that is later than the next such
-// call would set the count back, which delegations are compared with.
-func setsCount(c *call) bool {
-	if r, is := c.request.(backend.ReleaseRequest); is {
-		return r.Keep > 0
-	}
-	_, is := c.request.(backend.HoldsRequest)
-	return is
 }
 
 // lossy is a handler whose messages are late, or lost.

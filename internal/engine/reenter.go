@@ -283,6 +283,9 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 	}
 	t.Attach(h)
 	t.countConfirmed(x.holds)
+	if g.unknown > 0 {
+		t.troubled().countMayArriveLate()
+	}
 	if h.Marks.Watchdog {
 		t.Start(g.sent, h)
 	}
@@ -320,6 +323,9 @@ func (x *reentry) undo() {
 	}
 	e.lock()
 	defer e.unlock()
+	if g.unknown > 0 {
+		t.troubled().countMayArriveLate()
+	}
 	if failure != nil && t.State == lease.Live {
 		t.countIsStale(e.Now())
 	}
@@ -337,7 +343,7 @@ func (c *call) withdrawClaim() {
 	e.begin()
 	go func() {
 		defer e.end()
-		// Where it fails, the claim ends by itself. // if this fails, the claim ends by itself
+		// If this fails, the claim ends by itself.
 		_ = e.retry.Do(func() error { return s.Withdraw(e.base, t.Name, e.Config.ID) })
 		e.lock()
 		defer e.unlock()

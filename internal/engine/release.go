@@ -254,6 +254,9 @@ func (x *releasing) settle(err error) error {
 	case x.keep > 0:
 		t.countConfirmed(x.keep)
 	}
+	if x.keep > 0 && x.unsure {
+		t.troubled().countMayArriveLate()
+	}
 	ask := x.handoff == nil || x.handoff.settle(err == nil && x.held)
 	if t.State == lease.Releasing && x.keep == 0 {
 		t.State = lease.Over
