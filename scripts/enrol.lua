@@ -13,14 +13,15 @@
 --! arg 8 polls   ms
 --! reply ints    1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0, n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first; 2, n, 0: refused, and the entry is not in the queue
 --
--- As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, how it is
--- told, its tag and a number, into the queue, if it is not there. A record that is reserved for the entry
--- is its claim. heard tells that the client has heard of a release of Redisson's, polls how soon a client
--- asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place; that
--- is all.
+-- As acquire, for a waiter whose client has an entry (see include/teller). A refusal puts the entry into the queue, if
+-- it is not there; its score is the time of arrival in microseconds. If the record is reserved for the entry, the
+-- request claims it: the lease begins. heard: while the entry was the first in the queue, the client heard a release
+-- that served no entry, so a foreign client is assumed to have had the lock. polls: the interval at which a client
+-- asks that cannot be told, otherwise 0. If the server refuses writes (it is full), the entry is not put into the
+-- queue.
 local heard = ARGV[7] == '1'
 local claim = 'mortise:reserved:' .. ARGV[5]
-local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1 -- and no owner
+local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1 -- and has no owner
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
 local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
@@ -38,7 +39,7 @@ if not mine and not free and not reserved then
   local window = left == -2
   if window then
     local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
-    left = math.min(math.max(1, math.ceil(ends - now[1] * 1000 - now[2] / 1000)), 200) -- NaN is 1
+    left = math.min(math.max(1, math.ceil(ends - now[1] * 1000 - now[2] / 1000)), 200) -- NaN becomes 1
   end
   if type(placed) == 'table' then
     return {2, math.max(left, -1), 0}
@@ -52,16 +53,18 @@ if not mine and not free and not reserved then
     return {0, left, 0}
   end
   if not window then
+    -- If the owner is foreign, foreign clients are assumed to wait for 10 s; its tenure counts if a release was heard.
     local record = redis.call('hlen', KEYS[1]) < 100 and redis.pcall('hgetall', KEYS[1]) or {}
     for i = 1, #record, 2 do
       local reserved = string.sub(record[i], 1, 17) == 'mortise:reserved:'
-      if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')) then -- a foreign one
+      if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')) then -- a foreign owner
         redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
         redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
         redis.pcall('pexpire', round, 60000)
         break
       end
     end
+    -- The client that serve let go on because no other client waited: its turn ends.
     local extra = redis.pcall('get', KEYS[2] .. ':extra')
     if type(extra) == 'string' then
       --! include teller channel=KEYS[4]
@@ -71,7 +74,7 @@ if not mine and not free and not reserved then
   end
   return {0, left, 1}
 end
--- The token first: where it cannot be drawn, nothing is locked.
+-- Before the lock is written: if the token cannot be drawn, nothing is locked.
 local token = 0
 if ARGV[3] == '1' then
   --! include draw_token counter=KEYS[3] token=token
@@ -94,7 +97,7 @@ local turns = redis.pcall('exists', round) ~= 0
 if turns then
   redis.pcall('hdel', round, 'lapsed')
 end
-if turns or not reserved then -- otherwise the release has counted them just now
+if turns or not reserved then -- otherwise serve_queue has just counted none
   --! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair
   --! include windows_pause round=round foreign=foreign
 end

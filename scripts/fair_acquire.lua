@@ -14,18 +14,18 @@
 --! arg 8 publish  string
 --! reply ints     1, token, 0, 0: granted; 0, left, look, new: refused, in ms; left is 0 where the lock is free, look or left -1 where there is no end; new is 1 where the owner took a place
 --
--- Grants the lock to an owner that holds nothing, if it is free and the owner is the
--- first in the queue, or there is no queue. The same request a second time, while the
--- owner holds it, is granted again and counts once. An owner that is refused gets
--- a place in the queue, unless wait is 0, or keeps the place that it has.
+-- Grants the lock to an owner that holds nothing, if the lock is free, and the owner is the first in the queue or the
+-- queue is empty. A repeated request, of an owner that holds the lock, is granted again and counts once. A refused
+-- owner gets the last place in the queue, or keeps the place that it has; with wait 0 it asks for no place.
 --
--- The score of a place is the time at which it is given up, by the server's clock, which is to be Java's clock too.
--- It is raised when its owner asks, which shows that the owner is alive. While none of Redisson's waiters
--- stands in the queue, a grant changes no score: see include/keep_places.
+-- The score of a place is the time at which the place is given up, in ms since the epoch by the server's clock.
+-- Redisson compares scores with the clock of its own process, so the two clocks should agree. A request of the owner
+-- raises the score: it shows that the owner is alive. While all places are of mortise, a grant changes the score of
+-- no other place: see include/keep_places.
 local left = redis.call('pttl', KEYS[1])
 local free, held, java = left == -2, false, false
 if not free then
-  -- A record of many fields is no fair lock's. Without permission to read all fields, Redisson's holder is not seen.
+  -- Of a record of more than 16 fields, or without permission for HLEN and HGETALL, an owner of Redisson is not seen.
   local length = redis.pcall('hlen', KEYS[1])
   local fields = type(length) == 'number' and length <= 16 and redis.pcall('hgetall', KEYS[1])
   if not fields or fields.err then
@@ -42,8 +42,8 @@ end
 --! include server_time
 local wait = tonumber(ARGV[3])
 
--- First places whose time is over are removed, but not the caller's. A place
--- without a time, which only damage leaves behind, gets a time.
+-- If the lock is free, expired places at the front of the queue are removed, up to the caller's place. A first place
+-- without a score is damaged data: it gets a score.
 local head = redis.call('lindex', KEYS[2], 0)
 for _ = 1, free and 4096 or 0 do
   if not head or head == ARGV[1] then
@@ -59,12 +59,12 @@ for _ = 1, free and 4096 or 0 do
   end
   redis.call('lpop', KEYS[2])
   redis.call('zrem', KEYS[3], head)
-  redis.call(ARGV[8], KEYS[5] .. ':' .. head, '0') -- if it lives, it comes again, at the end
+  redis.call(ARGV[8], KEYS[5] .. ':' .. head, '0') -- a live owner asks again, and gets the last place
   head = redis.call('lindex', KEYS[2], 0)
 end
 
 if held or free and (not head or head == ARGV[1]) then
-  -- The token first: where it cannot be drawn, nothing is locked.
+  -- Before the lock is written: if the token cannot be drawn, nothing is locked.
   local token = 0
   if ARGV[4] == '1' then
     --! include draw_token counter=KEYS[4] token=token
@@ -88,7 +88,8 @@ left = free and 0 or left >= 0 and math.max(left, 1) or left
 local new = 0
 if wait > 0 then
   --! include keep_places out='' free=free
-  -- Of Redisson's waiters those before it will subtract their waits, and those behind it add theirs.
+  -- A place ends one wait after the holder's lease; with Redisson's waiters in the queue, one wait (five minutes at
+  -- most) after the last place, as Redisson computes it. The fraction of the score: see include/keep_places.
   local place = mixed and chain + math.min(wait, 300000) or now + math.max(left, 0) + wait - 0.5
   if redis.call('zadd', KEYS[3], 'nx', place, ARGV[1]) == 1 then
     new = head == ARGV[1] and 0 or 1
@@ -109,7 +110,7 @@ if wait > 0 then
     redis.call('rpush', KEYS[2], ARGV[1])
     head = head or ARGV[1]
   end
-  -- A queue without waiters expires an hour after its last place.
+  -- The queue expires an hour to 70 minutes after the end of its latest place; not each request sets that time.
   local keep = math.ceil(place) - now + 3600000
   if redis.call('pttl', KEYS[3]) < keep then
     redis.call('pexpire', KEYS[2], keep + 600000)
@@ -117,12 +118,12 @@ if wait > 0 then
   end
   java = java or mixed
 end
--- Beside Redisson's owners a waiter sees each second that it still has its place.
+-- If an owner of Redisson holds the lock or waits, a waiter checks its place each second (absence).
 local often = java and tonumber(ARGV[6]) or 1e13
 if not free then
   local look = left
   if head ~= ARGV[1] and left >= 0 then
-    -- The first asks when the lease is over; a little later, in case it is dead too.
+    -- The first waiter asks when the holder's lease ends. The others ask absence/10 later: the first may be dead, too.
     look = left + math.ceil(ARGV[6] / 10)
   end
   return {0, left, look < 0 and java and often or math.min(look, often), new}
@@ -131,11 +132,11 @@ if head == ARGV[1] then
   return {0, 0, 0, new}
 end
 
--- The lock is free, and others are before the caller: they are told, in case they were not, until the message
--- reaches a waiter. Each waiter that it does not reach has a moment to come; a waiter of Redisson's only when it
--- is the first: a new waiter of Redisson's does not listen yet, and never raises its score.
--- Where PUBLISH counts the subscribers of one node only (counts is 0), its count decides nothing: 64
--- places are told, and a waiter that lives asks, which raises its score.
+-- The lock is free, and other places are before the caller's. Their owners are told again, from the first on, until a
+-- message reaches a subscriber. A place whose message reaches none is cut: it ends absence from now, unless its owner
+-- asks, which raises the score. A place of Redisson is cut only as the first: a new waiter of Redisson does not listen
+-- yet, and never raises its score. If PUBLISH counts the subscribers of its own node only (counts is 0), its count
+-- decides nothing: all owners before the caller are told, 64 at most, and their places are cut.
 local limit = now + tonumber(ARGV[6])
 local silent = {}
 local places = ARGV[7] == '1' and 4096 or 64
@@ -148,7 +149,7 @@ while i < places do
   local score = math.min(tonumber(redis.call('zscore', KEYS[3], field) or 1e13), 1e13)
   if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 and ARGV[7] == '1' then
     if i == 0 then
-      -- It hears of it, and yet the lock is free: its process may be stopped.
+      -- The first owner listens, and yet the lock is free: its process may be stopped. It has 5 * absence to ask.
       local patience = 5 * tonumber(ARGV[6])
       if score > now + patience then
         redis.call('zadd', KEYS[3], now + patience - (score % 1 >= 0.5 and 0.25 or 0.75), field)

@@ -10,9 +10,9 @@
 --! arg 5 publish  string
 --! reply int      0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 --
--- Takes an owner out of the queue, where it asked for a place (wait is not 0), and releases the lock if the owner
--- holds it. If the lock is free and the owner was first, the next is told, as by fair_release. A
--- key that is no lock is not held, and one that is no queue has no place.
+-- Takes an owner out of the queue, unless wait is 0 (the owner asked for no place), and releases the lock if the
+-- owner holds it. If the owner held the lock, or was the first in the queue of a free lock, the next waiter is told,
+-- as by fair_release. A key with other data counts as a lock that is not held, or as a queue without the owner.
 local out = 0
 if redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then -- not del: see release
   out = 2

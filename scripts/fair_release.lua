@@ -10,14 +10,14 @@
 --! arg 5 publish  string
 --! reply int      1 done; 0 the owner does not hold the lock
 --
--- Sets the hold count of an owner to keep; at zero the lock is free, and a waiter is told (see
--- include/tell_next.lua). The lease's time is left alone.
+-- Sets the hold count of an owner to keep. At zero it removes the owner, and tells a waiter: see include/tell_next.
+-- The lock's time to live does not change.
 if ARGV[2] ~= '0' then
   if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
     return 0
   end
   redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
-  redis.call('exists', KEYS[1]) -- so that a connection that tracks hears of what it still holds
+  redis.call('exists', KEYS[1]) -- restores the registration of a connection with tracking: see release
   return 1
 end
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then -- not del: see release

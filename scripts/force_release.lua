@@ -5,8 +5,9 @@
 --! arg 1 publish string
 --! reply int     1 released; 0 there was no lock
 --
--- Removes the lock, whatever its owner, and serves the queue, or tells all waiters. Where several owners hold it,
--- the waiters that would enter under each of them are told, too (see delegate_enter).
+-- Removes the lock, whatever its owners are, and serves the queue, or tells all waiters and the first waiter for the
+-- fair lock of the name. If the lock had several owners, waiters under each of them (see delegate_enter) are told
+-- first, for 64 owners at most.
 local several = redis.call('hlen', KEYS[1])
 if several == 0 then
   return 0

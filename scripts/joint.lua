@@ -6,24 +6,24 @@
 --! arg * lease   ms
 --! reply ints    for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
 --
--- Acquires and releases several locks that have nothing to do with each other. What goes wrong for one
--- lock, acquire or release tells; it spoils no other. An error of the script means that nothing was done. A
--- lock that has a queue, or is listened for, is released by itself; a free one that has a queue, or a window, is
--- asked for by itself.
+-- Acquires and releases several independent plain locks. A failure for one lock does not affect the others: its answer
+-- is -2, and the caller sends acquire or release, which reports the error. -2 is also the answer to a release of a
+-- lock with a queue, or with a subscriber on its channel, and to a request for a free lock with a queue or a window.
+-- An error of the whole script means that nothing was done.
 local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do
   local lock = KEYS[2 * i - 1]
   --! include queue_of lock=lock
   asked[#asked + 1] = queue
-  if ARGV[2 * i + 1] ~= '0' then -- a release that is not heard concerns no window
+  if ARGV[2 * i + 1] ~= '0' then -- a release without subscribers opens no window
     asked[#asked + 1] = lock
     asked[#asked + 1] = queue .. ':window'
     free = free and not named[lock]
     named[lock] = true
   end
 end
-free = redis.call('exists', unpack(asked)) == 0 and free -- one look at all
+free = redis.call('exists', unpack(asked)) == 0 and free -- one command: in most cases none of the keys exists
 for i = 1, #KEYS / 2 do
   local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
   local answer, queued = -2, false
@@ -35,7 +35,8 @@ for i = 1, #KEYS / 2 do
   if queued then
     answer = -2
   elseif lease == '0' then
-    -- Told first: where that is not allowed, nothing is released. A client that heard it may be foreign.
+    -- The message goes before the release: if the user may not publish, nothing is released. If a subscriber hears it,
+    -- which may be a foreign client, nothing is released either: release serves waiters.
     if redis.pcall(ARGV[1], channel, '+0') == 0 then
       local held = redis.pcall('hdel', lock, owner)
       answer = type(held) == 'number' and held or -2
@@ -50,7 +51,7 @@ for i = 1, #KEYS / 2 do
     end
   else
     local held, left = redis.pcall('hexists', lock, owner), redis.pcall('pttl', lock)
-    if held == 1 and type(left) == 'number' then -- a write, as in acquire; a server that does not write is none to ask
+    if held == 1 and type(left) == 'number' then -- the write of a repeated request: see acquire
       if redis.pcall('pexpire', lock, left > 0 and left or lease) == 1 then
         answer = 0
       end

@@ -6,8 +6,9 @@
 --! arg 2 publish string
 --! reply int     1 the entry was in the queue, or the lock was reserved for it; 0 neither
 --
--- Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
--- free, the next is served. If it was the first, the next is told that it is.
+-- Takes the entry of a client without waiters out of the queue, and removes a reservation for it. If the record is
+-- then absent, the queue is served. If the entry was the first, the client of the new first entry is told so, and asks
+-- when the lock's time to live is over: after 20 ms at least, and a second at most.
 local front = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
 local there = redis.pcall('zrem', KEYS[3], ARGV[1])
 there = type(there) == 'number' and there or 0
@@ -21,7 +22,7 @@ local left = redis.call('pttl', KEYS[1])
 if left == -2 then
   --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] mark='n' asker='' heard=false freed=reserved served=served
   if reserved and not served then
-    redis.call(ARGV[2], KEYS[2], '+0') -- nothing is in the queue
+    redis.call(ARGV[2], KEYS[2], '+0') -- no entry was served: all waiters are told
   end
 end
 local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]

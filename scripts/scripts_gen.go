@@ -1394,11 +1394,12 @@ const DelegateRenewSHA = "d8938cde08562d0274c262deac2f99f2410b2299"
 //	           n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first; 2,
 //	           n, 0: refused, and the entry is not in the queue
 //
-// As acquire, for a waiter whose client is told of its turn. A refusal puts the client's entry, how it is
-// told, its tag and a number, into the queue, if it is not there. A record that is reserved for the entry
-// is its claim. heard tells that the client has heard of a release of Redisson's, polls how soon a client
-// asks again that cannot be told. A server that refuses writes (it is full) refuses the entry a place; that
-// is all.
+// As acquire, for a waiter whose client has an entry (see include/teller). A refusal puts the entry into the queue, if
+// it is not there; its score is the time of arrival in microseconds. If the record is reserved for the entry, the
+// request claims it: the lease begins. heard: while the entry was the first in the queue, the client heard a release
+// that served no entry, so a foreign client is assumed to have had the lock. polls: the interval at which a client
+// asks that cannot be told, otherwise 0. If the server refuses writes (it is full), the entry is not put into the
+// queue.
 const EnrolSource = `local heard = ARGV[7] == '1'
 local claim = 'mortise:reserved:' .. ARGV[5]
 local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1
@@ -1683,14 +1684,14 @@ const EnrolSHA = "5d0b2abe9e11796b57ffc4d62510b4edc1bd84ff"
 //	           lock is free, look or left -1 where there is no end; new is 1 where the owner took a
 //	           place
 //
-// Grants the lock to an owner that holds nothing, if it is free and the owner is the
-// first in the queue, or there is no queue. The same request a second time, while the
-// owner holds it, is granted again and counts once. An owner that is refused gets
-// a place in the queue, unless wait is 0, or keeps the place that it has.
+// Grants the lock to an owner that holds nothing, if the lock is free, and the owner is the first in the queue or the
+// queue is empty. A repeated request, of an owner that holds the lock, is granted again and counts once. A refused
+// owner gets the last place in the queue, or keeps the place that it has; with wait 0 it asks for no place.
 //
-// The score of a place is the time at which it is given up, by the server's clock, which is to be Java's clock too.
-// It is raised when its owner asks, which shows that the owner is alive. While none of Redisson's waiters
-// stands in the queue, a grant changes no score: see include/keep_places.
+// The score of a place is the time at which the place is given up, in ms since the epoch by the server's clock.
+// Redisson compares scores with the clock of its own process, so the two clocks should agree. A request of the owner
+// raises the score: it shows that the owner is alive. While all places are of mortise, a grant changes the score of
+// no other place: see include/keep_places.
 const FairAcquireSource = `local left = redis.call('pttl', KEYS[1])
 local free, held, java = left == -2, false, false
 if not free then
@@ -1933,9 +1934,9 @@ const FairAcquireSHA = "947a5bf2e4fe51e41a4dc2afaefc30778805ae74"
 //	arguments: owner string, wait ms, absence ms, counts bool, publish string
 //	reply:     int  0 neither; 1 the owner had a place; 2 it held the lock; 3 both
 //
-// Takes an owner out of the queue, where it asked for a place (wait is not 0), and releases the lock if the owner
-// holds it. If the lock is free and the owner was first, the next is told, as by fair_release. A
-// key that is no lock is not held, and one that is no queue has no place.
+// Takes an owner out of the queue, unless wait is 0 (the owner asked for no place), and releases the lock if the
+// owner holds it. If the owner held the lock, or was the first in the queue of a free lock, the next waiter is told,
+// as by fair_release. A key with other data counts as a lock that is not held, or as a queue without the owner.
 const FairLeaveSource = `local out = 0
 if redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
 out = 2
@@ -2395,8 +2396,8 @@ const FairLeaveSHA = "e5942945c55628adb7bf9c211f5628ceaf8271fc"
 //	arguments: owner string, keep int, absence ms, counts bool, publish string
 //	reply:     int  1 done; 0 the owner does not hold the lock
 //
-// Sets the hold count of an owner to keep; at zero the lock is free, and a waiter is told (see
-// include/tell_next.lua). The lease's time is left alone.
+// Sets the hold count of an owner to keep. At zero it removes the owner, and tells a waiter: see include/tell_next.
+// The lock's time to live does not change.
 const FairReleaseSource = `if ARGV[2] ~= '0' then
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
@@ -2815,8 +2816,9 @@ const FairReleaseSHA = "fa451f8d66319c06f9079481b4d7775ad3de2a2e"
 //	arguments: publish string
 //	reply:     int  1 released; 0 there was no lock
 //
-// Removes the lock, whatever its owner, and serves the queue, or tells all waiters. Where several owners hold it,
-// the waiters that would enter under each of them are told, too (see delegate_enter).
+// Removes the lock, whatever its owners are, and serves the queue, or tells all waiters and the first waiter for the
+// fair lock of the name. If the lock had several owners, waiters under each of them (see delegate_enter) are told
+// first, for 64 owners at most.
 const ForceReleaseSource = `local several = redis.call('hlen', KEYS[1])
 if several == 0 then
 return 0
@@ -3026,10 +3028,10 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 //	reply:     ints  for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing
 //	           was done, ask with acquire or release
 //
-// Acquires and releases several locks that have nothing to do with each other. What goes wrong for one
-// lock, acquire or release tells; it spoils no other. An error of the script means that nothing was done. A
-// lock that has a queue, or is listened for, is released by itself; a free one that has a queue, or a window, is
-// asked for by itself.
+// Acquires and releases several independent plain locks. A failure for one lock does not affect the others: its answer
+// is -2, and the caller sends acquire or release, which reports the error. -2 is also the answer to a release of a
+// lock with a queue, or with a subscriber on its channel, and to a request for a free lock with a queue or a window.
+// An error of the whole script means that nothing was done.
 const JointSource = `local answers, asked, named = {}, {}, {}
 local free = true
 for i = 1, #KEYS / 2 do
@@ -3186,8 +3188,9 @@ const LatchSetSHA = "c02cb283be83ee01d65b03b5f53fa54cdf5fc254"
 //	arguments: entry string, publish string
 //	reply:     int  1 the entry was in the queue, or the lock was reserved for it; 0 neither
 //
-// Takes an entry, whose client has no waiters any more, out of the queue. If the lock was reserved for it, or is
-// free, the next is served. If it was the first, the next is told that it is.
+// Takes the entry of a client without waiters out of the queue, and removes a reservation for it. If the record is
+// then absent, the queue is served. If the entry was the first, the client of the new first entry is told so, and asks
+// when the lock's time to live is over: after 20 ms at least, and a second at most.
 const LeaveQueueSource = `local front = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
 local there = redis.pcall('zrem', KEYS[3], ARGV[1])
 there = type(there) == 'number' and there or 0
@@ -6499,10 +6502,10 @@ const SemaphoreTakeSHA = "a07e5711988eff10df33e3e855cd35003bcf403e"
 //	           client's entry is in the queue; 3, token (0 unless fenced): the successor holds it; 4,
 //	           token: it does, and a foreign client waits
 //
-// Releases the lock and grants it to a successor of the same client in one step, without a message.
-// With yield only if no other client waits, or those that wait are foreign and it is not their turn (see
-// serve_queue); otherwise it is released, as by release, and the
-// client, which has waiters of its own, gets a place at the end of the queue.
+// Releases the lock and grants it to a successor of the same client in one step, without a message. With yield it
+// does so only if the queue is empty, and either no foreign client waits or the turn of the entries goes on (see
+// include/take_turns). Otherwise, and if the record has another owner, it releases the lock as release does, and puts
+// the client's entry at the end of the queue: the client has more waiters.
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end

@@ -13,14 +13,14 @@
 --! arg 8 keep      ms
 --! reply ints      0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's entry is in the queue; 3, token (0 unless fenced): the successor holds it; 4, token: it does, and a foreign client waits
 --
--- Releases the lock and grants it to a successor of the same client in one step, without a message.
--- With yield only if no other client waits, or those that wait are foreign and it is not their turn (see
--- serve_queue); otherwise it is released, as by release, and the
--- client, which has waiters of its own, gets a place at the end of the queue.
+-- Releases the lock and grants it to a successor of the same client in one step, without a message. With yield it
+-- does so only if the queue is empty, and either no foreign client waits or the turn of the entries goes on (see
+-- include/take_turns). Otherwise, and if the record has another owner, it releases the lock as release does, and puts
+-- the client's entry at the end of the queue: the client has more waiters.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}
 end
-local out, others = 3, redis.call('hlen', KEYS[1]) > 1 -- a read lock that Redisson granted over this one
+local out, others = 3, redis.call('hlen', KEYS[1]) > 1 -- Redisson may have granted a read lock in the same hash
 if ARGV[6] == '1' and not others then
   others = redis.call('exists', KEYS[3]) == 1
   local foreign, fair = 1
@@ -53,7 +53,7 @@ if others then
   end
   return {out, 0}
 end
--- The token first: where it cannot be drawn, nothing is handed over.
+-- Before the lock is written: if the token cannot be drawn, the owner keeps the lock.
 local token = 0
 if ARGV[4] == '1' then
   --! include draw_token counter=KEYS[4] token=token
@@ -61,7 +61,7 @@ end
 redis.call('hset', KEYS[1], ARGV[2], 1)
 redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('pexpire', KEYS[1], ARGV[3])
-if ARGV[6] == '1' and out == 3 then -- an entry that comes before the client asks again ends its turn
+if ARGV[6] == '1' and out == 3 then -- for enrol: the next entry ends the client's turn
   redis.pcall('set', KEYS[3] .. ':extra', ARGV[7], 'px', 250)
 end
 --! include read_back track=ARGV[5] lock=KEYS[1]

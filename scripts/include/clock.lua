@@ -1,5 +1,5 @@
 --! fragment clock now
 --
--- The server's clock, in ms.
+-- Sets now to the server's time, in ms since the epoch.
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)

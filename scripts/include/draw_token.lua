@@ -1,7 +1,7 @@
 --! fragment draw_token counter token
 --
--- Draws a fencing token: larger than every token that the lock gave out before. A missing counter starts
--- at the server's time in ms, so that a flushed store does not start again below tokens that are out.
+-- Draws a fencing token, larger than all earlier tokens of the lock. A missing counter starts at the server's time in
+-- ms: after a flush, the tokens do not start again below the earlier ones.
 if redis.call('exists', counter) == 1 then
   token = redis.call('incr', counter)
 else

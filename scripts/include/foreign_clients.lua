@@ -1,7 +1,7 @@
 --! fragment foreign_clients mark channel foreign fair
 --
--- foreign_subscribers, for a plain lock. Clients that wait for a fair lock of that name, whose queue is in places, count,
--- too: those of the first eight places. fair tells that there are some.
+-- Sets foreign to the number of foreign clients of a plain lock: those of foreign_subscribers, and the clients of the
+-- first eight places in the fair lock's queue, whose key is in places. fair becomes true if that queue has a place.
 --! include foreign_subscribers mark=mark channel=channel foreign=foreign
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
 for i = 0, 7 do

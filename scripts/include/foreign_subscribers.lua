@@ -1,8 +1,8 @@
 --! fragment foreign_subscribers mark channel foreign
 --
--- Counts the clients that subscribe to Redisson's channel and not to mortise's beside it: half-open connections of ours
--- do not count. Where the client of the entry mark is told by PUBLISH that does not count all subscribers, foreign
--- stays as it is.
+-- Sets foreign to the number of subscribers of Redisson's channel, less those of mortise's channel beside it: clients
+-- of mortise subscribe to both, and half-open connections cancel out, too. mark is an entry, or the first letter of
+-- one (see teller). If subscribers cannot be counted (the letter n, or an error), foreign keeps its value.
 if string.sub(mark, 1, 1) ~= 'n' then
   local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
     channel .. ':mortise')

@@ -1,28 +1,30 @@
 --! fragment keep_places out free
 --
--- Keeps the places of a queue in which Redisson's waiters stand. Redisson subtracts a waiter's wait from all scores when the
--- waiter is granted the lock, and removes first places whose scores are over without a message. So each score is at
--- least five minutes from now (Redisson's own fairLockWaitTimeout) and what Redisson added for the waiters before it:
--- the gaps between the scores stay. That of out, which leaves, goes. A place that was cut, since its owner is not heard of,
--- is left alone until its owner asks. Redisson's waiters behind the first are never cut.
+-- Protects the places in a queue with waiters of Redisson. At a grant to such a waiter, Redisson subtracts the
+-- waiter's wait from all scores; it also removes expired first places, without a message. So here each score is set to
+-- five minutes from now (the default of Redisson's fairLockWaitTimeout) or more, and the gaps between scores stay:
+-- Redisson added a gap for a waiter, and will subtract it. The gap of out, an owner that leaves, is dropped. A place
+-- that was cut, because its owner was not heard of, stays cut until the owner asks. Redisson's waiters never raise
+-- their scores, so their cut places are raised here, except the first place of a free lock.
 --
--- The fraction of a score tells what Redisson cannot: .5 or .75, that no waiter of Redisson's stood before it when it was
--- written; .25 or .75, that it was cut. So one look at the last place tells that none of Redisson's stands in
--- the queue, and then nothing is to be kept. Otherwise mixed is true, chain is the score of the last place, and stands
--- tells that the caller has a place, or may have one behind the first 4096, which are all that are kept.
+-- Redisson adds and subtracts whole milliseconds, so the fraction of a score is a mark of mortise. .5 and .75: no
+-- waiter of Redisson was before the place when the score was written. .25 and .75: the place was cut. New waiters come
+-- last, so the last place alone can show that the queue has no waiter of Redisson: then nothing changes, and mixed
+-- stays false. Otherwise the first 4096 places are kept. mixed: one of them is, or may be, of Redisson. chain: the
+-- score of the last one. stands: the caller has a place, or may have one behind them.
 local mixed, stands, chain = false, false, now + 300000
-local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$' -- an owner of Redisson's
+local form = '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$' -- an owner of Redisson
 local tail = redis.call('lindex', KEYS[2], -1)
 local ends = math.min(tonumber(tail and redis.call('zscore', KEYS[3], tail) or 0), 1e13)
 local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
 if not ours and out == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
-  mixed, chain = true, math.max(chain, math.ceil(ends)) -- a new place; the other places are kept by grants and looks
+  mixed, chain = true, math.max(chain, math.ceil(ends)) -- a new place: grants, and requests of others, keep the rest
 elseif not ours then
   local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
   for i = 1, #times, 2 do
-    scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13) -- more is not Redisson's
+    scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13) -- Redisson writes no larger score
   end
-  local highest, last -- as they were: the highest score so far that was not cut, and the last one
+  local highest, last -- before this script: the highest uncut score so far, and the last score
   for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
     local score, java = scores[field], string.find(field, form)
     mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096

@@ -1,7 +1,7 @@
 --! fragment look lock free
 --
--- free reports whether a lock may be granted to a client without an entry: the record is absent, no entry in the
--- queue can be served, and foreign clients do not have a turn.
+-- free reports whether a lock may be granted to a client without an entry: the record is absent, no entry in the queue
+-- can be served, and no window for foreign clients is open. If an entry can be served, the lock is reserved for it.
 --! include queue_of lock=lock
 local there = redis.pcall('exists', lock, queue, queue .. ':window')
 free = there == 0

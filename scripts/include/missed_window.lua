@@ -1,7 +1,8 @@
 --! fragment missed_window missed length misses pause seen now
 --
--- Bounds what is kept of a foreign client's windows, which another may have written. A window that none of them used,
--- missed, makes the next one longer; after three there is a pause: a second if one was heard lately, otherwise shorter.
+-- Bounds length and pause of foreign clients' windows, in ms: another program may have written them. missed: no
+-- foreign client used the last window, so the next one is twice as long. After three missed windows in a row there is
+-- a pause: a second if a foreign client was seen in the last 10 s, otherwise 16 windows.
 length = math.floor(math.min(math.max(length, 20), 200))
 if missed then
   length, misses = math.min(2 * length, 200), misses + 1

@@ -1,6 +1,7 @@
 --! fragment read_back track lock
 --
--- A connection that tracks hears of changes to what it read last: its own write dropped the registration.
+-- Reads the lock after a write. The server reports changes to a connection with tracking only for keys that the
+-- connection has read: the write has dropped that registration, and the read restores it.
 if track == '1' then
   redis.call('exists', lock)
 end

@@ -1,7 +1,8 @@
 --! fragment redisson_heard
 --
--- For a request whose client heard a release by Redisson. It ends Redisson's turn, if there is one. Otherwise the
--- release costs as much as a turn.
+-- For a request whose client heard a release by Redisson. The release ends Redisson's turn. If it is the first since
+-- the turn began (open is 1), the turn was used, and the next one is a quarter shorter. Otherwise the release costs as
+-- much as a turn: so many more releases (charge) before the next turn.
 local ended = redis.pcall('zrem', queue, 'redisson')
 --! include wake_time
 local round = queue .. ':round'

@@ -1,10 +1,11 @@
 --! fragment redissons_turn publish turn
 --
--- At a release: tells in turn whether clients of Redisson have a turn now. They heed no queue, and are mostly late. In a turn
--- redisson is an entry that was told to ask, for some ms: what it was told of, a permit or both sides, is kept
--- from clients of mortise. A turn that was not used makes the next one longer, and after three there is none for
--- a while. Between two turns each entry is served as often as each client of Redisson's had the lock, as far as
--- was heard (see redisson_heard).
+-- At a release of a semaphore or a read-write lock: turn becomes true if clients of Redisson have a turn now. They do
+-- not heed the queue, and mostly ask later than clients of mortise. In a turn, of 20 to 200 ms, the entry redisson is
+-- in the queue like an entry that was told to ask: a permit, or both sides, are granted to no client of mortise. An
+-- unused turn doubles the length of the next one; after three in a row there is a pause (see missed_window). After a
+-- turn, the next one comes when as many releases are over as there are entries, eight at most, divided by the number
+-- of Redisson's clients. A release by Redisson that is heard outside a turn costs as many (see redisson_heard).
 --! include wake_time
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or publish == 'spublish' and 's' or 'c', -1
@@ -12,18 +13,18 @@ local mark, foreign = first or publish == 'spublish' and 's' or 'c', -1
 if at and foreign ~= 0 then
   local round, kept = queue .. ':round', {}
   local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-  local fields = redis.pcall('hmget', round, unpack(names)) -- not all: another may have written many
+  local fields = redis.pcall('hmget', round, unpack(names)) -- not HGETALL: another program may have added fields
   for i = 1, #names do
     local n = tonumber(fields[i] or nil)
-    kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0 -- else written by another
+    kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0 -- otherwise not written by mortise
   end
-  if foreign < 0 then -- the count says nothing
+  if foreign < 0 then -- subscribers cannot be counted
     foreign = kept.seen > at and 1 or 0
   end
   local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
   if foreign > 0 and ends >= at and ends <= at + 200 then
     turn = true
-    if first then -- it may have been served in this turn, and have been told of nothing since
+    if first then -- it may be new, and not know of the turn
       tell(first, 'n' .. ends - at + 1 .. ':')
     end
   elseif foreign > 0 then
@@ -32,7 +33,7 @@ if at and foreign ~= 0 then
     --! include missed_window missed=missed length=length misses=misses pause=pause seen=seen now=at
     turn = owed <= 0 and at >= pause
     if turn then
-      local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0) -- the last turn is none
+      local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0) -- the last turn is no entry
       owed = math.min(entries, 8) / foreign
       redis.pcall('hset', round, 'charge', owed)
       redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')

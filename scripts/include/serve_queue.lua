@@ -1,28 +1,31 @@
 --! fragment serve_queue lock queue channel mark asker heard freed served
 --
--- Has the queue of a lock served whose record is absent; freed tells that it was released just now. The record is reserved
--- for the first client in the queue that can be reached, which is told, as is the one behind it: that it is the first
--- now. served is then true. It stays false where nothing is in the queue, or where the first is the asker, whose entry is
--- removed: the lock is free.
+-- Serves the queue of a lock whose record is absent. The record is reserved for the first entry whose client can be
+-- reached, or polls: it gets the field mortise:reserved:<entry>, and expires after a second at most. That client is
+-- told, and the client of the next entry is told that its entry is now the first. served becomes true. It stays false
+-- if no entry can be served, or if the asker's entry is the first: the entry is removed, and the lock is free. freed:
+-- this script has removed the record; otherwise the record was absent before.
 --
--- Clients of Redisson do not enrol, nor do waiters for a fair lock: they are foreign here, and have turns (see take_turns),
--- in which no entry is served. served is true then, too. Where there is no entry, mark is how counts are asked for.
+-- Clients of Redisson do not enrol, nor do waiters for a fair lock of the same name. These foreign clients have turns
+-- (see take_turns), in which no entry is served; served then becomes true, too. heard: a release by a foreign client
+-- was heard. If the queue is empty, mark stands for an entry where subscribers are counted (see foreign_subscribers).
 --
--- An ask that finds the record absent has found that a reservation ran out. At the third in a row that was not claimed
--- the queue is removed and all clients are told: those that live enrol again, and the lock is free. Where PUBLISH does
--- not count all subscribers the last entry is told of each reservation, too: those behind the first may all be dead.
+-- lapsed counts how often in a row the record was absent though nothing released it: a reservation ran out, or a
+-- lease. A release and a claim reset it. At three, the queue is removed, all clients are told, and the lock is free:
+-- live clients enrol again. If PUBLISH does not count all subscribers, the last entry is told of each reservation,
+-- too: the clients of all entries before it may be dead.
 --! include teller channel=channel
-local two = redis.pcall('zrange', queue, 0, 1) -- nothing where the key holds other data
+local two = redis.pcall('zrange', queue, 0, 1) -- an error, without entries, if the key holds other data
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names)) -- not all: another may have written many
+local fields = redis.pcall('hmget', round, unpack(names)) -- not HGETALL: another program may have added fields
 if fields[1] or fields[10] then
   --! include clock now=now
   for i = 1, #names do
     local n = tonumber(fields[i] or nil)
-    kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil -- else written by another; NaN for one
+    kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil -- otherwise not written by mortise, as NaN
   end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
@@ -54,8 +57,8 @@ for i = 1, served and 0 or 256 do
     break
   end
   local told = tell(first, 'r')
-  told = type(told) == 'number' and told or 0 -- an old server has no SPUBLISH
-  local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first) -- in a string; a table where it cannot be read
+  told = type(told) == 'number' and told or 0 -- an error if the server has no SPUBLISH
+  local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first) -- a table if HGET fails
   polls = type(polls) == 'string' and tonumber(polls) or 0
   if polls ~= 0 then
     redis.pcall('hdel', round, 'polls:' .. first)

@@ -1,5 +1,5 @@
 --! fragment server_time
 --
--- now, the server's clock in ms.
+-- Declares now: the server's time, in ms since the epoch.
 local now
 --! include clock now=now

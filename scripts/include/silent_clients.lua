@@ -1,7 +1,7 @@
 --! fragment silent_clients publish channel
 --
--- Other places of a silent client without a subscriber may be dead, too: they need not hold the queue up one by
--- one. A live waiter asks once it listens, which raises its score.
+-- Cuts the other places, without a subscriber, of the clients in silent: they may be dead, and would delay the queue
+-- one after the other. A live waiter asks when it begins to listen, which raises its score.
 for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
   local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
   if score and score > limit then

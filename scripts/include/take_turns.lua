@@ -1,13 +1,14 @@
 --! fragment take_turns queue round channel asker heard freed served
 --
--- In serve_queue: has foreign clients and entries take turns. In a turn of the foreign clients there are as many windows
--- as they are, eight at the most: the record stays absent for some time, in which no entry is served. A window that none
--- of them uses makes the next one longer, and after three there is none for a while. Then it is the turn of the
--- entries, each of which is served as often as a foreign client was, as far as that was seen: once at least, and eight
--- times at the most. Where there is no entry, a key that ends with the window keeps it.
+-- In serve_queue: gives turns to foreign clients and to entries. A turn of the foreign clients has a window for each
+-- of them, eight at most. In a window, of 20 to 200 ms, the record stays absent, and no entry is served. A window that
+-- no foreign client uses doubles the length of the next one; after three in a row there is a pause (see
+-- missed_window). A used window makes the next one a quarter shorter. Then the entries have a turn: for each entry, of
+-- the first eight, as many releases as tenures were seen for each foreign client, from one to eight. If the queue is
+-- empty, the key queue:window, which expires with the window, has requests of mortise refused.
 --
--- Each client that waits for a fair lock of that name has a window. The release of the fair lock ends it, as if it were
--- heard: then comes the next window, or the turn of the entries.
+-- Each client that waits for a fair lock of the same name has a window in the turn. A release of the fair lock ends
+-- the window, like a heard release of Redisson: the next window follows, or the turn of the entries.
 if now == 0 then
   --! include clock now=now
 end
@@ -15,12 +16,12 @@ local window, pause = kept.window or 0, kept.pause or 0
 local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
 local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then -- written by another
+if window > now + 200 then -- not written by mortise
   window = 0
 end
 if window > now and not heard then
   served = true
-  if freed and two[1] then -- it may have come while the record was held, and have been told of nothing
+  if freed and two[1] then -- it may be new, and not know of the window
     tell(first, 'n' .. math.ceil(window - now) .. ':')
   end
 elseif window > 0 or tenures > 0 or foreign > 0 then
@@ -33,7 +34,7 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
     due = 0
   end
   local entries = #redis.pcall('zrange', queue, 0, 7)
-  local ours = freed and not heard -- not the release of a fair lock
+  local ours = freed and not heard -- not a release of the fair lock
   window, releases = 0, releases + (ours and 1 or 0)
   if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
     due, tenures = math.min(foreign, 8), 1
@@ -41,7 +42,7 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
   if due > 0 and foreign > 0 then
     due, window, served = due - 1, now + length, true
     if two[1] then
-      -- 0 to Redisson, and a release to mortise of before, which wake; mortise does not.
+      -- A release to Redisson, which parses 0, and to clients of an older mortise; this version ignores it.
       redis.pcall(say, channel, '000')
     else
       redis.pcall('set', queue .. ':window', '', 'px', length)

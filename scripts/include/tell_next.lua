@@ -1,15 +1,16 @@
 --! fragment tell_next result
 --
--- Tells the first waiter in the queue of a fair lock, on a channel of its own, or the waiters for the plain lock if
--- no subscriber in the queue is reached. A waiter that the message does not reach may be dead, or not listening
--- yet: it has a moment to come, and the next is told, and so on.
+-- After a release of a fair lock: tells the first waiter in the queue, on a channel of its own. If the message
+-- reaches no subscriber, the waiter may be dead, or does not listen yet: its place is cut (see fair_acquire), and the
+-- next waiter is told, and so on. If no waiter in the queue is reached, the waiters for the plain lock are told. A
+-- waiter that is reached keeps its place for absence at least. result is the script's reply.
 --
--- On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. Its count
--- decides nothing there (counts is 0): the first is told, and the first of another client, which asks
--- and so gives the places before its own a moment to come (see fair_acquire).
+-- On a cluster without sharded pub/sub PUBLISH counts the subscribers of its own node only. There the count decides
+-- nothing (counts is 0): the first waiter is told, and the first waiter of another client. If the first waiter is
+-- dead, the request of the second finds the lock free, and cuts the places before its own.
 --
--- Where clients wait for the plain lock of that name, both sides take turns (see take_turns): the queue of the plain lock
--- is served, or a window is told to the fair waiters.
+-- If clients wait for the plain lock of the same name, both sides take turns (see take_turns): the queue of the plain
+-- lock is served, or fair waiters are told of a window.
 --! include queue_of lock=KEYS[1]
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
   local served = false
@@ -22,7 +23,7 @@ local limit, alone = now + tonumber(ARGV[3]), false
 local head = redis.pcall('lindex', KEYS[2], 0)
 local score = redis.pcall('zscore', KEYS[3], type(head) == 'string' and head or '')
 local told, silent = ARGV[4] == '0', {}
-if type(head) ~= 'string' or type(score) == 'table' then -- empty, or another's data, which fails no release
+if type(head) ~= 'string' or type(score) == 'table' then -- no queue, or other data: the release succeeds
   told, alone = true, true
 elseif told then
   local client = string.match(head, '^.*:')
@@ -40,8 +41,8 @@ elseif told then
   end
 end
 local i, field = 0, head
-for _ = 1, told and 0 or 4096 do -- behind so many that are silent, waiters that live ask by themselves
-  local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') -- an owner of Redisson's
+for _ = 1, told and 0 or 4096 do -- live waiters behind them ask by themselves
+  local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') -- an owner of Redisson
   score = math.min(tonumber(score or 1e13), 1e13)
   told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
   if told and score < limit then

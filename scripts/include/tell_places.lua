@@ -1,8 +1,9 @@
 --! fragment tell_places channel misses
 --
--- Tells the waiters for a fair lock of a window: from the first on, until the message reaches one, 256 at most. That one may
--- be stopped, and where PUBLISH does not count all subscribers it may be dead. So with each window that was missed the
--- first waiter of one more client is told, and without counts another one besides.
+-- Tells waiters for a fair lock of a window, from the first place on, until a message reaches a subscriber; 256 places
+-- at most. That waiter's process may be stopped, or dead if PUBLISH does not count all subscribers. So one more waiter
+-- is told for each missed window in a row, and one more if subscribers are not counted, each of another client than
+-- the last.
 local counts = string.sub(first, 1, 1) ~= 'n'
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do

@@ -1,10 +1,11 @@
 --! fragment tell_waiters lock channel publish served
 --
--- After a release: has the queue served if the record is absent, or else tells all waiters. Foreign
--- clients that heard it have a turn.
+-- After a release: serves the queue if there is one and the record is absent, otherwise tells all waiters. If there is
+-- none, but the message reached a subscriber, foreign clients get a window (see take_turns). served becomes true if an
+-- entry was served, or a window is open.
 --! include queue_of lock=lock
 local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number' -- another may have written other data there
+local queued = count ~= 0 and type(count) == 'number' -- an error if the key holds other data
 local told = not queued and redis.call(publish, channel, '+0') -- 0 to Redisson
 if (queued or told > 0) and redis.call('exists', lock) == 0 then
   local mark = publish == 'spublish' and 's' or 'c'

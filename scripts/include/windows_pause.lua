@@ -1,6 +1,6 @@
 --! fragment windows_pause round foreign
 --
--- While there are no windows (see take_turns) foreign clients are none: they listen, and take nothing.
+-- Sets foreign to 0 in a pause of the windows (see missed_window): foreign clients listen, but do not take the lock.
 if foreign > 0 then
   --! include server_time
   local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
