@@ -9,10 +9,10 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// place is an owner's entry in the queue of a fair lock.
+// place is an owner's place in the queue of a fair lock.
 type place struct {
 	owner string
-	// until is when the entry is given up, if it is the first.
+	// until is the time at which the place is given up, if it is then the first.
 	until time.Time
 }
 
@@ -20,12 +20,12 @@ func fairTopic(name, owner string) backend.Topic {
 	return backend.Topic{Kind: backend.KindFair, Name: name, Owner: owner}
 }
 
-// placeOf returns where owner is in line; -1 if it is not.
+// placeOf returns the index of owner's place in line; -1 if it has none.
 func placeOf(line []place, owner string) int {
 	return slices.IndexFunc(line, func(p place) bool { return p.owner == owner })
 }
 
-// fair has the operations of fair locks.
+// fair implements [backend.FairStore].
 type fair struct{ *client }
 
 // Acquire implements [backend.FairStore].
@@ -75,13 +75,14 @@ func (x fair) acquire(q backend.FairRequest) (backend.FairReply, error) {
 	line, at = enqueue(line, q, r.deadline)
 	reply := backend.FairReply{AcquireReply: refused(r.deadline), Joined: len(line) > stood}
 	if reply.AskAfter = reply.Remaining; at != 0 {
-		reply.AskAfter += backend.Absence / 10 // the first asks before, if it lives
+		reply.AskAfter += backend.Absence / 10 // the first owner, if alive, asks earlier
 	}
 	return reply, nil
 }
 
-// enqueue gives the owner of q a place in line, or more time in the place that it has, and returns
-// the place; -1 if the owner has none and does not wait. The lock is free at ends.
+// enqueue gives the owner of q the last place in line, or more time in the place that it has. It returns line, and the
+// index of the place; -1 if the owner has none and q.Wait asks for none. Ends is the end of the holder's lease; now if
+// the lock is free.
 func enqueue(line []place, q backend.FairRequest, ends time.Time) ([]place, int) {
 	at := placeOf(line, q.Owner)
 	until := ends.Add(q.Wait)
@@ -95,8 +96,8 @@ func enqueue(line []place, q backend.FairRequest, ends time.Time) ([]place, int)
 	return line, at
 }
 
-// wakeAhead tells the first owner before that of q that can be reached that the lock is free, and
-// returns when the owner of q asks again.
+// wakeAhead tells the first reachable owner before that of q that the lock is free. The unreachable owners before it
+// have [backend.Absence] left to ask. It returns the time after which the owner of q asks again.
 func (x fair) wakeAhead(q backend.FairRequest, line []place, now time.Time) time.Duration {
 	s := x.store
 	limit := now.Add(backend.Absence)
@@ -106,7 +107,7 @@ func (x fair) wakeAhead(q backend.FairRequest, line []place, now time.Time) time
 		}
 		if s.watchers.first(q.Name, p.owner) {
 			if i == 0 {
-				// Its client hears of it, and yet the lock is free: its process may be stopped.
+				// The first owner is reachable, and yet the lock is free: its process may be stopped.
 				look := backend.Patience
 				if last := now.Add(look); p.until.After(last) {
 					line[0].until = last
@@ -128,7 +129,7 @@ func (x fair) wakeAhead(q backend.FairRequest, line []place, now time.Time) time
 // Leave implements [backend.FairStore].
 func (x fair) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveReply, error) {
 	return locked(ctx, x.client, func(s *Store) (backend.LeaveReply, error) {
-		r, _ := s.held(q.Name, q.Owner) // foreign data is not held, as in the script
+		r, _ := s.held(q.Name, q.Owner) // foreign data counts as not held, as in the script
 		reply := backend.LeaveReply{Held: r != nil}
 		if r != nil {
 			s.leave(r, q.Owner)
@@ -138,7 +139,7 @@ func (x fair) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveR
 		holder := s.find(q.Name)
 		kept := at >= 0 && holder != nil && holder.reserved == fairWaiters
 		if kept {
-			s.remove(holder) // it may have been told
+			s.remove(holder) // the owner that leaves may be the one that was told
 		}
 		if at >= 0 {
 			reply.Queued = true
@@ -151,8 +152,8 @@ func (x fair) Leave(ctx context.Context, q backend.LeaveRequest) (backend.LeaveR
 	})
 }
 
-// releasedToAll announces a release of r to the waiters of the plain lock, and to the first in the
-// fair lock's queue.
+// releasedToAll announces a release of r to the waiters for the plain lock, and to the first owner in the queue of the
+// fair lock.
 func (s *Store) releasedToAll(r *record) {
 	s.released(r)
 	if line := s.places[r.name]; len(line) > 0 {
@@ -160,8 +161,8 @@ func (s *Store) releasedToAll(r *record) {
 	}
 }
 
-// tellFirst announces a release of name to the first in its queue that can be reached; if there is none, as a release
-// of the plain lock. If there are waiters for that, they have their turn.
+// tellFirst announces a release of the fair lock to the first reachable owner in its queue; if there is none, to the
+// waiters for the plain lock. If the plain lock has entries, the two queues take turns: see freedFair.
 func (s *Store) tellFirst(name string) {
 	if s.queues.freedFair(name) {
 		return
@@ -192,11 +193,12 @@ func (s *Store) tellFirst(name string) {
 	}
 }
 
-// clientOf returns the part of an owner's id that its client's owners share; none if it has no colon.
+// clientOf returns the part of an owner's id that all owners of its client share: up to the last colon. It is empty
+// without a colon.
 func clientOf(owner string) string { return owner[:strings.LastIndexByte(owner, ':')+1] }
 
-// absent gives an owner that cannot be reached until limit to ask, and all other owners of its
-// client that cannot be reached either.
+// absent gives an unreachable owner, and all other unreachable owners of its client, until limit to ask. A place that
+// ends earlier keeps its time.
 func (w watchers) absent(name string, line []place, owner string, limit time.Time) {
 	client := clientOf(owner)
 	for i, p := range line {

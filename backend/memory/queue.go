@@ -8,10 +8,10 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// reservation is for how long a lock is reserved for the entry of a session that was told.
+// reservation is how long a lock is reserved for an entry whose session was told.
 const reservation = time.Second
 
-// entry is what a session is called in the queue of a plain lock.
+// entry identifies a session, and one of its waits, in the queue of a plain lock. See also fairWaiters.
 type entry struct {
 	session *client
 	number  uint64
@@ -20,13 +20,13 @@ type entry struct {
 // waiting is an entry in a queue.
 type waiting struct {
 	entry
-	polls time.Duration // how soon the session asks by itself; zero if it does not
+	polls time.Duration // the interval at which the session asks untold; zero if it does not
 }
 
-// live reports whether the session of an entry will claim a lock that is reserved for it.
+// live reports whether the session of w would claim a lock that is reserved for w: it is told, or polls.
 func (w waiting) live(name string) bool { return w.polls > 0 || w.session.hears(lockTopic(name)) }
 
-// reservation is for how long a lock is reserved for an entry.
+// reservation returns how long a lock is reserved for w.
 func (w waiting) reservation(name string) time.Duration {
 	if w.session.hears(lockTopic(name)) {
 		return reservation
@@ -34,19 +34,20 @@ func (w waiting) reservation(name string) time.Duration {
 	return min(2*w.polls, reservation/10)
 }
 
-// queues are the queues of plain locks, by name, each in the order of arrival. A reserved lock has a record without an
-// owner, and its entry has left the queue.
+// queues has the queues of plain locks, by name, each oldest entry first. A reserved lock has a record without an
+// owner; the entry that it is reserved for has left the queue.
 type queues struct {
 	store *Store
 	lines map[string][]waiting
-	// extra is the entry of the session that has a lock because nothing else waited.
+	// extra has the entries of sessions that were granted a lock once more because no other session waited.
 	extra map[string]entry
-	// turns are the tenures that are left in the turn of the waiters for a fair lock; below zero, in that of the entries.
+	// turns has the number of tenures left in the turn of the waiters for a fair lock. A negative number is that of the
+	// tenures in the turn of the entries.
 	turns map[string]int
 }
 
-// first returns the first entry of a queue whose session still watches the lock, or polls, and removes those before it.
-// Where there is none, the session is nil.
+// first returns the first live entry of a queue, and removes the entries before it. Without a live entry it returns one
+// with a nil session.
 func (k queues) first(name string) (w waiting) {
 	line := k.lines[name]
 	for len(line) > 0 && !line[0].live(name) {
@@ -59,7 +60,7 @@ func (k queues) first(name string) (w waiting) {
 	return w
 }
 
-// at returns where an entry is in a queue; -1 if it is not.
+// at returns the index of an entry in a queue; -1 if it is not there.
 func (k queues) at(name string, e entry) int {
 	return slices.IndexFunc(k.lines[name], func(w waiting) bool { return w.entry == e })
 }
@@ -71,8 +72,8 @@ func (k queues) drop(name string, e entry) {
 	}
 }
 
-// enter puts an entry at the end of a queue, unless it is in there, and reports whether it is: a session that is not
-// told, and does not poll, gets no entry.
+// enter puts an entry at the end of a queue, or keeps its place there. It reports false, and puts nothing, if the
+// session is not told and does not poll.
 func (k queues) enter(name string, w waiting) bool {
 	at := k.at(name, w.entry)
 	switch {
@@ -86,7 +87,8 @@ func (k queues) enter(name string, w waiting) bool {
 	return true
 }
 
-// serve reserves a lock for the first entry in its queue. It reports whether there is a record then.
+// serve reserves a lock without a record for the first entry in its queue. It tells the sessions of this entry and of
+// the next one, and the sessions that cannot enrol. It reports whether there is a record then.
 func (k queues) serve(name string) bool {
 	s := k.store
 	if s.records[name] != nil || s.down != nil {
@@ -109,7 +111,7 @@ func (k queues) serve(name string) bool {
 	return true
 }
 
-// asked is lookup for a request: a plain lock that is free, and has a queue, is reserved first.
+// asked is lookup for a request without an entry: it first reserves a free plain lock for the first entry in its queue.
 func (k queues) asked(name string) (*record, error) {
 	r, err := k.store.lookup(backend.KindLock, name)
 	if r == nil && err == nil {
@@ -119,7 +121,8 @@ func (k queues) asked(name string) (*record, error) {
 	return r, err
 }
 
-// tellFirst tells the session of the first entry that it is the first, and reports whether there is one.
+// tellFirst tells the session of the first entry that it is the first, and to ask after the given time. It reports
+// whether there is an entry.
 func (k queues) tellFirst(name string, after time.Duration) bool {
 	first := k.first(name)
 	if first.session == nil {
@@ -129,7 +132,7 @@ func (k queues) tellFirst(name string, after time.Duration) bool {
 	return true
 }
 
-// tell tells the session of an entry, if it watches the lock.
+// tell queues a call of the handler of an entry's session, if the session watches the lock.
 func (e entry) tell(name string, what func(backend.QueueHandler, backend.Topic)) {
 	if e.session.hears(lockTopic(name)) {
 		say := func(h backend.Handler, t backend.Topic) { what(h.(backend.QueueHandler), t) }
@@ -137,7 +140,7 @@ func (e entry) tell(name string, what func(backend.QueueHandler, backend.Topic))
 	}
 }
 
-// want ends the turn of a session that went on while nothing else waited.
+// want tells the session in extra, if there is one, that another session waits: its turn is over.
 func (k queues) want(name string) {
 	if e := k.extra[name]; e.session != nil {
 		delete(k.extra, name)
@@ -145,7 +148,8 @@ func (k queues) want(name string) {
 	}
 }
 
-// leave takes an entry out of a queue, and out of the lock that is reserved for it.
+// leave removes an entry from a queue, or a lock's reservation for it. If the lock is then free, it is served.
+// Otherwise, if the entry was the first, the session of the new first entry is told so.
 func (k queues) leave(name string, e entry) {
 	s, first := k.store, k.first(name).entry == e
 	k.drop(name, e)
@@ -161,7 +165,7 @@ func (k queues) leave(name string, e entry) {
 	}
 }
 
-// forget takes all entries of a session that watches no topic any more out of the queues.
+// forget removes all entries of a closed session, and the reservations for them.
 func (k queues) forget(x *client) {
 	for name, line := range k.lines {
 		setLine(k.lines, name, slices.DeleteFunc(line, func(w waiting) bool { return w.session == x }))
@@ -174,7 +178,7 @@ func (k queues) forget(x *client) {
 	}
 }
 
-// setLine replaces the waiters of a name or a topic.
+// setLine stores the queue of a name or a topic. It removes an empty queue.
 func setLine[K comparable, T any](lines map[K][]T, of K, line []T) {
 	if len(line) == 0 {
 		delete(lines, of)
@@ -183,7 +187,7 @@ func setLine[K comparable, T any](lines map[K][]T, of K, line []T) {
 	lines[of] = line
 }
 
-// queue has the operations of sessions that wait for a plain lock.
+// queue implements [backend.QueueStore].
 type queue struct{ *session }
 
 // Enrol implements [backend.QueueStore].
@@ -224,7 +228,7 @@ func (x queue) Serve(ctx context.Context, q backend.ServeRequest) (backend.Serve
 		}
 		if q.Yield && x.others(q.Name) {
 			if k, e := s.queues, (entry{x.client, q.Entry}); k.first(q.Name).session != nil {
-				k.drop(q.Name, e) // to the end
+				k.drop(q.Name, e) // enter puts it at the end
 				reply.Enrolled = k.enter(q.Name, waiting{entry: e})
 			}
 			s.released(r)
@@ -239,7 +243,8 @@ func (x queue) Serve(ctx context.Context, q backend.ServeRequest) (backend.Serve
 	})
 }
 
-// others reports whether another session may wait for a lock: in its queue, in that of the fair lock, or untold.
+// others reports whether a lock may have other waiters: another session with a live entry, an owner in the queue of the
+// fair lock, or a session that watches the lock and cannot enrol.
 func (x queue) others(name string) bool {
 	s := x.store
 	for w := range s.watchers[lockTopic(name)] {

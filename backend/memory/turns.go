@@ -6,11 +6,11 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// A fair lock and the plain lock of its name have one record, and a queue each. The queues take turns. A turn has as
-// many tenures as there are clients in the queue, longestTurn at most.
+// longestTurn is the largest number of tenures in a turn. A fair lock and the plain lock of the same name share one
+// record, and have a queue each; the queues take turns. A turn has a tenure for each client in the queue.
 const longestTurn = 8
 
-// clients is how many clients the first places in a fair lock's queue belong to.
+// clients returns the number of clients that have the first longestTurn places in a fair lock's queue.
 func clients(line []place) int {
 	all := make(map[string]bool, longestTurn)
 	for _, p := range line[:min(len(line), longestTurn)] {
@@ -19,11 +19,11 @@ func clients(line []place) int {
 	return len(all)
 }
 
-// fairWaiters is what a record is reserved for that is kept for the waiters for the fair lock.
+// fairWaiters stands in record.reserved for all waiters for the fair lock. It has no session.
 var fairWaiters = entry{number: 1}
 
-// keep keeps a free lock for the waiters for the fair lock if one of them can be reached. That one is told, and has a
-// moment to come.
+// keep reserves a free lock for the waiters for the fair lock, for [backend.Absence], if one of them can be reached:
+// the first that can is told. It reports whether the lock is reserved so.
 func (k queues) keep(name string) bool {
 	s := k.store
 	told := func(p place) bool { return s.watchers.first(name, p.owner) }
@@ -34,8 +34,8 @@ func (k queues) keep(name string) bool {
 	return true
 }
 
-// freed serves a plain lock whose record has gone. It reports whether an entry is to ask: now, or when the fair waiters
-// had time to come.
+// freed serves both queues of a lock whose record has gone, but not by a release of the fair lock. It reports whether
+// an entry was told to ask: at once, or after the time of the waiters for the fair lock.
 func (k queues) freed(name string) bool {
 	left := k.turns[name] + 1
 	delete(k.turns, name)
@@ -49,7 +49,8 @@ func (k queues) freed(name string) bool {
 	return k.serve(name)
 }
 
-// freedFair serves a fair lock whose record has gone, and reports whether it did. Without an entry it does not.
+// freedFair serves both queues of a lock after a release of the fair lock, if the plain lock's queue has an entry. It
+// reports whether the lock is reserved then.
 func (k queues) freedFair(name string) bool {
 	left := k.turns[name] - 1
 	delete(k.turns, name)
@@ -64,7 +65,8 @@ func (k queues) freedFair(name string) bool {
 	return k.serve(name)
 }
 
-// ended serves a lock whose record's time is over. Fair waiters that it was kept for had their turn.
+// ended serves the queues of a lock whose record r has expired. If r was reserved for the waiters for the fair lock,
+// none of them came in time: their turn is over.
 func (k queues) ended(r *record) {
 	if r.reserved != fairWaiters {
 		k.freed(r.name)

@@ -6,12 +6,12 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// queueKey is the list of the waiters for a fair lock, timesKey the zset of when
-// their places are given up.
+// queueKey returns the key of a fair lock's queue: the list of its waiting owners. timesKey returns the key of the zset
+// with the times at which their places are given up.
 func queueKey(name string) string { return tagged("redisson_lock_queue:", name) }
 func timesKey(name string) string { return tagged("redisson_lock_timeout:", name) }
 
-// fairChannel is where a waiter for a fair lock is told that it is next.
+// fairChannel returns the channel on which a waiting owner of a fair lock is told to ask.
 func fairChannel(name, owner string) string { return channelOf(name) + ":" + owner }
 
 func fairKeys(name string) FairReleaseKeys {
@@ -45,7 +45,7 @@ func (s fairLock) acquire(ctx context.Context, c Commands, r backend.FairRequest
 			Absence: backend.Absence, Counts: s.counts(), Publish: s.publish(),
 		})
 	if err != nil {
-		// It writes before it can meet a key of a wrong type.
+		// The script may write before it finds a key of a wrong type.
 		return out, s.faultOf(err, true)
 	}
 	if len(reply) != 4 || reply[0] != 0 && reply[0] != 1 || reply[1] < -1 || reply[2] < -1 {

@@ -11,14 +11,14 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// A release of a lock that has a queue reserves it: the record has one field, for the entry that it is
-// reserved for, and ends soon. The client of the entry is told on a channel of its own beside Redisson's,
-// and claims it. See docs/decisions/0061-a-release-reserves-the-lock-for-the-next-client.md and
+// The release of a lock with a queue reserves the lock for an entry: the record then has one field, which names the
+// entry, and expires after a second at most. The client of the entry is told on a channel of its own beside Redisson's
+// channel, and claims the lock. See docs/decisions/0061-a-release-reserves-the-lock-for-the-next-client.md and
 // scripts/include/serve_queue.lua.
 
-// entriesKey is the zset of the clients that wait for a lock, by when they came. Its members are entries.
-// Scripts build it from the lock, too: see scripts/include/queue_of.lua.
-// It is companion("next", name) + "2" in one allocation.
+// entriesKey returns the key of a lock's queue: a zset of entries, with the times of their arrival as scores. Scripts
+// build the key from the lock, too: see scripts/include/queue_of.lua. The key is companion("next", name) + "2", built
+// in one allocation.
 func entriesKey(name string) string {
 	if strings.Contains(name, "{") {
 		return "mortise:1:next:" + name + ":2"
@@ -26,20 +26,21 @@ func entriesKey(name string) string {
 	return "mortise:1:next:{" + name + "}2"
 }
 
-// entriesKept is for how long entriesKey is kept beyond the holder's lease: the waiters ask by then.
+// entriesKept is how long a queue outlives the holder's lease. A waiter asks before, which puts the expiry off.
 const entriesKept = time.Minute
 
-// newTag is what a session is called in queues.
+// newTag returns a random name for a session in queues.
 func newTag() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
-// ignoredPayload begins what clients that enrol do not heed, and Java parses as a number. "000", or "001" of a
-// read-write lock, wakes the version before, too: it takes that for a release.
+// ignoredPayload is the prefix of messages of locks that mortise ignores, and Redisson parses as a number. An older
+// version of mortise takes "000", or "001" of a read-write lock, for a release.
 const ignoredPayload = "00"
 
-// freedPayload begins what tells of a release that found no entry in the queue. Java parses it as a number.
+// freedPayload is the prefix of messages about a release that served no entry. Redisson parses them as numbers.
 const freedPayload = "+"
 
-// entry is what an entry of the session is called: how the session is told, its tag, and the number.
+// entry returns an entry of the session in the queue of a plain lock: a letter for how the session is told (see
+// scripts/include/teller.lua), the session's tag, a colon, and the number.
 func (s queue) entry(number uint64) string { return s.entryOf(backend.KindLock, number) }
 
 func (s queue) entryOf(k backend.Kind, number uint64) string {
@@ -54,7 +55,7 @@ func (s queue) entryOf(k backend.Kind, number uint64) string {
 	return string(strconv.AppendUint(append(append(append(b[:0], told...), s.tagOf(k)...), ':'), number, 36))
 }
 
-// tagOf is the tag for a kind. Both kinds of semaphores announce on one channel, and wait in one queue.
+// tagOf returns the session's tag for a kind. Both kinds of semaphores share a queue: a dot tells their entries apart.
 func (s queue) tagOf(k backend.Kind) string {
 	if k == backend.KindSemaphore {
 		return s.tag + "."
@@ -62,14 +63,14 @@ func (s queue) tagOf(k backend.Kind) string {
 	return s.tag
 }
 
-// A client that waits listens on two channels beside Redisson's: one of its own, on which it is told of its turn, and
-// one that only tells how many clients of mortise there are.
+// A waiting client subscribes to two channels beside Redisson's channel: its own, for messages about its entries, and
+// one without messages, whose number of subscribers is the number of mortise's waiting clients.
 const (
 	ownChannel = "to"
 	allChannel = "mortise"
 )
 
-// besides are the topics of the channels beside that of a topic.
+// besides returns the topics of the two channels beside the channel of t; none if clients do not queue for t.
 func (s queue) besides(t backend.Topic) []backend.Topic {
 	own, all := t, t
 	own.Owner, all.Owner = ownChannel+":"+s.tagOf(t.Kind), allChannel
@@ -79,10 +80,10 @@ func (s queue) besides(t backend.Topic) []backend.Topic {
 	return []backend.Topic{own, all}
 }
 
-// isBeside reports whether t is one of besides.
+// isBeside reports whether t is the topic of a channel that besides describes.
 func isBeside(t backend.Topic) bool { return hasQueue(t.Kind) && t.Owner != "" }
 
-// hasQueue reports whether clients that wait for topics of a kind stand in queues.
+// hasQueue reports whether clients that wait for a topic of kind k have entries in a queue.
 func hasQueue(k backend.Kind) bool {
 	switch k {
 	case backend.KindLock, backend.KindWrite, backend.KindSemaphore, backend.KindCountingSemaphore:
@@ -91,7 +92,7 @@ func hasQueue(k backend.Kind) bool {
 	return false
 }
 
-// counts reports whether PUBLISH counts all subscribers, and not only those of the node it ran on.
+// counts reports whether the command of publish counts all subscribers, and not only those of the node that runs it.
 func (s *core) counts() bool {
 	return !s.adapter.Features().Cluster || s.sharded.Load()
 }
@@ -184,10 +185,10 @@ func (s queue) Leave(ctx context.Context, name string, entry uint64) error {
 	_, err := s.adapter.LeaveQueue(ctx,
 		LeaveQueueKeys{Lock: name, Channel: channelOf(name), Queue: entriesKey(name)},
 		LeaveQueueArgs{Entry: s.entry(entry), Publish: s.publish()})
-	return mayFree(s.seen, name, s.fault(err)) // a lock that was reserved for the entry
+	return mayFree(s.seen, name, s.fault(err)) // the lock may have been reserved for the entry
 }
 
-// message hands on what was published on the channel of a topic.
+// message passes a message on the channel of t to the handler.
 func (s *core) message(t backend.Topic, payload string) {
 	h, is := s.handler.(backend.QueueHandler)
 	switch {
@@ -200,7 +201,7 @@ func (s *core) message(t backend.Topic, payload string) {
 	}
 }
 
-// watching hands on that a topic is watched, once all its channels are.
+// watching reports to the handler that a topic is watched, once all channels of the topic are subscribed.
 func (s queue) watching(t backend.Topic) {
 	if hasQueue(t.Kind) {
 		if t.Owner = ""; !s.listens(t) {
@@ -216,10 +217,13 @@ func (s queue) listens(t backend.Topic) bool {
 		!slices.ContainsFunc(s.besides(t), func(x backend.Topic) bool { return !s.subs.Listens(topicChannel(x)) })
 }
 
-// turn hands on what was published on the client's own channel: "r" and an entry that the lock is reserved for; "n",
-// a time in ms, a colon and the entry that is the first in the queue now; "e" and the entry of a client whose turn
-// went on while nothing else waited, and is over; "l" and the entry that is the last, where the lock is reserved for
-// one that may be dead. A message of another form is ignored.
+// turn passes a message on the client's own channel to the handler. The message is one of:
+//   - "r" and the entry that the lock is reserved for;
+//   - "n", a time in ms, a colon, and the entry that is now the first in the queue, and asks after that time;
+//   - "e" and the entry of a client whose turn is over: it went on only while no other client waited;
+//   - "l" and the entry that is the last in the queue: the lock is reserved for a client that may be dead.
+//
+// A message of another form, or for another client, is ignored.
 func (s queue) turn(t backend.Topic, payload string) {
 	h, is := s.handler.(backend.QueueHandler)
 	own := t.Owner != allChannel

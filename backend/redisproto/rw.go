@@ -8,16 +8,16 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// A read-write lock is Redisson's: a hash with the field mode, "read" or "write", a
-// field for each reader, and one for the writer that ends in ":write". Each hold of a
-// reader has a key that lives as long as its lease; those of a field are numbered from 1. A
-// reader of ours has one hold, so it is always the first.
+// A read-write lock has Redisson's layout: a hash with the field mode ("read" or "write"), a field for each reader, and
+// a field for the writer, which ends in ":write". Each hold of a reader has a timeout key, which expires with the lease
+// of the hold; the timeout keys of a field are numbered from 1. A reader of mortise has one hold, so its timeout key is
+// the one with number 1.
 
-// rwChannel is where releases of both sides are announced.
+// rwChannel returns the channel on which releases of both sides are announced.
 func rwChannel(name string) string { return tagged("redisson_rwlock:", name) }
 
-// claimKey names the waiting writer that keeps fresh readers out. Redisson does not know
-// it, and it always expires.
+// claimKey returns the key with the claim of a waiting writer, which keeps new readers out. Redisson does not know the
+// key. The key always expires.
 func claimKey(name string) string { return companion("writer", name) }
 
 func writerField(owner string) string { return owner + ":write" }
@@ -38,7 +38,7 @@ func (s readWrite) AcquireRead(ctx context.Context, r backend.ReadRequest) (repl
 		left, err := c.ReadAcquire(ctx, ReadAcquireKeys{Lock: r.Name, Timeout: timeout, Writer: claimKey(r.Name)},
 			ReadAcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track,
 				Entry: entryOf(s.core, backend.KindWrite, r.Enrolment), Heard: r.Heard})
-		if in := -2 - left; err == nil && in >= 0 {
+		if in := -2 - left; err == nil && in >= 0 { // refused, and the entry is in the queue
 			reply.Remaining, reply.QueueReply = remaining(in/2-1), queued(1+in%2)
 			return reply, s.replicated(r.Name, w, &reply.AcquireReply, nil)
 		}
@@ -84,7 +84,8 @@ func (s readWrite) AcquireWrite(ctx context.Context, r backend.WriteRequest) (ou
 	return out, s.replicated(r.Name, w, &out.AcquireReply, err)
 }
 
-// answer decodes what an acquire script says: 0 granted, else for how long not.
+// answer decodes the reply of an acquire script: 0 if granted, otherwise the rest of the holder's lease in ms, -1
+// without an end.
 func (s *core) answer(script string, left int64, err error) (backend.AcquireReply, error) {
 	switch {
 	case err != nil:
