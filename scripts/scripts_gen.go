@@ -111,8 +111,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -256,7 +260,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "2c2050361578bf6e80568930ee73b29d8bec5271"
+const AcquireSHA = "f5957d80777a38152776a06b30bb3f860963cb9d"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -315,8 +319,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -491,7 +499,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "7da79f799a1e615cf61e53258da904720306ac71"
+const AcquireAllSHA = "e22352f57faa5cf58cf32c87455ca9965e7b9dad"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -545,8 +553,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -697,7 +709,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "a6e0a74e8e644ce1c50a475ac0ad07afba3b2a88"
+const AcquireFencedSHA = "959302872443f3e96d1d4a481d2f27f595a0ae39"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -774,8 +786,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -917,7 +933,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "693cebb96958d9c3ca953e3e1836fc3071b11ae9"
+const AgedAcquireSHA = "51201035c414576b0bbe2384135b530f44994f98"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1201,8 +1217,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -1340,7 +1360,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "ba15b02d61e395488129ae477425cc42f7cc1140"
+const DelegateReleaseSHA = "341a40d386fc27cf8a91270b642553034aaad235"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1439,8 +1459,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -1659,8 +1683,9 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
 end
 if foreign > 0 then
 local now
@@ -1673,7 +1698,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "5d0b2abe9e11796b57ffc4d62510b4edc1bd84ff"
+const EnrolSHA = "50be464a21f68b202a922a3abbdd6298544583af"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2029,8 +2054,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2257,8 +2286,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2388,7 +2421,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "e5942945c55628adb7bf9c211f5628ceaf8271fc"
+const FairLeaveSHA = "6b0db7c38c4de876a87e0ded995f97004bcd6bf5"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2449,8 +2482,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2677,8 +2714,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -2808,7 +2849,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "fa451f8d66319c06f9079481b4d7775ad3de2a2e"
+const FairReleaseSHA = "077bf0f5341244758734b4f74a82bbec61b60af6"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2872,8 +2913,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -3008,7 +3053,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "dbb9dc9ea931b95c6c458cb4275eeef299c107f3"
+const ForceReleaseSHA = "5ae4a4226f1276bbc1288a99adde81bfd6c99e46"
 
 // InspectSource is inspect.lua.
 //
@@ -3233,8 +3278,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -3371,7 +3420,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "936f01252ccf63af6a2ed511b9fbfb11a3673c3a"
+const LeaveQueueSHA = "0eedf5bea174a5b28be30f92709e991dd8049468"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -4841,8 +4890,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -4978,7 +5031,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "0ef6d3a8e7f80fb415e17b2c553e7438897bb0f8"
+const ReleaseSHA = "2017a319aab4f592b84c30bc52f87b215e12772a"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -5046,8 +5099,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -5178,7 +5235,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "15e4e759e6806eac98a2feabf4a783e1a3ae7417"
+const ReleaseAllSHA = "c0c066def9d4225f917c944bb8b926dd09d4d7e3"
 
 // RenewSource is renew.lua.
 //
@@ -6525,8 +6582,9 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
 end
 if not others and foreign > 0 then
 local round = KEYS[3] .. ':round'
@@ -6585,8 +6643,12 @@ if type(place) ~= 'string' then
 break
 end
 local client = string.match(place, '^.*:') or place
-foreign, fair = foreign + (clients[client] and 0 or 1), true
-clients[client] = true
+if not clients[client] then
+clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+end
+end
+if fair and not two[1] then
+foreign, fair = foreign - fair, nil
 end
 if fields[1] or foreign > 0 then
 if now == 0 then
@@ -6739,7 +6801,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "34c68bd8835c64cf5ca5d09459602b9622f0665e"
+const ServeSHA = "b13587b87ec76bc3cda94ae39465bc491914d0f3"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -35,12 +35,14 @@ func (k queues) keep(name string) bool {
 }
 
 // freed serves both queues of a lock whose record has gone, but not by a release of the fair lock. It reports whether
-// an entry was told to ask: at once, or after the time of the waiters for the fair lock.
+// an entry was told to ask: at once, or after the time of the waiters for the fair lock. Without an entry, waiters for
+// the fair lock are told of the release, and nothing is reserved for them.
 func (k queues) freed(name string) bool {
 	left := k.turns[name] + 1
 	delete(k.turns, name)
 	switch {
-	case left < 0 && k.first(name).session != nil:
+	case k.first(name).session == nil:
+	case left < 0:
 		k.turns[name] = left
 	case k.keep(name):
 		k.turns[name] = clients(k.store.places[name])

@@ -161,8 +161,8 @@ func (g *gathering) hold(h *lease.Hold) {
 	}
 }
 
-// delegate returns a delegation for h, and marks its tenure as delegated. It reports false if h has ended, or if h
-// cannot be entered from another process.
+// delegate returns a delegation for h, and marks its tenure as delegated. It reports false if h has ended, if h cannot
+// be entered from another process, or if an outer hold cannot safely be (trouble.lateCount).
 func delegate(h *lease.Hold) (Delegation, bool) {
 	t := of(h)
 	e := t.engine
@@ -173,6 +173,9 @@ func delegate(h *lease.Hold) (Delegation, bool) {
 	defer e.unlock()
 	if h.Cause != nil {
 		return Delegation{}, false // h ended meanwhile
+	}
+	if t.trouble != nil && t.trouble.lateCount && !t.Innermost(h, false) {
+		return Delegation{}, false
 	}
 	if !t.Delegated.Load() {
 		t.Delegate()

@@ -284,7 +284,7 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 	t.Attach(h)
 	t.countConfirmed(x.holds)
 	if g.unknown > 0 {
-		t.troubled().countMayArriveLate()
+		t.troubled().lateCount = true
 	}
 	if h.Marks.Watchdog {
 		t.Start(g.sent, h)
@@ -324,7 +324,7 @@ func (x *reentry) undo() {
 	e.lock()
 	defer e.unlock()
 	if g.unknown > 0 {
-		t.troubled().countMayArriveLate()
+		t.troubled().lateCount = true
 	}
 	if failure != nil && t.State == lease.Live {
 		t.countIsStale(e.Now())

@@ -255,7 +255,7 @@ func (x *releasing) settle(err error) error {
 		t.countConfirmed(x.keep)
 	}
 	if x.keep > 0 && x.unsure {
-		t.troubled().countMayArriveLate()
+		t.troubled().lateCount = true
 	}
 	ask := x.handoff == nil || x.handoff.settle(err == nil && x.held)
 	if t.State == lease.Releasing && x.keep == 0 {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"time"
 
-	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/lease"
 )
@@ -21,6 +20,10 @@ type trouble struct {
 	// that have failed in a row.
 	repairAt int64
 	repairs  int
+	// lateCount: a request that sets the hold count has an unknown outcome. It may still arrive, after later ones, and set
+	// the count back: a delegation of an outer hold would then let a callee in beside an inner hold. So such a tenure
+	// delegates its innermost hold only, after which its count does not rise.
+	lateCount bool
 }
 
 func (t *tenure) troubled() *trouble {
@@ -36,18 +39,6 @@ func (t *tenure) countIsStale(now clock.Instant) {
 	if t.Stale = true; t.Delegated.Load() {
 		t.troubled().repairSoon(now.Mono)
 		t.reschedule()
-	}
-}
-
-// countMayArriveLate notes that a request that sets the tenure's count has an unknown outcome. The request may still
-// arrive, after later ones, and set the count back: a delegation of an outer hold would then let a callee in beside an
-// inner hold. So from now on the tenure is entered as a delegated one: its count does not rise. It is called with the
-// mutex.
-func (x *trouble) countMayArriveLate() {
-	t := x.tenure
-	delegable := t.Key.Record == uint8(backend.KindLock) && t.engine.store.can.Delegation != nil
-	if delegable && t.State == lease.Live && !t.Delegated.Load() {
-		t.Delegate()
 	}
 }
 

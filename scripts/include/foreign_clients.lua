@@ -1,7 +1,8 @@
 --! fragment foreign_clients mark channel foreign fair
 --
 -- Sets foreign to the number of foreign clients of a plain lock: those of foreign_subscribers, and the clients of the
--- first eight places in the fair lock's queue, whose key is in places. fair becomes true if that queue has a place.
+-- first eight places in the fair lock's queue, whose key is in places. fair becomes the number of the latter, if there
+-- are any.
 --! include foreign_subscribers mark=mark channel=channel foreign=foreign
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
 for i = 0, 7 do
@@ -10,6 +11,7 @@ for i = 0, 7 do
     break
   end
   local client = string.match(place, '^.*:') or place
-  foreign, fair = foreign + (clients[client] and 0 or 1), true
-  clients[client] = true
+  if not clients[client] then
+    clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+  end
 end

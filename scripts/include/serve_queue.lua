@@ -30,6 +30,9 @@ if fields[1] or fields[10] then
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 --! include foreign_clients mark=first channel=channel foreign=foreign fair=fair
+if fair and not two[1] then
+  foreign, fair = foreign - fair, nil -- a release without a queue tells the waiters for the fair lock without a window
+end
 if fields[1] or foreign > 0 then
   --! include take_turns queue=queue round=round channel=channel asker=asker heard=heard freed=freed served=served
 end
