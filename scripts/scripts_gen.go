@@ -6561,8 +6561,9 @@ const SemaphoreTakeSHA = "a07e5711988eff10df33e3e855cd35003bcf403e"
 //
 // Releases the lock and grants it to a successor of the same client in one step, without a message. With yield it
 // does so only if the queue is empty, and either no foreign client waits or the turn of the entries goes on (see
-// include/take_turns). Otherwise, and if the record has another owner, it releases the lock as release does, and puts
-// the client's entry at the end of the queue: the client has more waiters.
+// include/take_turns). Otherwise it releases the lock as release does, and puts the client's entry at the end of the
+// queue: the client has more waiters. If the record has another owner, it releases the lock, too. Without yield entry
+// is only the first letter of one, and is not put into the queue.
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
@@ -6604,10 +6605,11 @@ end
 end
 end
 if others then
-local served, left = false, redis.call('time')
+local served, now = false, redis.call('time')
 out = 1
 redis.call('hdel', KEYS[1], ARGV[1])
-if type(redis.pcall('zadd', KEYS[3], left[1] * 1000000 + left[2], ARGV[7])) ~= 'table' then
+local came = now[1] * 1000000 + now[2]
+if ARGV[6] == '1' and type(redis.pcall('zadd', KEYS[3], came, ARGV[7])) ~= 'table' then
 redis.call('pexpire', KEYS[3], ARGV[8])
 out = 2
 end
@@ -6801,7 +6803,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "b13587b87ec76bc3cda94ae39465bc491914d0f3"
+const ServeSHA = "9a7163968cf8ecdbac37d4199bba6f7768dd2e31"
 
 // WriteAcquireSource is write_acquire.lua.
 //
