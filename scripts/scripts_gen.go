@@ -69,7 +69,7 @@ var All = []Script{
 // entry.
 const AcquireSource = `local free
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
@@ -241,7 +241,7 @@ end
 free = not served
 end
 if free then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 return 0
 end
@@ -260,7 +260,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "f5957d80777a38152776a06b30bb3f860963cb9d"
+const AcquireSHA = "9fab379d7c511e81a85a084639a82f7354651d4e"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -272,12 +272,13 @@ const AcquireSHA = "f5957d80777a38152776a06b30bb3f860963cb9d"
 // Like acquire, or acquire_fenced, for several locks, all or none: if one lock is refused or of another kind, the
 // others are not granted and answer 0. The same requests a second time, while their owners hold the locks, are
 // granted again and count once. The names differ.
-const AcquireAllSource = `local reply, free, granted = {}, {}, true
+const AcquireAllSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local reply, free, granted = {}, {}, true
 for i = 1, #KEYS / 2 do
 local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
 reply[i] = 0
 local queue = 'mortise:1:next:{' .. lock .. '}2'
-if string.find(lock, '{', 1, true) then
+if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
 local there = redis.pcall('exists', lock, queue, queue .. ':window')
@@ -489,7 +490,7 @@ end
 for i = 1, #KEYS / 2 do
 local lock = KEYS[2 * i - 1]
 if free[i] then
-redis.call('hset', lock, ARGV[3 * i - 1], 1)
+redis.call('hset', lock, ARGV[3 * i - 1], '1')
 redis.call('pexpire', lock, ARGV[3 * i])
 end
 if ARGV[1] == '1' then
@@ -499,7 +500,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "e22352f57faa5cf58cf32c87455ca9965e7b9dad"
+const AcquireAllSHA = "43433b7adc7f5d14c2834690c362d249190e082d"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -511,7 +512,7 @@ const AcquireAllSHA = "e22352f57faa5cf58cf32c87455ca9965e7b9dad"
 // the server's time in ms, so that tokens after a flush are larger than earlier ones.
 const AcquireFencedSource = `local free
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
@@ -703,13 +704,13 @@ token = now
 redis.call('set', KEYS[2], string.format('%.0f', token))
 end
 if free then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "959302872443f3e96d1d4a481d2f27f595a0ae39"
+const AcquireFencedSHA = "ccd187aad7cf797d74a4faf417b79032c2fd38cc"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -744,7 +745,7 @@ return {left, 1}
 end
 local free
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
@@ -916,7 +917,7 @@ end
 free = not served
 end
 if free then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
@@ -933,7 +934,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "51201035c414576b0bbe2384135b530f44994f98"
+const AgedAcquireSHA = "9fa245642560365670ccc23b0f28f2c8d6473db4"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1093,7 +1094,7 @@ redis.call('hset', KEYS[2], ARGV[2], string.format('0:%.0f', latest))
 end
 local ends = now + tonumber(ARGV[5])
 redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f:%.0f', last + 1, ends))
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 latest = math.max(latest, ends)
 if latest < 9007199254740991 then
 redis.call('pexpire', KEYS[1], latest - now)
@@ -1109,7 +1110,7 @@ end
 return {1, token}`
 
 // DelegateEnterSHA is the SHA-1 of [DelegateEnterSource].
-const DelegateEnterSHA = "e86459a12cfba78e4e7c265b85880040814ed3b3"
+const DelegateEnterSHA = "524ec6eb73d6adb7af21ff64a873ec03c1faef2e"
 
 // DelegateReleaseSource is delegate_release.lua.
 //
@@ -1178,7 +1179,7 @@ end
 if left == 0 then
 local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local count = redis.pcall('zcard', queue)
@@ -1360,7 +1361,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "341a40d386fc27cf8a91270b642553034aaad235"
+const DelegateReleaseSHA = "a8c6df3c1acec95c47aebc1fbc34dc14e3be42de"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1371,7 +1372,8 @@ const DelegateReleaseSHA = "341a40d386fc27cf8a91270b642553034aaad235"
 // Like renew, for owners that other owners may have entered under, or that entered under another: see
 // delegate_enter. Each owner has its own deadline, and the lock's time to live is the latest. A lease of 0 only
 // checks, and changes nothing.
-const DelegateRenewSource = `local held = {}
+const DelegateRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local held = {}
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -1403,7 +1405,7 @@ end
 return held`
 
 // DelegateRenewSHA is the SHA-1 of [DelegateRenewSource].
-const DelegateRenewSHA = "d8938cde08562d0274c262deac2f99f2410b2299"
+const DelegateRenewSHA = "1c5ff54d7a07ceedd118fc2384c9613e7bb1ed84"
 
 // EnrolSource is enrol.lua.
 //
@@ -1656,7 +1658,7 @@ else
 if reserved then
 redis.call('hdel', KEYS[1], claim)
 end
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 if ARGV[8] ~= '0' then
 redis.pcall('hdel', round, 'polls:' .. ARGV[5])
@@ -1698,7 +1700,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "50be464a21f68b202a922a3abbdd6298544583af"
+const EnrolSHA = "954029c5b5c7852566ac7a5d2050dd5f630e490d"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1769,7 +1771,7 @@ redis.call('set', KEYS[4], string.format('%.0f', token))
 end
 end
 if free then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 if head then
 local mixed, stands, chain = false, false, now + 300000
@@ -1951,7 +1953,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "947a5bf2e4fe51e41a4dc2afaefc30778805ae74"
+const FairAcquireSHA = "a9556afdc5ceaf73565f17152c848f0322b7032a"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -2018,7 +2020,7 @@ if out < 2 and not (out == 1 and head == ARGV[1] and redis.call('exists', KEYS[1
 return out
 end
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
@@ -2247,7 +2249,7 @@ end
 if alone then
 local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local count = redis.pcall('zcard', queue)
@@ -2421,7 +2423,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "6b0db7c38c4de876a87e0ded995f97004bcd6bf5"
+const FairLeaveSHA = "3452b808b7985f38d406a447c80069ab30865d74"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2446,7 +2448,7 @@ local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
@@ -2675,7 +2677,7 @@ end
 if alone then
 local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local count = redis.pcall('zcard', queue)
@@ -2849,7 +2851,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "077bf0f5341244758734b4f74a82bbec61b60af6"
+const FairReleaseSHA = "834cad0593e037305147af5cce8034ebaa84e2ab"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2874,7 +2876,7 @@ for i = 1, math.min(#owners, 128), 2 do
 redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local count = redis.pcall('zcard', queue)
@@ -3053,7 +3055,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "5ae4a4226f1276bbc1288a99adde81bfd6c99e46"
+const ForceReleaseSHA = "6d0db6d6e56a55dd3656d1870d09feb22d5cafc9"
 
 // InspectSource is inspect.lua.
 //
@@ -3077,30 +3079,32 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 // is -2, and the caller sends acquire or release, which reports the error. -2 is also the answer to a release of a
 // lock with a queue, or with a subscriber on its channel, and to a request for a free lock with a queue or a window.
 // An error of the whole script means that nothing was done.
-const JointSource = `local answers, asked, named = {}, {}, {}
-local free = true
-for i = 1, #KEYS / 2 do
-local lock = KEYS[2 * i - 1]
+const JointSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local answers, asked, named = {}, {}, {}
+local free, n = true, 0
+for i = 1, #KEYS, 2 do
+local lock = KEYS[i]
 local queue = 'mortise:1:next:{' .. lock .. '}2'
-if string.find(lock, '{', 1, true) then
+if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-asked[#asked + 1] = queue
-if ARGV[2 * i + 1] ~= '0' then
-asked[#asked + 1] = lock
-asked[#asked + 1] = queue .. ':window'
+n = n + 1
+asked[n] = queue
+if ARGV[i + 2] ~= '0' then
+asked[n + 1], asked[n + 2] = lock, queue .. ':window'
+n = n + 2
 free = free and not named[lock]
 named[lock] = true
 end
 end
 free = redis.call('exists', unpack(asked)) == 0 and free
-for i = 1, #KEYS / 2 do
-local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
+for i = 1, #KEYS, 2 do
+local lock, channel, owner, lease = KEYS[i], KEYS[i + 1], ARGV[i + 1], ARGV[i + 2]
 local answer, queued = -2, false
 local absent = free or lease ~= '0' and redis.call('exists', lock) == 0
 if not free and (absent or lease == '0') then
 local queue = 'mortise:1:next:{' .. lock .. '}2'
-if string.find(lock, '{', 1, true) then
+if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
 queued = redis.call('exists', queue, queue .. ':window') > 0
@@ -3110,10 +3114,10 @@ answer = -2
 elseif lease == '0' then
 if redis.pcall(ARGV[1], channel, '+0') == 0 then
 local held = redis.pcall('hdel', lock, owner)
-answer = type(held) == 'number' and held or -2
+answer = (held == 0 or held == 1) and held or -2
 end
 elseif absent then
-if redis.pcall('hset', lock, owner, 1) == 1 then
+if redis.pcall('hset', lock, owner, '1') == 1 then
 if redis.pcall('pexpire', lock, lease) == 1 then
 answer = 0
 else
@@ -3130,12 +3134,12 @@ elseif held == 0 and type(left) == 'number' and redis.pcall('hexists', lock, 'mo
 answer = left < 0 and -1 or math.max(left, 1)
 end
 end
-answers[i] = answer
+answers[(i + 1) / 2] = answer
 end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "0c169bc51c2e7cd00a60792a48f566cba7fafd8f"
+const JointSHA = "77d218899e113cecfb64bc2a992e353b8ed8cb83"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -4016,7 +4020,8 @@ const PermitsReleaseSHA = "50747338f4d680f6c3d89e674dcdea04c5ec54fb"
 //
 // Sets the lease of each permit to max(remaining, lease), if all permits of its item are in use. A lease of 0 only
 // checks. A key that is no zset has no permits in use, and does not affect the others. ids: as in permits_acquire.
-const PermitsRenewSource = `local now
+const PermitsRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local reply = {}
@@ -4041,7 +4046,7 @@ end
 return reply`
 
 // PermitsRenewSHA is the SHA-1 of [PermitsRenewSource].
-const PermitsRenewSHA = "5973ff62418dbcaae1a032321ca68924d282bab1"
+const PermitsRenewSHA = "b961b3f495a01cbf539380039152440bffbc8bfc"
 
 // PermitsSetSource is permits_set.lua.
 //
@@ -4280,7 +4285,7 @@ if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 if ARGV[3] == '1' then
 redis.call('exists', KEYS[1])
 end
@@ -4521,8 +4526,8 @@ end
 served = served or pending ~= nil
 end
 end
-redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1)
-redis.call('set', KEYS[2], 1, 'px', ARGV[2])
+redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], '1')
+redis.call('set', KEYS[2], '1', 'px', ARGV[2])
 left = redis.call('pttl', KEYS[1])
 if not mode or left >= 0 and left < tonumber(ARGV[2]) then
 redis.call('pexpire', KEYS[1], ARGV[2])
@@ -4533,7 +4538,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "a918c7d06d28625e712436248178ccdcc08faa42"
+const ReadAcquireSHA = "94b6ee5ce8b4a8badb41381ddb68e395062f0e9b"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -4545,7 +4550,7 @@ const ReadAcquireSHA = "a918c7d06d28625e712436248178ccdcc08faa42"
 // ahead of all waiters. under is the field of that hold. proof is a key that lives as long as the hold: a reader's
 // timeout key, or for a writer the lock.
 const ReadEnterSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
@@ -4554,8 +4559,8 @@ end
 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3]) == 0 then
 return 0
 end
-redis.call('hset', KEYS[1], ARGV[1], 1)
-redis.call('set', KEYS[2], 1, 'px', ARGV[3])
+redis.call('hset', KEYS[1], ARGV[1], '1')
+redis.call('set', KEYS[2], '1', 'px', ARGV[3])
 local left = redis.call('pttl', KEYS[1])
 if left >= 0 and left < tonumber(ARGV[3]) then
 redis.call('pexpire', KEYS[1], ARGV[3])
@@ -4566,7 +4571,7 @@ end
 return 1`
 
 // ReadEnterSHA is the SHA-1 of [ReadEnterSource].
-const ReadEnterSHA = "2ad6284d796e23fb28f352d5f16a2556aeda7222"
+const ReadEnterSHA = "e359eefd9907ddf328b9c56f80f4c8c2f8a3dfdc"
 
 // ReadReleaseSource is read_release.lua.
 //
@@ -4772,7 +4777,8 @@ const ReadReleaseSHA = "0ec994124274f4a554faad548e617039a1e232c6"
 //
 // Sets the lease of each reader to max(remaining, lease), if it holds the lock, and prolongs the lock accordingly. A
 // lease of 0 only checks. A key that is no hash counts as not held, and does not affect the others.
-const ReadRenewSource = `local held = {}
+const ReadRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local held = {}
 for i = 1, #KEYS / 2 do
 local lock, timeout, lease = KEYS[2 * i - 1], KEYS[2 * i], tonumber(ARGV[2 * i + 1])
 held[i] = 0
@@ -4796,7 +4802,7 @@ end
 return held`
 
 // ReadRenewSHA is the SHA-1 of [ReadRenewSource].
-const ReadRenewSHA = "e1343640c473f1e4fb2a39eb4b0ed8d496744ef3"
+const ReadRenewSHA = "947189049318d8ac156b99bebe8d562371579b86"
 
 // ReenterSource is reenter.lua.
 //
@@ -4851,7 +4857,7 @@ return 0
 end
 local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local count = redis.pcall('zcard', queue)
@@ -5031,7 +5037,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "2017a319aab4f592b84c30bc52f87b215e12772a"
+const ReleaseSHA = "f8081b616df0f5047c35f62a506aaba50d7b4d17"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -5041,7 +5047,8 @@ const ReleaseSHA = "2017a319aab4f592b84c30bc52f87b215e12772a"
 //
 // Like release, for several locks. The locks are independent: a lock that is not held, or is of another kind, does
 // not affect the others.
-const ReleaseAllSource = `local held = {}
+const ReleaseAllSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local held = {}
 for i = 1, #KEYS / 2 do
 held[i] = redis.pcall('hexists', KEYS[2 * i - 1], ARGV[2 * i])
 if type(held[i]) == 'table' then
@@ -5060,7 +5067,7 @@ elseif held[i] == 1 then
 redis.call('hdel', lock, owner)
 local channel, served = KEYS[2 * i], false
 local queue = 'mortise:1:next:{' .. lock .. '}2'
-if string.find(lock, '{', 1, true) then
+if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
 local count = redis.pcall('zcard', queue)
@@ -5235,7 +5242,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "c0c066def9d4225f917c944bb8b926dd09d4d7e3"
+const ReleaseAllSHA = "bbe4c3102dfdda3692d394d70396cf962065b9ca"
 
 // RenewSource is renew.lua.
 //
@@ -5245,7 +5252,8 @@ const ReleaseAllSHA = "c0c066def9d4225f917c944bb8b926dd09d4d7e3"
 //
 // Sets the time to live of each lock to max(remaining, lease), if its owner holds it. A lease of 0 only checks. A
 // key that is no hash counts as not held, and does not affect the others.
-const RenewSource = `local held = {}
+const RenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local held = {}
 for i = 1, #KEYS do
 local lease = tonumber(ARGV[2 * i + 1])
 if redis.pcall('hexists', KEYS[i], ARGV[2 * i]) == 1 then
@@ -5264,7 +5272,7 @@ end
 return held`
 
 // RenewSHA is the SHA-1 of [RenewSource].
-const RenewSHA = "31c3b28fffdca5a9b09ab8ec12625106c8820ae6"
+const RenewSHA = "d2021d00444f1011f189c0ef90b6f3ab2d86a2ba"
 
 // RwForceReleaseSource is rw_force_release.lua.
 //
@@ -6791,7 +6799,7 @@ token = now
 redis.call('set', KEYS[4], string.format('%.0f', token))
 end
 end
-redis.call('hset', KEYS[1], ARGV[2], 1)
+redis.call('hset', KEYS[1], ARGV[2], '1')
 redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('pexpire', KEYS[1], ARGV[3])
 if ARGV[6] == '1' and out == 3 then
@@ -6803,7 +6811,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "9a7163968cf8ecdbac37d4199bba6f7768dd2e31"
+const ServeSHA = "a275d9b1b769460c76b0726a2555b3bfcb6c05ba"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -6877,7 +6885,7 @@ if not mode and not kept then
 if redis.call('get', KEYS[2]) == ARGV[3] then
 redis.call('del', KEYS[2])
 end
-redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
+redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 if queued and ARGV[6] ~= '' then
 local placed, was = 0, nil
@@ -6945,7 +6953,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "810da9f234c2817605ebb6becc6fd230477460f5"
+const WriteAcquireSHA = "742f05c9e7db793a456f5dd763d9278206d16f78"
 
 // WriteReleaseSource is write_release.lua.
 //

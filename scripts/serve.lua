@@ -60,7 +60,7 @@ local token = 0
 if ARGV[4] == '1' then
   --! include draw_token counter=KEYS[4] token=token
 end
-redis.call('hset', KEYS[1], ARGV[2], 1)
+redis.call('hset', KEYS[1], ARGV[2], '1')
 redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('pexpire', KEYS[1], ARGV[3])
 if ARGV[6] == '1' and out == 3 then -- for enrol: the next entry ends the client's turn
