@@ -105,11 +105,7 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -260,7 +256,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "9fab379d7c511e81a85a084639a82f7354651d4e"
+const AcquireSHA = "b8dfa2dc8a1b20c247e08c82fe9495c665d44930"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -314,11 +310,7 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -500,7 +492,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "43433b7adc7f5d14c2834690c362d249190e082d"
+const AcquireAllSHA = "d8d8d16fc2408f44cd1d572e91dbf00cfa13a375"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -548,11 +540,7 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -710,7 +698,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "ccd187aad7cf797d74a4faf417b79032c2fd38cc"
+const AcquireFencedSHA = "d188e0c63c77a8ab4e62055870b402fc17d81158"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -781,11 +769,7 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -934,7 +918,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "9fa245642560365670ccc23b0f28f2c8d6473db4"
+const AgedAcquireSHA = "c50438042a462b052577ede83e151b3e83fee229"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1182,8 +1166,8 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[3], KEYS[3], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
@@ -1212,11 +1196,7 @@ KEYS[3] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1361,7 +1341,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "a8c6df3c1acec95c47aebc1fbc34dc14e3be42de"
+const DelegateReleaseSHA = "7550ad03c4b0066908abd862959ab17b6ab05b6c"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1455,11 +1435,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1679,11 +1655,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1700,7 +1672,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "954029c5b5c7852566ac7a5d2050dd5f630e490d"
+const EnrolSHA = "5d4385c8d2d6c6f4d29c2adf0a89cd6872f8088d"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2050,11 +2022,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2252,8 +2220,8 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
@@ -2282,11 +2250,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2423,7 +2387,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "3452b808b7985f38d406a447c80069ab30865d74"
+const FairLeaveSHA = "c20b6ce69620849d746df91f94e8cbf3a0b2f8de"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2478,11 +2442,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2680,8 +2640,8 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
@@ -2710,11 +2670,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2851,7 +2807,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "834cad0593e037305147af5cce8034ebaa84e2ab"
+const FairReleaseSHA = "28b50e872058822afffc21a295edd271bca38c55"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2879,8 +2835,8 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[1], KEYS[2], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
@@ -2909,11 +2865,7 @@ KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -3055,7 +3007,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "6d0db6d6e56a55dd3656d1870d09feb22d5cafc9"
+const ForceReleaseSHA = "a36c1bbf120a8cc8549cbfe6755c5fd3cbff7658"
 
 // InspectSource is inspect.lua.
 //
@@ -3276,11 +3228,7 @@ KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -3424,7 +3372,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "0eedf5bea174a5b28be30f92709e991dd8049468"
+const LeaveQueueSHA = "dd631e11a68858f9d521acd7a903bd7528fa8b50"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -3480,7 +3428,7 @@ end
 local queued, kept, placed, served, soon = redis.pcall('exists', queue) == 1, 0, 0, false, false
 local window = 0
 if ARGV[10] == '1' then
-local ended = redis.pcall('zrem', queue, 'redisson')
+redis.pcall('zrem', queue, 'redisson')
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3637,7 +3585,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "22f668a983e1b583feeac7cee7fa94b75439c37c"
+const PermitsAcquireSHA = "dd2b3a6d974923cb4416b972c784b02749d39c3d"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -4312,7 +4260,7 @@ left = redis.call('pttl', KEYS[3])
 end
 end
 if ARGV[5] == '1' then
-local ended = redis.pcall('zrem', queue, 'redisson')
+redis.pcall('zrem', queue, 'redisson')
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4538,7 +4486,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "94b6ee5ce8b4a8badb41381ddb68e395062f0e9b"
+const ReadAcquireSHA = "b2c7697ed8377acd912f0fb1dcf1cd6269fff93f"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -4860,8 +4808,8 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[3], KEYS[2], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
@@ -4890,11 +4838,7 @@ KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -5037,7 +4981,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "f8081b616df0f5047c35f62a506aaba50d7b4d17"
+const ReleaseSHA = "e8933f5900183155ede4234eee4acd84cf731409"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -5070,8 +5014,8 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[1], channel, '+0')
 if (queued or told > 0) and redis.call('exists', lock) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
@@ -5100,11 +5044,7 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -5242,7 +5182,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "bbe4c3102dfdda3692d394d70396cf962065b9ca"
+const ReleaseAllSHA = "8ef3dc0bdcbfac68aa68751f94569ecb22c4edb5"
 
 // RenewSource is renew.lua.
 //
@@ -6413,7 +6353,7 @@ end
 local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
 local window = 0
 if ARGV[7] == '1' then
-local ended = redis.pcall('zrem', queue, 'redisson')
+redis.pcall('zrem', queue, 'redisson')
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -6556,7 +6496,7 @@ end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "a07e5711988eff10df33e3e855cd35003bcf403e"
+const SemaphoreTakeSHA = "2386d394509242b9cf662c628d1f816a9f542c76"
 
 // ServeSource is serve.lua.
 //
@@ -6585,11 +6525,7 @@ KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -6647,11 +6583,7 @@ KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -6811,7 +6743,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "a275d9b1b769460c76b0726a2555b3bfcb6c05ba"
+const ServeSHA = "c56235ee138e0fe534d0449dbd15415964586780"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -6841,7 +6773,7 @@ channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
 if ARGV[7] == '1' then
-local ended = redis.pcall('zrem', queue, 'redisson')
+redis.pcall('zrem', queue, 'redisson')
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -6953,7 +6885,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "742f05c9e7db793a456f5dd763d9278206d16f78"
+const WriteAcquireSHA = "688210e89051f4c2d1786d28b1e06176a5ca44b3"
 
 // WriteReleaseSource is write_release.lua.
 //

@@ -614,6 +614,27 @@ func TestAHandoffOfARecordWithAnotherOwnerPutsNothingIntoTheQueue(t *testing.T) 
 	})
 }
 
+// The permissions that docs/reference/deployments.md lists for locks are enough for a release that serves the queue and
+// tells no other client.
+func TestTheLeastPermissionsServeTheQueue(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t, redistest.WithACL("least on >pw ~* resetchannels &redisson_* -@all "+
+				"+evalsha +eval +script|load +ping +subscribe +unsubscribe +exists +hexists +hset +hdel +hlen +pexpire +pttl "+
+				"+publish +time +zadd +zrange +zrem +hello +auth +client +select"))
+			b := adapter(t, srv.Addr(), login{"least", "pw"})
+			h, w := waits(t, b, "n", "h:1"), waits(t, b, "n", "w:1")
+			h.takes(t)
+			w.enters(t, 1)
+			all := listenAsOurs(t, srv, "redisson_lock__channel:{n}")
+			h.frees(t)
+			w.await(t, "reserved n 1", 1)
+			do(t, srv, "PUBLISH", "redisson_lock__channel:{n}", "over")
+			check.Equal(t, "all are told %q", all(), "redisson_lock__channel:{n} over")
+		})
+	}
+}
+
 // unowned tells that n has no owner. It may be reserved.
 func unowned(t *testing.T, srv *redistest.Server, what string) {
 	t.Helper()
