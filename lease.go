@@ -64,10 +64,10 @@ func (l *Lease) Token() (token int64, fenced bool) {
 
 // Proclaim stores a text of the lock's owner, for example its address, for processes that do not
 // hold the lock: [Client.Proclamations] returns the text, and its changes. The text has 1 to 256
-// bytes of UTF-8 without control characters. The next Proclaim replaces the text, an empty text
-// removes it, and the text is gone when the lease ends. The store keeps a text for an hour:
-// proclaim again within this time if the lease may last longer. [WithHoldWarning] does not apply to
-// a lease that has proclaimed a text.
+// bytes of UTF-8 without control characters. The next Proclaim replaces the text, even if its request
+// arrives first; an empty text removes it, and the text is gone when the lease ends. The store keeps a
+// text for an hour: proclaim again within this time if the lease may last longer. [WithHoldWarning]
+// does not apply to a lease that has proclaimed a text.
 //
 // Errors: [ErrNotHeld] if the lease has ended, [ErrUnavailable], [ErrClosed], ctx's own;
 // [ErrInvalid] for a text that is not allowed, for a lease of [LockAll], [Quorum], [Client.RW] or a

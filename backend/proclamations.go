@@ -12,7 +12,9 @@ type ProclamationStore interface {
 	// Proclaim sets the text of the lock's owner, in place of any other text, and announces a
 	// change on the topic of KindProclamation. An empty text removes the owner's text. The same
 	// text a second time is kept for r.Keep again, and not announced. If r.Owner does not hold the
-	// lock, Proclaim changes nothing and reports false.
+	// lock, Proclaim changes nothing and reports false. A request whose Number is smaller than that of
+	// an executed request of the same owner changes nothing and reports true: it arrived late. The
+	// store remembers the Number for the Keep of that request, also if the request removed the text.
 	Proclaim(ctx context.Context, r ProclaimRequest) (bool, error)
 	// Proclaimed returns the proclamation of the lock's present owner; the zero Proclamation if the
 	// lock is free, or if its owner has no text.
@@ -31,6 +33,9 @@ type ProclaimRequest struct {
 	Token int64
 	// Text is at most MaxProclamation bytes.
 	Text string
+	// Number orders the requests of an owner: a later request has a larger one, a repeated request the
+	// same.
+	Number int64
 	// Keep bounds the time for which the store keeps the text.
 	Keep time.Duration
 }

@@ -411,7 +411,7 @@ func (c *commands) ClaimTick(
 // Proclaim sends [scripts.ProclaimSource].
 func (c *commands) Proclaim(ctx context.Context, k redisproto.ProclaimKeys, a redisproto.ProclaimArgs) (int64, error) {
 	return eval(ctx, c, (*redis.Cmd).Int64, scripts.ProclaimSource, "evalsha", scripts.ProclaimSHA, "3", k.Lock,
-		k.Said, k.Channel, a.Owner, a.Token, a.Text, millis(a.Keep), a.Publish)
+		k.Said, k.Channel, a.Owner, a.Token, a.Text, a.Number, millis(a.Keep), a.Publish)
 }
 
 // Proclaimed sends [scripts.ProclaimedSource].

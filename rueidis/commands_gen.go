@@ -429,8 +429,8 @@ func (c *commands) ClaimTick(
 // Proclaim sends [scripts.ProclaimSource].
 func (c *commands) Proclaim(ctx context.Context, k redisproto.ProclaimKeys, a redisproto.ProclaimArgs) (int64, error) {
 	return eval(ctx, c, script{scripts.ProclaimSHA, scripts.ProclaimSource}, rueidis.RedisResult.AsInt64,
-		[]string{k.Lock, k.Said, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Token, 10), a.Text, millis(a.Keep),
-			a.Publish})
+		[]string{k.Lock, k.Said, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Token, 10), a.Text,
+			strconv.FormatInt(a.Number, 10), millis(a.Keep), a.Publish})
 }
 
 // Proclaimed sends [scripts.ProclaimedSource].

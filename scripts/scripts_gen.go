@@ -4176,28 +4176,34 @@ const PermitsSetSHA = "5f6ef017c1a296971b8b2c95caebfadb289d295b"
 // ProclaimSource is proclaim.lua.
 //
 //	keys:      lock hash, said hash, channel channel
-//	arguments: owner string, token int, text string, keep ms, publish string
-//	reply:     int  1 kept, or removed; 0 the owner does not hold the lock
+//	arguments: owner string, token int, text string, number int, keep ms, publish string
+//	reply:     int  1 kept, or removed, or a later request of the owner was executed before; 0 the
+//	           owner does not hold the lock
 //
-// Stores the text of the lock's owner, and tells the followers of a change. An empty text removes the stored text.
+// Stores the text of the lock's owner, and tells the followers of a change. An empty text removes the stored text. The
+// number is stored also then: a request with a smaller number of the same owner changes nothing.
 const ProclaimSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-local said = redis.call('hmget', KEYS[2], 'owner', 'text', 'token')
+local said = redis.call('hmget', KEYS[2], 'owner', 'text', 'token', 'number')
+if said[1] == ARGV[1] and (tonumber(said[4]) or 0) > tonumber(ARGV[4]) then
+return 1
+end
 local same = said[1] == ARGV[1] and said[2] == ARGV[3] and said[3] == ARGV[2]
 if ARGV[3] == '' then
-same = redis.call('hdel', KEYS[2], 'owner', 'text', 'token') == 0
+same = redis.call('hdel', KEYS[2], 'text', 'token') == 0
+redis.call('hset', KEYS[2], 'owner', ARGV[1], 'number', ARGV[4])
 else
-redis.call('hset', KEYS[2], 'owner', ARGV[1], 'text', ARGV[3], 'token', ARGV[2])
-redis.call('pexpire', KEYS[2], ARGV[4])
+redis.call('hset', KEYS[2], 'owner', ARGV[1], 'text', ARGV[3], 'token', ARGV[2], 'number', ARGV[4])
 end
+redis.call('pexpire', KEYS[2], ARGV[5])
 if not same then
-redis.call(ARGV[5], KEYS[3], '1')
+redis.call(ARGV[6], KEYS[3], '1')
 end
 return 1`
 
 // ProclaimSHA is the SHA-1 of [ProclaimSource].
-const ProclaimSHA = "fcf1ad947049e0cb9962c8fb51da83c8038ac33d"
+const ProclaimSHA = "c5743fed1e3746328d350af9a6bb42f2f343b593"
 
 // ProclaimedSource is proclaimed.lua.
 //

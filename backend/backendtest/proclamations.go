@@ -43,6 +43,27 @@ var proclamationTests = where(
 			e.errorIf(!s.proclaim("n", "a:1", 1, ""), "the holder does not remove it again")
 			s.heldBy("n", "a:1", 1)
 		}},
+		{"Port_Proclaim_ASmallerNumberOfTheSameOwnerChangesNothing", func(e *env) {
+			s := &proclaimer{e.bare()}
+			send := func(owner, text string, number int64) {
+				e.Helper()
+				q := backend.ProclaimRequest{Name: "n", Owner: owner, Text: text, Number: number, Keep: long}
+				e.errorIf(!call(e, s.Capabilities().Proclamations.Proclaim, q), "%s, the holder, does not proclaim", owner)
+			}
+			s.take("n", "a:1", long)
+			for _, x := range []struct {
+				text   string
+				number int64
+				want   string
+			}{{"y", 9, "y"}, {"x", 8, "y"}, {"", 8, "y"}, {"y", 9, "y"}, {"", 11, ""}, {"z", 10, ""}, {"z", 12, "z"}} {
+				send("a:1", x.text, x.number)
+				equal(e, "the text is %q", s.proclaimed("n").Text, x.want)
+			}
+			s.release("n", "a:1", 0)
+			s.take("n", "b:1", long)
+			send("b:1", "first", 1) // the numbers are those of an owner
+			equal(e, "the text is %q", s.proclaimed("n").Text, "first")
+		}},
 		{"Port_Proclaim_ItEndsWithTheLease", func(e *env) {
 			s := &proclaimer{e.bare()}
 			s.take("n", "a:1", 300*time.Millisecond)
@@ -172,6 +193,23 @@ var proclamationTests = where(
 			f.Hook(nil)
 			// Of 40 questions; the client's connections have some of their own.
 			e.noMoreGoroutines("the questions come to their end", before, before+12)
+		}},
+		{"Rule11_AProclamationThatArrivesLateDoesNotReplaceALaterOne", func(e *env) {
+			c, f := e.tapped()
+			reader := e.bare().Capabilities().Proclamations
+			for _, text := range []string{"y", "", "x"} { // the later text is another, none, or the same again
+				lease := e.lock(c, background, "n", mortise.WithLease(long))
+				arrives, _ := f.holdsFirst(arrivesLate, OpProclaim)
+				e.done("Proclaim", lease.Proclaim(background, "x"))
+				e.done("Proclaim", lease.Proclaim(background, text))
+				close(arrives)
+				e.until("the request of the first Proclaim has arrived", func() bool { return f.underway() == 0 })
+				equal(e, "the text is %q", call(e, reader.Proclaimed, "n").Text, text)
+				f.Hook(nil)
+				e.done("Proclaim", lease.Proclaim(background, "z"))
+				equal(e, "the next text is %q", call(e, reader.Proclaimed, "n").Text, "z")
+				e.unlock(lease)
+			}
 		}},
 		{"Rule12_AFollowerSurvivesALostConnectionAndAStoreThatIsDown", func(e *env) {
 			c := e.client()

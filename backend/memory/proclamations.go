@@ -9,9 +9,10 @@ import (
 // proclaimed implements [backend.ProclamationStore].
 type proclaimed struct{ *client }
 
+// said is an owner's proclamation. Its text is empty once it was removed.
 type said struct {
-	owner, text string
-	token       int64
+	owner, text   string
+	token, number int64
 }
 
 func saidName(name string) string { return "mortise:1:proclaim:{" + name + "}" }
@@ -27,14 +28,16 @@ func (x proclaimed) Proclaim(ctx context.Context, q backend.ProclaimRequest) (bo
 		if r != nil && r.said == nil {
 			return false, wrongKind(r)
 		}
-		say := said{q.Owner, q.Text, q.Token}
-		same := r == nil && q.Text == "" || r != nil && *r.said == say
+		say, was := said{q.Owner, q.Text, q.Token, q.Number}, said{}
 		if r != nil {
+			was = *r.said
+			if was.owner == say.owner && was.number > say.number {
+				return true, nil
+			}
 			s.remove(r)
 		}
-		if q.Text != "" {
-			s.put(&record{name: saidName(q.Name), foreign: true, said: &say}, q.Keep)
-		}
+		s.put(&record{name: saidName(q.Name), foreign: true, said: &say}, q.Keep)
+		same := was.text == say.text && (say.text == "" || was.owner == say.owner && was.token == say.token)
 		if !same {
 			s.watchers.tell(released, backend.Topic{Kind: backend.KindProclamation, Name: q.Name})
 		}
@@ -53,7 +56,7 @@ func (x proclaimed) Proclaimed(ctx context.Context, name string) (backend.Procla
 			return out, wrongKind(r)
 		}
 		held, err := s.held(name, r.said.owner)
-		if held == nil {
+		if held == nil || r.said.text == "" {
 			return out, err
 		}
 		return backend.Proclamation{

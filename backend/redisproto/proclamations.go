@@ -18,8 +18,8 @@ func proclamationChannel(name string) string { return channelOf(name) + ":procla
 func (s proclaimed) Proclaim(ctx context.Context, r backend.ProclaimRequest) (bool, error) {
 	keys := ProclaimKeys{Lock: r.Name, Said: proclamationKey(r.Name), Channel: proclamationChannel(r.Name)}
 	return s.affirmed(ctx, "proclaim", func() (int64, error) {
-		return s.adapter.Proclaim(ctx, keys, ProclaimArgs{Owner: r.Owner, Token: r.Token, Text: r.Text, Keep: r.Keep,
-			Publish: s.publish()})
+		return s.adapter.Proclaim(ctx, keys, ProclaimArgs{Owner: r.Owner, Token: r.Token, Text: r.Text,
+			Number: r.Number, Keep: r.Keep, Publish: s.publish()})
 	})
 }
 

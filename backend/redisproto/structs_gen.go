@@ -370,6 +370,7 @@ type ProclaimArgs struct {
 	Owner   string
 	Token   int64
 	Text    string
+	Number  int64
 	Keep    time.Duration
 	Publish string
 }

@@ -98,13 +98,14 @@ func New(b backend.Backend, cfg Config) (*Engine, error) {
 // Number returns the engine's number in this process: the Client of the keys of its leases.
 func (e *Engine) Number() uint32 { return e.number }
 
-// ids draws the ids of owners and requests, and the numbers of holds.
+// ids draws the ids of owners and requests, and the numbers of holds and of proclaimed texts.
 type ids struct {
 	client string
 	prefix string // of owner ids: the client's id and a colon
 	first  uint64 // owner ids are numbered from first+1; random if the client's id was given
 	owners atomic.Uint64
 	leases atomic.Uint64
+	texts  atomic.Int64
 }
 
 func (i *ids) begin(client string) {

@@ -10,7 +10,7 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// proclaimed is how long the store keeps a proclamation at most.
+// proclaimed is how long the store keeps a text at most. It remembers the removal of a text for backend.Remembered.
 const proclaimed = time.Hour
 
 // Proclaim sets the text that the store keeps for the hold's owner. An empty text removes it.
@@ -44,7 +44,12 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 		return fmt.Errorf("%w: %w", fail.NotHeld, err)
 	}
 	token, _ := h.Token()
-	r := backend.ProclaimRequest{Name: t.Key.Name, Owner: t.Owner, Token: token, Text: text, Keep: proclaimed}
+	r := backend.ProclaimRequest{
+		Name: t.Key.Name, Owner: t.Owner, Token: token, Text: text, Number: e.ids.texts.Add(1), Keep: proclaimed,
+	}
+	if text == "" {
+		r.Keep = backend.Remembered
+	}
 	e.Hold()
 	defer e.End()
 	held := new(bool)

@@ -283,7 +283,7 @@ var operations = []operation{
 				return err
 			}
 		}},
-	{name: "Proclaim", want: [4]cost{{1, 21}, {1, 10}, {1, 10}, {0, 9}},
+	{name: "Proclaim", want: [4]cost{{1, 22}, {1, 11}, {1, 11}, {0, 9}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			lease := held(t, b.Client, "n")
 			return func() error { return lease.Proclaim(t.Context(), "here") }
