@@ -124,7 +124,7 @@ func (f *fairCall) wait() (h *lease.Hold, late, err error) {
 		}
 		f.engine.names.fair.leave(f.Name, f.ticket)
 	}()
-	err = f.waitIn(f.ticket.topic, nil, func() (a Answer, err error) {
+	err = f.waitIn(f.ticket.topic, false, func() (a Answer, err error) {
 		h, a, err = f.ask()
 		if late = nil; err == nil && a.Got && h == nil {
 			late, a.Failure = a.Failure, nil
