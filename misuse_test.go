@@ -201,6 +201,17 @@ func TestAPanicOfWaitingLeavesTheQueueOfAFairLock(t *testing.T) {
 	})
 }
 
+func TestAPanicOfWaitingInAWriterLetsReadersIn(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := open(WithObserver(Observer{Waiting: func(WaitingEvent) { panic("boom") }})), open()
+		l := need(other.RW().Read.Lock(t.Context(), "x"))(t)
+		panics(t, func() { _, _ = c.RW().Write.Lock(t.Context(), "x") })
+		time.Sleep(time.Second)
+		must(t, need(open().RW().Read.TryLock(t.Context(), "x"))(t).Unlock(t.Context()))
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
 func TestAPanicOfWaitingInAReentryGivesItsTurnBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open(WithObserver(Observer{Waiting: func(WaitingEvent) { panic("boom") }}))

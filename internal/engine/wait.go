@@ -322,6 +322,9 @@ func (w *wait) quit() {
 	}
 	w.name.Pass()
 	w.leave()
+	if w.marks.claims {
+		w.withdrawClaim()
+	}
 }
 
 // hopeless returns why the wait cannot go on; nil if it can.
