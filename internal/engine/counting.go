@@ -144,8 +144,8 @@ func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel fu
 // Quiet keeps the wait from being reported to the observer.
 func (w *Waiting) Quiet() { w.call.marks.contended = true }
 
-// Early makes the call ask once before it waits, even if other calls of this client wait already: the first of those may
-// know an answer that this call does not.
+// Early makes the call ask once before it waits, even if other calls of this client wait already: the first of those
+// may know an answer that this call does not.
 func (w *Waiting) Early() { w.early = true }
 
 // Context returns the context that bounds the wait.
