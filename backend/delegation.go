@@ -37,7 +37,8 @@ type DelegationStore interface {
 	// request counts once.
 	Enter(ctx context.Context, r EnterRequest) (EnterReply, error)
 	// Release is [Store].Release for an owner that entered under another, or that another entered
-	// under.
+	// under. It never raises the hold count: a Release that arrives late would make holds that have
+	// ended good again for Enter.
 	Release(ctx context.Context, r ReleaseRequest) (ReleaseReply, error)
 	// Renew is [Store].Renew for such owners.
 	Renew(ctx context.Context, in []RenewRequest, out []RenewResult)

@@ -12,7 +12,8 @@
 -- delegate_enter. The lock's time to live becomes the latest deadline of the owners that are left. If one owner is
 -- left, its entry in nest is removed, as if there had been no other. Waiters that want to enter under an owner are
 -- told on that owner's channel: when the owner is gone, when no owner is after it any more, and when its hold count
--- was set. When the last owner goes, all kinds of waiters for the lock are told.
+-- was set. The count does not rise: a release that arrives late would make a delegation of an ended hold good again.
+-- When the last owner goes, all kinds of waiters for the lock are told.
 --! include server_time
 local held = redis.call('hexists', KEYS[1], ARGV[1])
 local entries = redis.call('hgetall', KEYS[2])
@@ -47,7 +48,8 @@ if held == 1 and ARGV[2] == '0' then
   redis.call('hdel', KEYS[2], ARGV[1])
   table.insert(gone, ARGV[1])
 elseif held == 1 then
-  redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+  local keep, count = tonumber(ARGV[2]), tonumber(redis.call('hget', KEYS[1], ARGV[1]))
+  redis.call('hset', KEYS[1], ARGV[1], math.min(keep, count or keep))
   redis.call(ARGV[3], KEYS[3] .. ':under:' .. ARGV[1], '0')
 end
 if #gone > 0 then

@@ -1106,7 +1106,8 @@ const DelegateEnterSHA = "524ec6eb73d6adb7af21ff64a873ec03c1faef2e"
 // delegate_enter. The lock's time to live becomes the latest deadline of the owners that are left. If one owner is
 // left, its entry in nest is removed, as if there had been no other. Waiters that want to enter under an owner are
 // told on that owner's channel: when the owner is gone, when no owner is after it any more, and when its hold count
-// was set. When the last owner goes, all kinds of waiters for the lock are told.
+// was set. The count does not rise: a release that arrives late would make a delegation of an ended hold good again.
+// When the last owner goes, all kinds of waiters for the lock are told.
 const DelegateReleaseSource = `local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -1143,7 +1144,8 @@ redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('hdel', KEYS[2], ARGV[1])
 table.insert(gone, ARGV[1])
 elseif held == 1 then
-redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+local keep, count = tonumber(ARGV[2]), tonumber(redis.call('hget', KEYS[1], ARGV[1]))
+redis.call('hset', KEYS[1], ARGV[1], math.min(keep, count or keep))
 redis.call(ARGV[3], KEYS[3] .. ':under:' .. ARGV[1], '0')
 end
 if #gone > 0 then
@@ -1341,7 +1343,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "7550ad03c4b0066908abd862959ab17b6ab05b6c"
+const DelegateReleaseSHA = "b9d2914837e3c230b178154adadb79c18eb84273"
 
 // DelegateRenewSource is delegate_renew.lua.
 //

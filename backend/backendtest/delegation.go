@@ -106,6 +106,18 @@ var nestTests = where((*env).nests, "delegation", []test{
 		s.isFree("n")
 		s.take("n", "x:1", long)
 	}},
+	{"Port_AReleaseOfADelegatedHoldThatArrivesLateMakesNoDelegationGoodAgain", func(e *env) {
+		s := e.bare()
+		s.take("n", "a:1", long)
+		s.reenter("n", "a:1", 3, long)
+		e.fatalIf(!s.enterUnder("n", "b:1", "a:1", 3, long).Granted, "b:1 is not let in")
+		s.releaseNested("n", "b:1", 0)
+		for _, keep := range []int{2, 1, 2} { // the last is the first once more, and late
+			e.errorIf(!s.releaseNested("n", "a:1", keep), "a:1 does not hold it")
+		}
+		s.absentUnder("n", "c:1", "a:1", 2)
+		s.takeUnder("n", "c:1", "a:1", long)
+	}},
 	{"Port_ARequestToEnterCountsOnce", func(e *env) {
 		s := e.bare()
 		s.take("n", "a:1", long)

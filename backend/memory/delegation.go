@@ -115,7 +115,7 @@ func (x delegated) Release(ctx context.Context, q backend.ReleaseRequest) (backe
 		case at < 0:
 			return backend.ReleaseReply{}, nil
 		case q.Keep > 0:
-			parts[at].holds = q.Keep
+			parts[at].holds = min(parts[at].holds, q.Keep) // a release that arrives late must not raise the count
 			s.setParts(r, parts)
 			s.watchers.tell(released, delegatedTopic(q.Name, q.Owner))
 		case s.drop(r, parts, at):
