@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -72,6 +73,20 @@ func TestAnUnlockThatTheEndOfTheOuterHoldOvertakesReportsNoLoss(t *testing.T) {
 		time.Sleep(900 * time.Millisecond)
 		must(t, inner.Unlock(t.Context()))
 		wants(t, outer.Err(), ErrLost)
+	})
+}
+
+func TestAnUnlockThatTakesLongerThanTheLeaseSaysSo(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		c := on(t, spyOn(s, "", hooks{"Release": func(c *call) error {
+			time.Sleep(2 * time.Second)
+			return c.run(context.Background())
+		}}))
+		l := need(c.Lock(t.Context(), "x", WithLease(time.Second)))(t)
+		err := l.Unlock(t.Context())
+		if wants(t, err, ErrNotHeld); !strings.Contains(err.Error(), "took longer than the lease") {
+			t.Errorf("Unlock: %v", err)
+		}
 	})
 }
 

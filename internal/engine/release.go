@@ -309,6 +309,10 @@ func (x *releasing) explain(err error) error {
 		return fmt.Errorf("%w: the release is not confirmed and is retried in the background; the lock frees itself at the "+
 			"latest when its lease runs out: %w", fail.Unavailable, fail.NotCallers(err))
 	case !x.held && !x.unsure && x.live:
+		if t := x.tenure; t.Deadline.Reached(t.engine.Now()) {
+			return fmt.Errorf("%w: %w, or the release took longer than the lease, which ran out meanwhile: the store has no "+
+				"record of it", fail.NotHeld, fail.Lost)
+		}
 		return fmt.Errorf("%w: %w before the Unlock: %s", fail.NotHeld, fail.Lost, noRecord)
 	}
 	return nil
