@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -200,6 +201,17 @@ func TestAPanicOfWaitingLeavesTheQueueOfAFairLock(t *testing.T) {
 	})
 }
 
+func TestAPanicOfWaitingInAWriterLetsReadersIn(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, other := open(WithObserver(Observer{Waiting: func(WaitingEvent) { panic("boom") }})), open()
+		l := need(other.RW().Read.Lock(t.Context(), "x"))(t)
+		panics(t, func() { _, _ = c.RW().Write.Lock(t.Context(), "x") })
+		time.Sleep(time.Second)
+		must(t, need(open().RW().Read.TryLock(t.Context(), "x"))(t).Unlock(t.Context()))
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
 func TestAPanicOfWaitingInAReentryGivesItsTurnBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open(WithObserver(Observer{Waiting: func(WaitingEvent) { panic("boom") }}))
@@ -243,6 +255,83 @@ func TestABackendThatPanicsInAReentryGivesItsTurnBack(t *testing.T) {
 		c := on(t, spyOn(s, "", hooks{"SetHolds": func(*call) error { panic("a hook of the client library") }}))
 		outer := need(c.Lock(context.Background(), "x"))(t)
 		panics(t, func() { _, _ = c.Lock(context.WithoutCancel(outer.Context()), "x") })
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		check(t, outer.Unlock(ctx))
+		check(t, thenUnlock(c.TryLock(t.Context(), "x")))
+	})
+}
+
+// doneThenPanics is a hook of a call that the store makes, and whose reply is lost by a panic, once.
+func doneThenPanics() func(*call) error {
+	var boomed atomic.Bool
+	return func(c *call) error {
+		err := c.run(context.Background())
+		if boomed.CompareAndSwap(false, true) {
+			panic("a hook of the client library")
+		}
+		return err
+	}
+}
+
+// The store may have done what it was asked to before the backend panicked: that is undone in the background.
+func TestABackendThatPanicsAfterAGrantFreesTheLock(t *testing.T) {
+	for op, lock := range map[string]func(*Client) (*Lease, error){
+		"Acquire": func(c *Client) (*Lease, error) {
+			return c.Lock(context.Background(), "x", WithLease(time.Hour))
+		},
+		"AcquireAll": func(c *Client) (*Lease, error) {
+			return LockAll(context.Background(), Parts(c, "y", "x"), WithLease(time.Hour))
+		},
+		"Fair.Acquire": func(c *Client) (*Lease, error) {
+			fair, err := c.Locker(Fair())
+			if err != nil {
+				return nil, err
+			}
+			return fair.Lock(context.Background(), "x", WithLease(time.Hour))
+		},
+	} {
+		t.Run(op, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				c, other := on(t, spyOn(s, "Queue Batch Fair", hooks{op: doneThenPanics()})), open()
+				panics(t, func() { _, _ = lock(c) })
+				check(t, thenUnlock(other.Lock(t.Context(), "x", WithWait(time.Minute))))
+				time.Sleep(5 * time.Second)
+				if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+					t.Errorf("left: %+v", s)
+				}
+			})
+		})
+	}
+}
+
+// The store's hold count is too high then, and a callee waits for a lower one: it is set again.
+func TestABackendThatPanicsInAReentryLetsACalleeIn(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c, callee := on(t, spyOn(s, "Delegation", hooks{"SetHolds": doneThenPanics()})), open()
+		outer := need(c.Lock(context.Background(), "x"))(t)
+		time.Sleep(time.Second) // a repair at the time 0 is none
+		panics(t, func() { _, _ = c.Lock(context.WithoutCancel(outer.Context()), "x") })
+		ctx := need(callee.WithDelegations(t.Context(), Delegations(outer.Context())...))(t)
+		check(t, thenUnlock(callee.Lock(ctx, "x", WithWait(time.Minute))))
+		check(t, outer.Unlock(t.Context()))
+	})
+}
+
+// A re-entry whose caller's wait is over when the grant arrives is undone on the caller's goroutine.
+func TestABackendThatPanicsAsAReentryIsUndoneGivesTheTurnBack(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		boom := true
+		c := on(t, spyOn(s, "Replicas", hooks{"Release": func(c *call) error {
+			if boom {
+				boom = false
+				panic("a hook of the client library")
+			}
+			return c.run(context.Background())
+		}}))
+		outer := need(c.Lock(context.Background(), "x"))(t)
+		inner := context.WithoutCancel(outer.Context())
+		panics(t, func() { _, _ = c.Lock(inner, "x", WithReplicas(1, time.Second)) }) // the memory store has none
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		check(t, outer.Unlock(ctx))

@@ -88,7 +88,9 @@ const (
 	again = time.Minute
 	// resigning bounds how long a resignation waits for the store. The release is sent in any case.
 	resigning = 5 * time.Second
-	// The pause after a failure of the store doubles with each failure, from soonest to latest.
+	// A campaign that ends sooner counts as a failure: a function that steps down at once must not keep the store busy.
+	brief = time.Second
+	// The pause after a failure doubles with each failure, from soonest to latest.
 	soonest, latest = 50 * time.Millisecond, 5 * time.Second
 )
 
@@ -102,7 +104,8 @@ const (
 //   - Leadership was lost meanwhile, whatever fn returned: Run calls [OnError], and campaigns
 //     again.
 //   - [StepDown], or an error that wraps StepDown: Run resigns, and campaigns again behind the
-//     waiting candidates.
+//     waiting candidates. If fn led for less than a second, Run pauses first, as after a failure of
+//     the store: 50 ms at most the first time, then twice as long each time, up to 5 s.
 //   - nil: the work is done. Run resigns and returns nil. Another candidate leads next: a fleet
 //     whose processes all return nil does the work once in each process.
 //   - Any other error: Run resigns and returns the error.
@@ -142,21 +145,22 @@ func Run(ctx context.Context, c Client, name string, fn func(ctx context.Context
 		return err
 	}
 	for failures := 0; ; {
+		began := time.Now()
 		done, err := x.campaign(ctx)
 		switch {
 		case ctx.Err() != nil:
 			return x.ended(ctx, err)
 		case done:
 			return err
-		case errors.Is(err, mortise.ErrUnavailable):
-			x.onError(err)
-			sleep(ctx, backoff(failures))
-			failures++
-			continue
 		case err != nil:
 			x.onError(err)
 		}
-		failures = 0
+		if time.Since(began) >= brief && !errors.Is(err, mortise.ErrUnavailable) {
+			failures = 0
+			continue
+		}
+		sleep(ctx, backoff(failures))
+		failures++
 	}
 }
 
@@ -195,14 +199,13 @@ func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	}
 	err = x.lead(lease)
 	lost := lease.Err()
+	closed := errors.Is(lost, mortise.ErrClosed)
 	switch {
-	case errors.Is(lost, mortise.ErrLost):
+	case closed || errors.Is(lost, mortise.ErrLost):
 		if err != nil && !onlyEnded(err, context.Canceled) {
 			lost = fmt.Errorf("%w; the leader's function returned: %w", lost, err)
 		}
-		return false, lost
-	case errors.Is(lost, mortise.ErrClosed):
-		return true, lost
+		return closed, lost
 	case errors.Is(err, StepDown):
 		return false, nil
 	}
@@ -260,7 +263,7 @@ func onlyEnded(err, end error) bool {
 	return false
 }
 
-// backoff returns the pause after n + 1 failures of the store in a row.
+// backoff returns the pause after n + 1 failures in a row.
 func backoff(n int) time.Duration {
 	d := min(soonest<<min(n, 10), latest)
 	return d/2 + rand.N(d/2+1)

@@ -134,6 +134,51 @@ func TestWhatFollowsTheResultOfTheFunction(t *testing.T) {
 	})
 }
 
+// slowStore takes a millisecond for each request for the lock.
+type slowStore struct{ *memory.Store }
+
+func (s slowStore) Open(h backend.Handler) (backend.Store, error) {
+	opened, err := s.Store.Open(h)
+	return slowSession{opened}, err
+}
+
+type slowSession struct{ backend.Store }
+
+func (s slowSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	time.Sleep(time.Millisecond)
+	return s.Store.Acquire(ctx, r)
+}
+
+func TestAFunctionThatStepsDownAtOnceIsCalledAfterPauses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		c := check.Value(mortise.New(slowStore{f.store}, mortise.WithWatchdogTimeout(watchdog))).In(t)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		<-f.run(ctx, c, "a", func(context.Context, leader.Term) error { return leader.StepDown })
+		if n := len(f.led()); n < 10 || n > 50 {
+			t.Errorf("%d terms in a minute", n)
+		}
+		check.NoError(t, c.Shutdown(t.Context()))
+	})
+}
+
+func TestTheFunctionsErrorIsReturnedAfterAShutdown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := newFleet(t)
+		c, failed := f.client(), errors.New("disk full")
+		done := f.run(t.Context(), c, "a", func(ctx context.Context, _ leader.Term) error {
+			<-ctx.Done()
+			return failed
+		})
+		synctest.Wait()
+		_ = c.Shutdown(ended())
+		if err := <-done; !errors.Is(err, mortise.ErrClosed) || !errors.Is(err, failed) {
+			t.Errorf("Run returned %v", err)
+		}
+	})
+}
+
 func TestALeaderThatLostTheLockCampaignsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)

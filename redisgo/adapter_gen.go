@@ -96,6 +96,9 @@ func (a *adapter) ServerError(err error) (string, bool) {
 
 func (a *adapter) Unsent(err error) bool {
 	var op *net.OpError
+	if errors.As(err, new(hookError)) {
+		return false
+	}
 	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
 }
@@ -478,12 +481,12 @@ func (x *waits) send(ctx context.Context, rdb *redis.Client, ask bool, cmd redis
 	if patience := rdb.Options().ReadTimeout; patience > 0 && w.Timeout > patience/2 {
 		rdb = rdb.WithTimeout(patience + w.Timeout)
 	}
-	wait := newIntCmd(ctx, "wait", w.Replicas, int64(w.Timeout/time.Millisecond))
+	wait := newCmd(ctx, "wait", w.Replicas, int64(w.Timeout/time.Millisecond))
 	cmds := make([]redis.Cmder, 0, 3)
 	if ask {
 		cmds = append(cmds, redis.NewStatusCmd(ctx, "asking"))
 	}
 	cmd.SetErr(nil)
 	send(ctx, rdb, append(cmds, cmd, wait))
-	w.Had, w.Err = wait.Val(), wait.Err()
+	w.Had, w.Err = result(wait, (*redis.Cmd).Int64)
 }

@@ -5,34 +5,36 @@ package redisgo
 import (
 	"context"
 
+	redis "github.com/redis/go-redis/v9"
+
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/scripts"
 )
 
 // Acquire sends [scripts.AcquireSource].
 func (c *commands) Acquire(ctx context.Context, k redisproto.AcquireKeys, a redisproto.AcquireArgs) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.AcquireSource, "evalsha", scripts.AcquireSHA, "1", k.Lock, a.Owner,
-		millis(a.Lease))
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.AcquireSource, "evalsha", scripts.AcquireSHA, "1", k.Lock,
+		a.Owner, millis(a.Lease))
 }
 
 // AcquireFenced sends [scripts.AcquireFencedSource].
 func (c *commands) AcquireFenced(
 	ctx context.Context, k redisproto.AcquireFencedKeys, a redisproto.AcquireFencedArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.AcquireFencedSource, "evalsha", scripts.AcquireFencedSHA, "2", k.Lock,
-		k.Token, a.Owner, millis(a.Lease))
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.AcquireFencedSource, "evalsha", scripts.AcquireFencedSHA,
+		"2", k.Lock, k.Token, a.Owner, millis(a.Lease))
 }
 
 // Reenter sends [scripts.ReenterSource].
 func (c *commands) Reenter(ctx context.Context, k redisproto.ReenterKeys, a redisproto.ReenterArgs) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.ReenterSource, "evalsha", scripts.ReenterSHA, "2", k.Lock, k.Token,
-		a.Owner, a.Holds, millis(a.Lease), flag(a.Fenced), flag(a.Track))
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.ReenterSource, "evalsha", scripts.ReenterSHA, "2", k.Lock,
+		k.Token, a.Owner, a.Holds, millis(a.Lease), flag(a.Fenced), flag(a.Track))
 }
 
 // Release sends [scripts.ReleaseSource].
 func (c *commands) Release(ctx context.Context, k redisproto.ReleaseKeys, a redisproto.ReleaseArgs) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.ReleaseSource, "evalsha", scripts.ReleaseSHA, "2", k.Lock, k.Channel,
-		a.Owner, a.Keep, a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.ReleaseSource, "evalsha", scripts.ReleaseSHA, "2", k.Lock,
+		k.Channel, a.Owner, a.Keep, a.Publish)
 }
 
 // Renew sends [scripts.RenewSource] for all items, on a cluster once for each slot.
@@ -49,70 +51,72 @@ func (c *commands) Renew(
 
 // Inspect sends [scripts.InspectSource].
 func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]string, error) {
-	return eval(ctx, c, newStringsCmd, scripts.InspectSource, "evalsha", scripts.InspectSHA, "1", k.Lock)
+	return eval(ctx, c, texts, scripts.InspectSource, "evalsha", scripts.InspectSHA, "1", k.Lock)
 }
 
 // ForceRelease sends [scripts.ForceReleaseSource].
 func (c *commands) ForceRelease(
 	ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.ForceReleaseSource, "evalsha", scripts.ForceReleaseSHA, "3", k.Lock,
-		k.Channel, k.Fair, a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.ForceReleaseSource, "evalsha", scripts.ForceReleaseSHA, "3",
+		k.Lock, k.Channel, k.Fair, a.Publish)
 }
 
 // Count sends [scripts.CountSource].
 func (c *commands) Count(ctx context.Context, k redisproto.CountKeys) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.CountSource, "evalsha", scripts.CountSHA, "1", k.Count)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.CountSource, "evalsha", scripts.CountSHA, "1", k.Count)
 }
 
 // LatchSet sends [scripts.LatchSetSource].
 func (c *commands) LatchSet(ctx context.Context, k redisproto.LatchSetKeys, a redisproto.LatchSetArgs) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.LatchSetSource, "evalsha", scripts.LatchSetSHA, "2", k.Latch, k.Once,
-		a.Count, millis(a.Keep), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.LatchSetSource, "evalsha", scripts.LatchSetSHA, "2", k.Latch,
+		k.Once, a.Count, millis(a.Keep), a.Publish)
 }
 
 // LatchCountDown sends [scripts.LatchCountDownSource].
 func (c *commands) LatchCountDown(
 	ctx context.Context, k redisproto.LatchCountDownKeys, a redisproto.LatchCountDownArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.LatchCountDownSource, "evalsha", scripts.LatchCountDownSHA, "2", k.Latch,
-		k.Once, millis(a.Keep), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.LatchCountDownSource, "evalsha", scripts.LatchCountDownSHA, "2",
+		k.Latch, k.Once, millis(a.Keep), a.Publish)
 }
 
 // LatchDelete sends [scripts.LatchDeleteSource].
 func (c *commands) LatchDelete(
 	ctx context.Context, k redisproto.LatchDeleteKeys, a redisproto.LatchDeleteArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.LatchDeleteSource, "evalsha", scripts.LatchDeleteSHA, "2", k.Latch,
-		k.Once, millis(a.Keep), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.LatchDeleteSource, "evalsha", scripts.LatchDeleteSHA, "2",
+		k.Latch, k.Once, millis(a.Keep), a.Publish)
 }
 
 // SemaphoreSet sends [scripts.SemaphoreSetSource].
 func (c *commands) SemaphoreSet(
 	ctx context.Context, k redisproto.SemaphoreSetKeys, a redisproto.SemaphoreSetArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.SemaphoreSetSource, "evalsha", scripts.SemaphoreSetSHA, "3", k.Semaphore,
-		k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.SemaphoreSetSource, "evalsha", scripts.SemaphoreSetSHA, "3",
+		k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
 }
 
 // SemaphoreTake sends [scripts.SemaphoreTakeSource].
 func (c *commands) SemaphoreTake(
 	ctx context.Context, k redisproto.SemaphoreTakeKeys, a redisproto.SemaphoreTakeArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.SemaphoreTakeSource, "evalsha", scripts.SemaphoreTakeSHA, "2",
-		k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again), a.Entry, flag(a.Stays), a.Least, flag(a.Heard))
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.SemaphoreTakeSource, "evalsha", scripts.SemaphoreTakeSHA,
+		"2", k.Semaphore, k.Once, a.Permits, millis(a.Keep), flag(a.Again), a.Entry, flag(a.Stays), a.Least,
+		flag(a.Heard))
 }
 
 // RWLeave sends [scripts.RwLeaveSource].
 func (c *commands) RWLeave(ctx context.Context, k redisproto.RwLeaveKeys, a redisproto.RwLeaveArgs) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.RwLeaveSource, "evalsha", scripts.RwLeaveSHA, "1", k.Lock, a.Entry)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.RwLeaveSource, "evalsha", scripts.RwLeaveSHA, "1", k.Lock,
+		a.Entry)
 }
 
 // SemaphoreLeave sends [scripts.SemaphoreLeaveSource].
 func (c *commands) SemaphoreLeave(
 	ctx context.Context, k redisproto.SemaphoreLeaveKeys, a redisproto.SemaphoreLeaveArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.SemaphoreLeaveSource, "evalsha", scripts.SemaphoreLeaveSHA, "1",
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.SemaphoreLeaveSource, "evalsha", scripts.SemaphoreLeaveSHA, "1",
 		k.Semaphore, a.Entry)
 }
 
@@ -120,23 +124,23 @@ func (c *commands) SemaphoreLeave(
 func (c *commands) SemaphoreCancel(
 	ctx context.Context, k redisproto.SemaphoreCancelKeys, a redisproto.SemaphoreCancelArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.SemaphoreCancelSource, "evalsha", scripts.SemaphoreCancelSHA, "3",
-		k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.SemaphoreCancelSource, "evalsha", scripts.SemaphoreCancelSHA,
+		"3", k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
 }
 
 // SemaphoreAdd sends [scripts.SemaphoreAddSource].
 func (c *commands) SemaphoreAdd(
 	ctx context.Context, k redisproto.SemaphoreAddKeys, a redisproto.SemaphoreAddArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.SemaphoreAddSource, "evalsha", scripts.SemaphoreAddSHA, "3", k.Semaphore,
-		k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.SemaphoreAddSource, "evalsha", scripts.SemaphoreAddSHA, "3",
+		k.Semaphore, k.Once, k.Channel, a.Permits, millis(a.Keep), a.Publish)
 }
 
 // SemaphoreDrain sends [scripts.SemaphoreDrainSource].
 func (c *commands) SemaphoreDrain(
 	ctx context.Context, k redisproto.SemaphoreDrainKeys, a redisproto.SemaphoreDrainArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.SemaphoreDrainSource, "evalsha", scripts.SemaphoreDrainSHA, "2",
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.SemaphoreDrainSource, "evalsha", scripts.SemaphoreDrainSHA, "2",
 		k.Semaphore, k.Once, millis(a.Keep))
 }
 
@@ -144,24 +148,24 @@ func (c *commands) SemaphoreDrain(
 func (c *commands) SemaphoreDelete(
 	ctx context.Context, k redisproto.SemaphoreDeleteKeys, a redisproto.SemaphoreDeleteArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.SemaphoreDeleteSource, "evalsha", scripts.SemaphoreDeleteSHA, "3",
-		k.Semaphore, k.Timeouts, k.Once, millis(a.Keep))
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.SemaphoreDeleteSource, "evalsha", scripts.SemaphoreDeleteSHA,
+		"3", k.Semaphore, k.Timeouts, k.Once, millis(a.Keep))
 }
 
 // PermitsAcquire sends [scripts.PermitsAcquireSource].
 func (c *commands) PermitsAcquire(
 	ctx context.Context, k redisproto.PermitsAcquireKeys, a redisproto.PermitsAcquireArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.PermitsAcquireSource, "evalsha", scripts.PermitsAcquireSHA, "3",
-		k.Permits, k.Timeouts, k.Channel, a.Ids, a.Wants, millis(a.Lease), a.Publish, a.Limit, flag(a.Declare), a.Entry,
-		flag(a.Stays), a.Least, flag(a.Heard))
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.PermitsAcquireSource, "evalsha", scripts.PermitsAcquireSHA,
+		"3", k.Permits, k.Timeouts, k.Channel, a.Ids, a.Wants, millis(a.Lease), a.Publish, a.Limit, flag(a.Declare),
+		a.Entry, flag(a.Stays), a.Least, flag(a.Heard))
 }
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
 func (c *commands) PermitsRelease(
 	ctx context.Context, k redisproto.PermitsReleaseKeys, a redisproto.PermitsReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.PermitsReleaseSource, "evalsha", scripts.PermitsReleaseSHA, "3",
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.PermitsReleaseSource, "evalsha", scripts.PermitsReleaseSHA, "3",
 		k.Permits, k.Timeouts, k.Channel, a.Ids, a.Count, a.Publish)
 }
 
@@ -181,48 +185,48 @@ func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsR
 func (c *commands) PermitsCount(
 	ctx context.Context, k redisproto.PermitsCountKeys, a redisproto.PermitsCountArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.PermitsCountSource, "evalsha", scripts.PermitsCountSHA, "3", k.Permits,
-		k.Timeouts, k.Channel, a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.PermitsCountSource, "evalsha", scripts.PermitsCountSHA, "3",
+		k.Permits, k.Timeouts, k.Channel, a.Publish)
 }
 
 // PermitsSet sends [scripts.PermitsSetSource].
 func (c *commands) PermitsSet(
 	ctx context.Context, k redisproto.PermitsSetKeys, a redisproto.PermitsSetArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.PermitsSetSource, "evalsha", scripts.PermitsSetSHA, "4", k.Permits,
-		k.Timeouts, k.Channel, k.Once, a.Limit, millis(a.Keep), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.PermitsSetSource, "evalsha", scripts.PermitsSetSHA, "4",
+		k.Permits, k.Timeouts, k.Channel, k.Once, a.Limit, millis(a.Keep), a.Publish)
 }
 
 // PermitsInspect sends [scripts.PermitsInspectSource].
 func (c *commands) PermitsInspect(
 	ctx context.Context, k redisproto.PermitsInspectKeys, a redisproto.PermitsInspectArgs,
 ) ([]string, error) {
-	return eval(ctx, c, newStringsCmd, scripts.PermitsInspectSource, "evalsha", scripts.PermitsInspectSHA, "2",
-		k.Permits, k.Timeouts, a.Most)
+	return eval(ctx, c, texts, scripts.PermitsInspectSource, "evalsha", scripts.PermitsInspectSHA, "2", k.Permits,
+		k.Timeouts, a.Most)
 }
 
 // ReadAcquire sends [scripts.ReadAcquireSource].
 func (c *commands) ReadAcquire(
 	ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.ReadAcquireSource, "evalsha", scripts.ReadAcquireSHA, "3", k.Lock,
-		k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track), a.Entry, flag(a.Heard))
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.ReadAcquireSource, "evalsha", scripts.ReadAcquireSHA, "3",
+		k.Lock, k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track), a.Entry, flag(a.Heard))
 }
 
 // ReadEnter sends [scripts.ReadEnterSource].
 func (c *commands) ReadEnter(
 	ctx context.Context, k redisproto.ReadEnterKeys, a redisproto.ReadEnterArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.ReadEnterSource, "evalsha", scripts.ReadEnterSHA, "3", k.Lock, k.Timeout,
-		k.Proof, a.Owner, a.Under, millis(a.Lease), flag(a.Track))
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.ReadEnterSource, "evalsha", scripts.ReadEnterSHA, "3", k.Lock,
+		k.Timeout, k.Proof, a.Owner, a.Under, millis(a.Lease), flag(a.Track))
 }
 
 // ReadRelease sends [scripts.ReadReleaseSource].
 func (c *commands) ReadRelease(
 	ctx context.Context, k redisproto.ReadReleaseKeys, a redisproto.ReadReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.ReadReleaseSource, "evalsha", scripts.ReadReleaseSHA, "4", k.Lock,
-		k.Timeout, k.Prefix, k.Channel, a.Owner, a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.ReadReleaseSource, "evalsha", scripts.ReadReleaseSHA, "4",
+		k.Lock, k.Timeout, k.Prefix, k.Channel, a.Owner, a.Publish)
 }
 
 // ReadRenew sends [scripts.ReadRenewSource] for all items, on a cluster once for each slot.
@@ -241,59 +245,58 @@ func (c *commands) ReadRenew(
 func (c *commands) WriteAcquire(
 	ctx context.Context, k redisproto.WriteAcquireKeys, a redisproto.WriteAcquireArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.WriteAcquireSource, "evalsha", scripts.WriteAcquireSHA, "2", k.Lock,
-		k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track), a.Entry, flag(a.Heard))
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.WriteAcquireSource, "evalsha", scripts.WriteAcquireSHA, "2",
+		k.Lock, k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track), a.Entry, flag(a.Heard))
 }
 
 // WriteRelease sends [scripts.WriteReleaseSource].
 func (c *commands) WriteRelease(
 	ctx context.Context, k redisproto.WriteReleaseKeys, a redisproto.WriteReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.WriteReleaseSource, "evalsha", scripts.WriteReleaseSHA, "3", k.Lock,
-		k.Prefix, k.Channel, a.Owner, a.Keep, a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.WriteReleaseSource, "evalsha", scripts.WriteReleaseSHA, "3",
+		k.Lock, k.Prefix, k.Channel, a.Owner, a.Keep, a.Publish)
 }
 
 // RWForceRelease sends [scripts.RwForceReleaseSource].
 func (c *commands) RWForceRelease(
 	ctx context.Context, k redisproto.RwForceReleaseKeys, a redisproto.RwForceReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.RwForceReleaseSource, "evalsha", scripts.RwForceReleaseSHA, "3", k.Lock,
-		k.Prefix, k.Channel, a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.RwForceReleaseSource, "evalsha", scripts.RwForceReleaseSHA, "3",
+		k.Lock, k.Prefix, k.Channel, a.Publish)
 }
 
 // RWInspect sends [scripts.RwInspectSource].
 func (c *commands) RWInspect(ctx context.Context, k redisproto.RwInspectKeys) ([]string, error) {
-	return eval(ctx, c, newStringsCmd, scripts.RwInspectSource, "evalsha", scripts.RwInspectSHA, "2", k.Lock,
-		k.Prefix)
+	return eval(ctx, c, texts, scripts.RwInspectSource, "evalsha", scripts.RwInspectSHA, "2", k.Lock, k.Prefix)
 }
 
 // RWWithdraw sends [scripts.RwWithdrawSource].
 func (c *commands) RWWithdraw(
 	ctx context.Context, k redisproto.RwWithdrawKeys, a redisproto.RwWithdrawArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.RwWithdrawSource, "evalsha", scripts.RwWithdrawSHA, "3", k.Lock, k.Writer,
-		k.Channel, a.Claimant, a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.RwWithdrawSource, "evalsha", scripts.RwWithdrawSHA, "3", k.Lock,
+		k.Writer, k.Channel, a.Claimant, a.Publish)
 }
 
 // Enrol sends [scripts.EnrolSource].
 func (c *commands) Enrol(ctx context.Context, k redisproto.EnrolKeys, a redisproto.EnrolArgs) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.EnrolSource, "evalsha", scripts.EnrolSHA, "4", k.Lock, k.Queue, k.Token,
-		k.Channel, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Entry, millis(a.Keep), flag(a.Heard),
-		millis(a.Polls))
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.EnrolSource, "evalsha", scripts.EnrolSHA, "4", k.Lock,
+		k.Queue, k.Token, k.Channel, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Entry, millis(a.Keep),
+		flag(a.Heard), millis(a.Polls))
 }
 
 // Serve sends [scripts.ServeSource].
 func (c *commands) Serve(ctx context.Context, k redisproto.ServeKeys, a redisproto.ServeArgs) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.ServeSource, "evalsha", scripts.ServeSHA, "4", k.Lock, k.Channel,
-		k.Queue, k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield), a.Entry,
-		millis(a.Keep))
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.ServeSource, "evalsha", scripts.ServeSHA, "4", k.Lock,
+		k.Channel, k.Queue, k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield),
+		a.Entry, millis(a.Keep))
 }
 
 // LeaveQueue sends [scripts.LeaveQueueSource].
 func (c *commands) LeaveQueue(
 	ctx context.Context, k redisproto.LeaveQueueKeys, a redisproto.LeaveQueueArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.LeaveQueueSource, "evalsha", scripts.LeaveQueueSHA, "3", k.Lock,
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.LeaveQueueSource, "evalsha", scripts.LeaveQueueSHA, "3", k.Lock,
 		k.Channel, k.Queue, a.Entry, a.Publish)
 }
 
@@ -301,25 +304,25 @@ func (c *commands) LeaveQueue(
 func (c *commands) FairAcquire(
 	ctx context.Context, k redisproto.FairAcquireKeys, a redisproto.FairAcquireArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.FairAcquireSource, "evalsha", scripts.FairAcquireSHA, "5", k.Lock,
-		k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced), flag(a.Track),
-		millis(a.Absence), flag(a.Counts), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.FairAcquireSource, "evalsha", scripts.FairAcquireSHA, "5",
+		k.Lock, k.Queue, k.Timeouts, k.Token, k.Channel, a.Owner, millis(a.Lease), millis(a.Wait), flag(a.Fenced),
+		flag(a.Track), millis(a.Absence), flag(a.Counts), a.Publish)
 }
 
 // FairRelease sends [scripts.FairReleaseSource].
 func (c *commands) FairRelease(
 	ctx context.Context, k redisproto.FairReleaseKeys, a redisproto.FairReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.FairReleaseSource, "evalsha", scripts.FairReleaseSHA, "4", k.Lock,
-		k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), flag(a.Counts), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.FairReleaseSource, "evalsha", scripts.FairReleaseSHA, "4",
+		k.Lock, k.Queue, k.Timeouts, k.Channel, a.Owner, a.Keep, millis(a.Absence), flag(a.Counts), a.Publish)
 }
 
 // FairLeave sends [scripts.FairLeaveSource].
 func (c *commands) FairLeave(
 	ctx context.Context, k redisproto.FairLeaveKeys, a redisproto.FairLeaveArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.FairLeaveSource, "evalsha", scripts.FairLeaveSHA, "4", k.Lock, k.Queue,
-		k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.FairLeaveSource, "evalsha", scripts.FairLeaveSHA, "4", k.Lock,
+		k.Queue, k.Timeouts, k.Channel, a.Owner, millis(a.Wait), millis(a.Absence), flag(a.Counts), a.Publish)
 }
 
 // AcquireAll sends [scripts.AcquireAllSource] for all items, on a cluster once for each slot.
@@ -352,24 +355,25 @@ func (c *commands) ReleaseAll(
 func (c *commands) AgedAcquire(
 	ctx context.Context, k redisproto.AgedAcquireKeys, a redisproto.AgedAcquireArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.AgedAcquireSource, "evalsha", scripts.AgedAcquireSHA, "2", k.Lock,
-		k.Since, a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track))
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.AgedAcquireSource, "evalsha", scripts.AgedAcquireSHA, "2",
+		k.Lock, k.Since, a.Owner, millis(a.Lease), millis(a.Age), millis(a.Keep), flag(a.Track))
 }
 
 // DelegateEnter sends [scripts.DelegateEnterSource].
 func (c *commands) DelegateEnter(
 	ctx context.Context, k redisproto.DelegateEnterKeys, a redisproto.DelegateEnterArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.DelegateEnterSource, "evalsha", scripts.DelegateEnterSHA, "3", k.Lock,
-		k.Nest, k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced), flag(a.Track))
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.DelegateEnterSource, "evalsha", scripts.DelegateEnterSHA,
+		"3", k.Lock, k.Nest, k.Token, a.Owner, a.Under, a.Holds, a.Drawn, millis(a.Lease), flag(a.Fenced),
+		flag(a.Track))
 }
 
 // DelegateRelease sends [scripts.DelegateReleaseSource].
 func (c *commands) DelegateRelease(
 	ctx context.Context, k redisproto.DelegateReleaseKeys, a redisproto.DelegateReleaseArgs,
 ) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.DelegateReleaseSource, "evalsha", scripts.DelegateReleaseSHA, "4", k.Lock,
-		k.Nest, k.Channel, k.Fair, a.Owner, a.Keep, a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.DelegateReleaseSource, "evalsha", scripts.DelegateReleaseSHA,
+		"4", k.Lock, k.Nest, k.Channel, k.Fair, a.Owner, a.Keep, a.Publish)
 }
 
 // DelegateRenew sends [scripts.DelegateRenewSource] for all items, on a cluster once for each slot.
@@ -400,20 +404,20 @@ func (c *commands) Joint(
 func (c *commands) ClaimTick(
 	ctx context.Context, k redisproto.ClaimTickKeys, a redisproto.ClaimTickArgs,
 ) ([]int64, error) {
-	return eval(ctx, c, newIntsCmd, scripts.ClaimTickSource, "evalsha", scripts.ClaimTickSHA, "1", k.Tick, a.ID,
-		millis(a.Interval), millis(a.Offset), a.Missed, millis(a.Late), millis(a.Keep))
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.ClaimTickSource, "evalsha", scripts.ClaimTickSHA, "1",
+		k.Tick, a.ID, millis(a.Interval), millis(a.Offset), a.Missed, millis(a.Late), millis(a.Keep))
 }
 
 // Proclaim sends [scripts.ProclaimSource].
 func (c *commands) Proclaim(ctx context.Context, k redisproto.ProclaimKeys, a redisproto.ProclaimArgs) (int64, error) {
-	return eval(ctx, c, newIntCmd, scripts.ProclaimSource, "evalsha", scripts.ProclaimSHA, "3", k.Lock, k.Said,
-		k.Channel, a.Owner, a.Token, a.Text, a.Number, millis(a.Keep), a.Publish)
+	return eval(ctx, c, (*redis.Cmd).Int64, scripts.ProclaimSource, "evalsha", scripts.ProclaimSHA, "3", k.Lock,
+		k.Said, k.Channel, a.Owner, a.Token, a.Text, a.Number, millis(a.Keep), a.Publish)
 }
 
 // Proclaimed sends [scripts.ProclaimedSource].
 func (c *commands) Proclaimed(
 	ctx context.Context, k redisproto.ProclaimedKeys, a redisproto.ProclaimedArgs,
 ) ([]string, error) {
-	return eval(ctx, c, newStringsCmd, scripts.ProclaimedSource, "evalsha", scripts.ProclaimedSHA, "2", k.Lock,
-		k.Said, a.Most)
+	return eval(ctx, c, texts, scripts.ProclaimedSource, "evalsha", scripts.ProclaimedSHA, "2", k.Lock, k.Said,
+		a.Most)
 }

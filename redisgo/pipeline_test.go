@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/redis/go-redis/v9"
@@ -37,11 +38,11 @@ func TestAHookThatWrapsSpoilsNoOtherCommand(t *testing.T) {
 	defer rdb.Close()
 	rdb.AddHook(wrapping{})
 	ctx := context.Background()
-	bad, good := newIntCmd(ctx, "hlen", "string"), newIntCmd(ctx, "incr", "n")
+	bad, good := newCmd(ctx, "hlen", "string"), newCmd(ctx, "incr", "n")
 	srv.Must("SET", "string", "x")
 	send(ctx, rdb, []redis.Cmder{bad, good})
-	if good.Err() != nil || good.Val() != 1 {
-		t.Errorf("the good one: %d, %v", good.Val(), good.Err())
+	if good.Err() != nil || good.Val() != int64(1) {
+		t.Errorf("the good one: %v, %v", good.Val(), good.Err())
 	}
 	check.ErrorIf(t, bad.Err() == nil, "the bad one has no error")
 }
@@ -54,7 +55,7 @@ func TestAHookThatRefusesIsNoReply(t *testing.T) {
 	cause := errors.New("not now")
 	rdb.AddHook(wrapping{before: fmt.Errorf("%w: %w", cause, reply("WRONGTYPE no"))})
 	ctx := context.Background()
-	cmds := []redis.Cmder{newIntCmd(ctx, "incr", "n"), newIntCmd(ctx, "incr", "n")}
+	cmds := []redis.Cmder{newCmd(ctx, "incr", "n"), newCmd(ctx, "incr", "n")}
 	send(ctx, rdb, cmds)
 	for _, cmd := range cmds {
 		if !errors.Is(cmd.Err(), cause) {
@@ -63,6 +64,39 @@ func TestAHookThatRefusesIsNoReply(t *testing.T) {
 		text, is := new(adapter).ServerError(cmd.Err())
 		check.ErrorIf(t, is, "it is taken for the server's reply %q", text)
 	}
+}
+
+// failing is a hook that returns an error of its own after a command, as one that writes a log elsewhere may.
+type failing struct {
+	wrapping
+	after error
+}
+
+func (f failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if err := next(ctx, cmd); cmd.Name() != "incr" {
+			return err // the connection's own
+		}
+		return f.after
+	}
+}
+
+// The command has run: the error of a hook does not say otherwise.
+func TestTheErrorOfAHookAfterACommandDoesNotSayThatNothingWasDone(t *testing.T) {
+	srv := redistest.Start(t)
+	for _, after := range []error{reply("LOADING another server"), &net.OpError{Op: "dial", Err: errors.New("refused")},
+		redis.ErrPoolTimeout} {
+		rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+		defer rdb.Close()
+		rdb.AddHook(failing{after: after})
+		cmd := newCmd(t.Context(), "incr", "n")
+		send(t.Context(), rdb, []redis.Cmder{cmd})
+		text, answered := new(adapter).ServerError(cmd.Err())
+		check.ErrorIf(t, !errors.Is(cmd.Err(), after), "%v, want %v", cmd.Err(), after)
+		check.ErrorIf(t, answered, "%v is taken for the server's reply %q", cmd.Err(), text)
+		check.ErrorIf(t, new(adapter).Unsent(cmd.Err()), "%v is taken for a command that was not sent", cmd.Err())
+	}
+	check.Equal(t, "%v commands were run", srv.Must("GET", "n"), any("3"))
 }
 
 type reply string

@@ -7,6 +7,7 @@
 //
 // Scripts ready at the same time go out in one pipeline, except on a cluster. Hooks of the client
 // see such scripts as a pipeline, and do not see the caller's context.
+// A hook must return the error of next: a command whose error a hook hides is mortise.ErrUnavailable.
 //
 // There is no client-side caching here: a TryLock of a held lock costs a command, and a holder
 // notices an operator's deletion of the lock at the next renewal. Package rueidis has client-side

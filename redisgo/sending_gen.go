@@ -5,12 +5,14 @@ package redisgo
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
 	"sync"
 	"time"
 
 	redis "github.com/redis/go-redis/v9"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/backend/redisproto/batcher"
 )
@@ -35,13 +37,10 @@ func newCommands(client redis.UniversalClient, cluster bool) commands {
 
 // eval sends a script by its SHA-1, which args have after "evalsha". If the server does not know the script, eval sends
 // its source. If ctx ends before the reply, the error is a *backend.Left.
-func eval[C interface {
-	redis.Cmder
-	Result() (R, error)
-}, R any](
-	ctx context.Context, c *commands, command func(context.Context, ...any) C, source string, args ...any,
+func eval[R any](
+	ctx context.Context, c *commands, decode func(*redis.Cmd) (R, error), source string, args ...any,
 ) (none R, err error) {
-	cmd := command(ctx, args...)
+	cmd := newCmd(ctx, args...)
 	var left <-chan struct{}
 	if own, alone := c.lead(ctx); alone {
 		defer c.batcher.Led()
@@ -52,18 +51,18 @@ func eval[C interface {
 		left = c.process(ctx, cmd)
 	}
 	if left == nil && isNoScript(cmd.Err()) {
-		cmd = command(ctx, append([]any{"eval", source}, args[2:]...)...)
+		cmd = newCmd(ctx, append([]any{"eval", source}, args[2:]...)...)
 		left = c.process(ctx, cmd)
 	}
 	if left == nil {
-		return cmd.Result()
+		return result(cmd, decode)
 	}
 	sent := cmd
 	return none, redisproto.Leave(left, func() (R, error) {
 		if isNoScript(sent.Err()) {
-			return eval(context.Background(), c, command, source, args...)
+			return eval(context.Background(), c, decode, source, args...)
 		}
-		return sent.Result()
+		return result(sent, decode)
 	})
 }
 
@@ -112,13 +111,17 @@ func send[C redis.Cmder](ctx context.Context, client redis.UniversalClient, cmds
 // failed handles the error of a round trip. If no command has an error, all commands get err.
 func failed[C redis.Cmder](ctx context.Context, client redis.UniversalClient, err error, cmds ...C) {
 	discardDead(ctx, client, err)
+	known := false // commands without an error have their reply
 	for _, cmd := range cmds {
-		if cmd.Err() != nil {
-			return // commands without an error have their reply
+		if x, is := redis.Cmder(cmd).(scriptCmd); is && x.Err() != nil && x.Val() != nil {
+			cmd.SetErr(hookError{cmd.Err()}) // the error came after the reply
 		}
+		known = known || cmd.Err() != nil
 	}
-	for _, cmd := range cmds { // the error of a hook, which may have refused all commands
-		cmd.SetErr(hookError{err})
+	for _, cmd := range cmds {
+		if !known { // the error of a hook, which may have refused all commands
+			cmd.SetErr(hookError{err})
+		}
 	}
 }
 
@@ -165,7 +168,8 @@ func pingIdle(ctx context.Context, rdb *redis.Client) {
 	}
 }
 
-// hookError is the error of a hook. errors.As finds no reply of the server in it, whatever it wraps.
+// hookError is the error of a hook. The command may have run, whatever the error wraps: errors.As finds no reply of the
+// server in it, and Unsent is false.
 type hookError struct{ error }
 
 func (e hookError) Is(target error) bool { return errors.Is(e.error, target) }
@@ -181,30 +185,45 @@ func isNoScript(err error) bool {
 }
 
 // Commands that go-redis does not retry. A retry would send the script again without knowing whether the first one
-// ran.
+// ran. The value of a scriptCmd is nil until its whole reply was read; an IntCmd would have 0 before, the reply of a
+// grant.
 type (
-	intCmd     struct{ *redis.IntCmd }
-	intsCmd    struct{ *redis.IntSliceCmd }
-	stringsCmd struct{ *redis.StringSliceCmd }
-	statusCmd  struct{ *redis.StatusCmd }
+	scriptCmd struct{ *redis.Cmd }
+	statusCmd struct{ *redis.StatusCmd }
 )
 
 func (statusCmd) NoRetry() bool                         { return true }
 func (c statusCmd) Clone() redis.Cmder                  { return statusCmd{c.StatusCmd.Clone().(*redis.StatusCmd)} }
-func newIntCmd(ctx context.Context, args ...any) intCmd { return intCmd{redis.NewIntCmd(ctx, args...)} }
-func (intCmd) NoRetry() bool                            { return true }
-func (c intCmd) Clone() redis.Cmder                     { return intCmd{c.IntCmd.Clone().(*redis.IntCmd)} }
-func newIntsCmd(ctx context.Context, args ...any) intsCmd {
-	return intsCmd{redis.NewIntSliceCmd(ctx, args...)}
+func newCmd(ctx context.Context, args ...any) scriptCmd { return scriptCmd{redis.NewCmd(ctx, args...)} }
+func (scriptCmd) NoRetry() bool                         { return true }
+func (c scriptCmd) Clone() redis.Cmder                  { return scriptCmd{c.Cmd.Clone().(*redis.Cmd)} }
+
+// result returns the decoded reply of a command.
+func result[R any](cmd scriptCmd, decode func(*redis.Cmd) (R, error)) (none R, err error) {
+	if cmd.Err() == nil && cmd.Val() == nil {
+		return none, errHidden
+	}
+	return decode(cmd.Cmd)
 }
-func (intsCmd) NoRetry() bool        { return true }
-func (c intsCmd) Clone() redis.Cmder { return intsCmd{c.IntSliceCmd.Clone().(*redis.IntSliceCmd)} }
-func newStringsCmd(ctx context.Context, args ...any) stringsCmd {
-	return stringsCmd{redis.NewStringSliceCmd(ctx, args...)}
+
+// errHidden is the error of a command without a reply and without an error. A hook like the example in the
+// documentation of go-redis' AddHook returns nil, whatever happened to the command.
+var errHidden = &backend.Fault{
+	Err:        errors.New("the command has neither a reply nor an error"),
+	Remedy:     "a hook of the Redis client hides errors: let the hook return the error of next",
+	MayHaveRun: true, Temporary: true,
 }
-func (stringsCmd) NoRetry() bool { return true }
-func (c stringsCmd) Clone() redis.Cmder {
-	return stringsCmd{c.StringSliceCmd.Clone().(*redis.StringSliceCmd)}
+
+// texts decodes a list of texts; a missing one is "".
+func texts(cmd *redis.Cmd) ([]string, error) {
+	all, err := cmd.Slice()
+	out := make([]string, len(all))
+	for i, text := range all {
+		if text != nil {
+			out[i] = fmt.Sprint(text)
+		}
+	}
+	return out, err
 }
 
 // millis rounds up: no key may expire before its lease.
@@ -233,7 +252,7 @@ type batch[I any] struct {
 }
 
 // command returns the command for a group of items.
-func (b *batch[I]) command(ctx context.Context, name, script string, items []I, group []int, shared []any) intsCmd {
+func (b *batch[I]) command(ctx context.Context, name, script string, items []I, group []int, shared []any) scriptCmd {
 	args := make([]any, 0, 3+len(shared)+len(group)*(b.nkeys+b.nargs))
 	args = append(args, name, script, strconv.Itoa(b.nkeys*len(group)))
 	for _, i := range group {
@@ -243,7 +262,7 @@ func (b *batch[I]) command(ctx context.Context, name, script string, items []I, 
 	for _, i := range group {
 		args = b.args(args, &items[i])
 	}
-	return newIntsCmd(ctx, args...)
+	return newCmd(ctx, args...)
 }
 
 // evalBatch sends one command for all items, or on a cluster one for each slot. A node that does not know the script
@@ -252,12 +271,12 @@ func evalBatch[I any, R redisproto.ItemReply](
 	ctx context.Context, c *commands, b batch[I], items []I, out []R, shared ...any,
 ) {
 	groups := redisproto.Groups(c.cluster, len(items), func(i int) string { return b.key(&items[i]) })
-	cmds := make([]intsCmd, len(groups))
+	cmds := make([]scriptCmd, len(groups))
 	for g, group := range groups {
 		cmds[g] = b.command(ctx, "evalsha", b.sha, items, group, shared)
 	}
 	send(ctx, c.client, cmds)
-	var again []intsCmd
+	var again []scriptCmd
 	for g, group := range groups {
 		if isNoScript(cmds[g].Err()) {
 			cmds[g] = b.command(ctx, "eval", b.source, items, group, shared)
@@ -266,7 +285,7 @@ func evalBatch[I any, R redisproto.ItemReply](
 	}
 	send(ctx, c.client, again)
 	for g, group := range groups {
-		vals, err := cmds[g].Result()
+		vals, err := result(cmds[g], (*redis.Cmd).Int64Slice)
 		redisproto.Fill(out, group, vals, err)
 	}
 }

@@ -12,7 +12,7 @@
 local free
 --! include look lock=KEYS[1] free=free
 if free then
-  redis.call('hset', KEYS[1], ARGV[1], 1)
+  redis.call('hset', KEYS[1], ARGV[1], '1')
   redis.call('pexpire', KEYS[1], ARGV[2])
   return 0
 end

@@ -49,7 +49,7 @@ end
 for i = 1, #KEYS / 2 do
   local lock = KEYS[2 * i - 1]
   if free[i] then
-    redis.call('hset', lock, ARGV[3 * i - 1], 1)
+    redis.call('hset', lock, ARGV[3 * i - 1], '1')
     redis.call('pexpire', lock, ARGV[3 * i])
   end
   --! include read_back track=ARGV[1] lock=lock

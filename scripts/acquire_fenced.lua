@@ -17,7 +17,7 @@ end
 local token
 --! include draw_token counter=KEYS[2] token=token
 if free then
-  redis.call('hset', KEYS[1], ARGV[1], 1)
+  redis.call('hset', KEYS[1], ARGV[1], '1')
   redis.call('pexpire', KEYS[1], ARGV[2])
 end
 return {0, token}

@@ -33,7 +33,7 @@ end
 local free
 --! include look lock=KEYS[1] free=free
 if free then
-  redis.call('hset', KEYS[1], ARGV[1], 1)
+  redis.call('hset', KEYS[1], ARGV[1], '1')
   redis.call('pexpire', KEYS[1], ARGV[2])
   --! include read_back track=ARGV[5] lock=KEYS[1]
   return {0, 0}

@@ -92,7 +92,7 @@ if not again then
   end
   local ends = now + tonumber(ARGV[5])
   redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f:%.0f', last + 1, ends))
-  redis.call('hset', KEYS[1], ARGV[1], 1)
+  redis.call('hset', KEYS[1], ARGV[1], '1')
   latest = math.max(latest, ends)
   if latest < 9007199254740991 then
     redis.call('pexpire', KEYS[1], latest - now)

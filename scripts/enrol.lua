@@ -85,7 +85,7 @@ else
   if reserved then
     redis.call('hdel', KEYS[1], claim)
   end
-  redis.call('hset', KEYS[1], ARGV[1], 1)
+  redis.call('hset', KEYS[1], ARGV[1], '1')
   redis.call('pexpire', KEYS[1], ARGV[2])
   if ARGV[8] ~= '0' then
     redis.pcall('hdel', round, 'polls:' .. ARGV[5])

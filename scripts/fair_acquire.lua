@@ -70,7 +70,7 @@ if held or free and (not head or head == ARGV[1]) then
     --! include draw_token counter=KEYS[4] token=token
   end
   if free then
-    redis.call('hset', KEYS[1], ARGV[1], 1)
+    redis.call('hset', KEYS[1], ARGV[1], '1')
     redis.call('pexpire', KEYS[1], ARGV[2])
     if head then
       --! include keep_places out=ARGV[1] free=false

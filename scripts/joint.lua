@@ -11,21 +11,22 @@
 -- lock with a queue, or with a subscriber on its channel, and to a request for a free lock with a queue or a window.
 -- An error of the whole script means that nothing was done.
 local answers, asked, named = {}, {}, {}
-local free = true
-for i = 1, #KEYS / 2 do
-  local lock = KEYS[2 * i - 1]
+local free, n = true, 0
+for i = 1, #KEYS, 2 do
+  local lock = KEYS[i]
   --! include queue_of lock=lock
-  asked[#asked + 1] = queue
-  if ARGV[2 * i + 1] ~= '0' then -- a release without subscribers opens no window
-    asked[#asked + 1] = lock
-    asked[#asked + 1] = queue .. ':window'
+  n = n + 1
+  asked[n] = queue
+  if ARGV[i + 2] ~= '0' then -- a release without subscribers opens no window
+    asked[n + 1], asked[n + 2] = lock, queue .. ':window'
+    n = n + 2
     free = free and not named[lock]
     named[lock] = true
   end
 end
 free = redis.call('exists', unpack(asked)) == 0 and free -- one command: in most cases none of the keys exists
-for i = 1, #KEYS / 2 do
-  local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
+for i = 1, #KEYS, 2 do
+  local lock, channel, owner, lease = KEYS[i], KEYS[i + 1], ARGV[i + 1], ARGV[i + 2]
   local answer, queued = -2, false
   local absent = free or lease ~= '0' and redis.call('exists', lock) == 0
   if not free and (absent or lease == '0') then
@@ -39,10 +40,10 @@ for i = 1, #KEYS / 2 do
     -- which may be a foreign client, nothing is released either: release serves waiters.
     if redis.pcall(ARGV[1], channel, '+0') == 0 then
       local held = redis.pcall('hdel', lock, owner)
-      answer = type(held) == 'number' and held or -2
+      answer = (held == 0 or held == 1) and held or -2
     end
   elseif absent then
-    if redis.pcall('hset', lock, owner, 1) == 1 then
+    if redis.pcall('hset', lock, owner, '1') == 1 then
       if redis.pcall('pexpire', lock, lease) == 1 then
         answer = 0
       else
@@ -59,6 +60,6 @@ for i = 1, #KEYS / 2 do
       answer = left < 0 and -1 or math.max(left, 1)
     end
   end
-  answers[i] = answer
+  answers[(i + 1) / 2] = answer
 end
 return answers

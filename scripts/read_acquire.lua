@@ -15,7 +15,7 @@
 -- one hold, so its timeout key is the one with number 1.
 --! include read_write_mode
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
-  redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
+  redis.call('hset', KEYS[1], ARGV[1], '1') -- a write for WAIT, as in acquire
   --! include read_back track=ARGV[3] lock=KEYS[1]
   return 0
 end
@@ -58,8 +58,8 @@ if queued then
     --! include tell_sides reading=true served=served
   end
 end
-redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1)
-redis.call('set', KEYS[2], 1, 'px', ARGV[2])
+redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], '1')
+redis.call('set', KEYS[2], '1', 'px', ARGV[2])
 left = redis.call('pttl', KEYS[1])
 if not mode or left >= 0 and left < tonumber(ARGV[2]) then
   redis.call('pexpire', KEYS[1], ARGV[2])

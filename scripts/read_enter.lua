@@ -12,15 +12,15 @@
 -- ahead of all waiters. under is the field of that hold. proof is a key that lives as long as the hold: a reader's
 -- timeout key, or for a writer the lock.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
-  redis.call('hset', KEYS[1], ARGV[1], 1) -- a write for WAIT, as in acquire
+  redis.call('hset', KEYS[1], ARGV[1], '1') -- a write for WAIT, as in acquire
   --! include read_back track=ARGV[4] lock=KEYS[1]
   return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3]) == 0 then
   return 0
 end
-redis.call('hset', KEYS[1], ARGV[1], 1)
-redis.call('set', KEYS[2], 1, 'px', ARGV[3])
+redis.call('hset', KEYS[1], ARGV[1], '1')
+redis.call('set', KEYS[2], '1', 'px', ARGV[3])
 local left = redis.call('pttl', KEYS[1])
 if left >= 0 and left < tonumber(ARGV[3]) then
   redis.call('pexpire', KEYS[1], ARGV[3])

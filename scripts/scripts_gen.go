@@ -69,7 +69,7 @@ var All = []Script{
 // entry.
 const AcquireSource = `local free
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
@@ -105,11 +105,7 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -241,7 +237,7 @@ end
 free = not served
 end
 if free then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 return 0
 end
@@ -260,7 +256,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "f5957d80777a38152776a06b30bb3f860963cb9d"
+const AcquireSHA = "b8dfa2dc8a1b20c247e08c82fe9495c665d44930"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -272,12 +268,13 @@ const AcquireSHA = "f5957d80777a38152776a06b30bb3f860963cb9d"
 // Like acquire, or acquire_fenced, for several locks, all or none: if one lock is refused or of another kind, the
 // others are not granted and answer 0. The same requests a second time, while their owners hold the locks, are
 // granted again and count once. The names differ.
-const AcquireAllSource = `local reply, free, granted = {}, {}, true
+const AcquireAllSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local reply, free, granted = {}, {}, true
 for i = 1, #KEYS / 2 do
 local lock, owner = KEYS[2 * i - 1], ARGV[3 * i - 1]
 reply[i] = 0
 local queue = 'mortise:1:next:{' .. lock .. '}2'
-if string.find(lock, '{', 1, true) then
+if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
 local there = redis.pcall('exists', lock, queue, queue .. ':window')
@@ -313,11 +310,7 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -489,7 +482,7 @@ end
 for i = 1, #KEYS / 2 do
 local lock = KEYS[2 * i - 1]
 if free[i] then
-redis.call('hset', lock, ARGV[3 * i - 1], 1)
+redis.call('hset', lock, ARGV[3 * i - 1], '1')
 redis.call('pexpire', lock, ARGV[3 * i])
 end
 if ARGV[1] == '1' then
@@ -499,7 +492,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "e22352f57faa5cf58cf32c87455ca9965e7b9dad"
+const AcquireAllSHA = "d8d8d16fc2408f44cd1d572e91dbf00cfa13a375"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -511,7 +504,7 @@ const AcquireAllSHA = "e22352f57faa5cf58cf32c87455ca9965e7b9dad"
 // the server's time in ms, so that tokens after a flush are larger than earlier ones.
 const AcquireFencedSource = `local free
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
@@ -547,11 +540,7 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -703,13 +692,13 @@ token = now
 redis.call('set', KEYS[2], string.format('%.0f', token))
 end
 if free then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "959302872443f3e96d1d4a481d2f27f595a0ae39"
+const AcquireFencedSHA = "d188e0c63c77a8ab4e62055870b402fc17d81158"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -744,7 +733,7 @@ return {left, 1}
 end
 local free
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
@@ -780,11 +769,7 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -916,7 +901,7 @@ end
 free = not served
 end
 if free then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
@@ -933,7 +918,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "51201035c414576b0bbe2384135b530f44994f98"
+const AgedAcquireSHA = "c50438042a462b052577ede83e151b3e83fee229"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1093,7 +1078,7 @@ redis.call('hset', KEYS[2], ARGV[2], string.format('0:%.0f', latest))
 end
 local ends = now + tonumber(ARGV[5])
 redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f:%.0f', last + 1, ends))
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 latest = math.max(latest, ends)
 if latest < 9007199254740991 then
 redis.call('pexpire', KEYS[1], latest - now)
@@ -1109,7 +1094,7 @@ end
 return {1, token}`
 
 // DelegateEnterSHA is the SHA-1 of [DelegateEnterSource].
-const DelegateEnterSHA = "e86459a12cfba78e4e7c265b85880040814ed3b3"
+const DelegateEnterSHA = "524ec6eb73d6adb7af21ff64a873ec03c1faef2e"
 
 // DelegateReleaseSource is delegate_release.lua.
 //
@@ -1178,11 +1163,11 @@ end
 if left == 0 then
 local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[3], KEYS[3], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
@@ -1211,11 +1196,7 @@ KEYS[3] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1360,7 +1341,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "341a40d386fc27cf8a91270b642553034aaad235"
+const DelegateReleaseSHA = "7550ad03c4b0066908abd862959ab17b6ab05b6c"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1371,7 +1352,8 @@ const DelegateReleaseSHA = "341a40d386fc27cf8a91270b642553034aaad235"
 // Like renew, for owners that other owners may have entered under, or that entered under another: see
 // delegate_enter. Each owner has its own deadline, and the lock's time to live is the latest. A lease of 0 only
 // checks, and changes nothing.
-const DelegateRenewSource = `local held = {}
+const DelegateRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local held = {}
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -1403,7 +1385,7 @@ end
 return held`
 
 // DelegateRenewSHA is the SHA-1 of [DelegateRenewSource].
-const DelegateRenewSHA = "d8938cde08562d0274c262deac2f99f2410b2299"
+const DelegateRenewSHA = "1c5ff54d7a07ceedd118fc2384c9613e7bb1ed84"
 
 // EnrolSource is enrol.lua.
 //
@@ -1453,11 +1435,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1656,7 +1634,7 @@ else
 if reserved then
 redis.call('hdel', KEYS[1], claim)
 end
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 if ARGV[8] ~= '0' then
 redis.pcall('hdel', round, 'polls:' .. ARGV[5])
@@ -1677,11 +1655,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1698,7 +1672,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "50be464a21f68b202a922a3abbdd6298544583af"
+const EnrolSHA = "5d4385c8d2d6c6f4d29c2adf0a89cd6872f8088d"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -1769,7 +1743,7 @@ redis.call('set', KEYS[4], string.format('%.0f', token))
 end
 end
 if free then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 if head then
 local mixed, stands, chain = false, false, now + 300000
@@ -1951,7 +1925,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "947a5bf2e4fe51e41a4dc2afaefc30778805ae74"
+const FairAcquireSHA = "a9556afdc5ceaf73565f17152c848f0322b7032a"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -2018,7 +1992,7 @@ if out < 2 and not (out == 1 and head == ARGV[1] and redis.call('exists', KEYS[1
 return out
 end
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
@@ -2048,11 +2022,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2247,11 +2217,11 @@ end
 if alone then
 local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
@@ -2280,11 +2250,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2421,7 +2387,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "6b0db7c38c4de876a87e0ded995f97004bcd6bf5"
+const FairLeaveSHA = "c20b6ce69620849d746df91f94e8cbf3a0b2f8de"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2446,7 +2412,7 @@ local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
@@ -2476,11 +2442,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2675,11 +2637,11 @@ end
 if alone then
 local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
@@ -2708,11 +2670,7 @@ KEYS[4] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2849,7 +2807,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "077bf0f5341244758734b4f74a82bbec61b60af6"
+const FairReleaseSHA = "28b50e872058822afffc21a295edd271bca38c55"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2874,11 +2832,11 @@ for i = 1, math.min(#owners, 128), 2 do
 redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
 end
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[1], KEYS[2], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
@@ -2907,11 +2865,7 @@ KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -3053,7 +3007,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "5ae4a4226f1276bbc1288a99adde81bfd6c99e46"
+const ForceReleaseSHA = "a36c1bbf120a8cc8549cbfe6755c5fd3cbff7658"
 
 // InspectSource is inspect.lua.
 //
@@ -3077,30 +3031,32 @@ const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
 // is -2, and the caller sends acquire or release, which reports the error. -2 is also the answer to a release of a
 // lock with a queue, or with a subscriber on its channel, and to a request for a free lock with a queue or a window.
 // An error of the whole script means that nothing was done.
-const JointSource = `local answers, asked, named = {}, {}, {}
-local free = true
-for i = 1, #KEYS / 2 do
-local lock = KEYS[2 * i - 1]
+const JointSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local answers, asked, named = {}, {}, {}
+local free, n = true, 0
+for i = 1, #KEYS, 2 do
+local lock = KEYS[i]
 local queue = 'mortise:1:next:{' .. lock .. '}2'
-if string.find(lock, '{', 1, true) then
+if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-asked[#asked + 1] = queue
-if ARGV[2 * i + 1] ~= '0' then
-asked[#asked + 1] = lock
-asked[#asked + 1] = queue .. ':window'
+n = n + 1
+asked[n] = queue
+if ARGV[i + 2] ~= '0' then
+asked[n + 1], asked[n + 2] = lock, queue .. ':window'
+n = n + 2
 free = free and not named[lock]
 named[lock] = true
 end
 end
 free = redis.call('exists', unpack(asked)) == 0 and free
-for i = 1, #KEYS / 2 do
-local lock, channel, owner, lease = KEYS[2 * i - 1], KEYS[2 * i], ARGV[2 * i], ARGV[2 * i + 1]
+for i = 1, #KEYS, 2 do
+local lock, channel, owner, lease = KEYS[i], KEYS[i + 1], ARGV[i + 1], ARGV[i + 2]
 local answer, queued = -2, false
 local absent = free or lease ~= '0' and redis.call('exists', lock) == 0
 if not free and (absent or lease == '0') then
 local queue = 'mortise:1:next:{' .. lock .. '}2'
-if string.find(lock, '{', 1, true) then
+if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
 queued = redis.call('exists', queue, queue .. ':window') > 0
@@ -3110,10 +3066,10 @@ answer = -2
 elseif lease == '0' then
 if redis.pcall(ARGV[1], channel, '+0') == 0 then
 local held = redis.pcall('hdel', lock, owner)
-answer = type(held) == 'number' and held or -2
+answer = (held == 0 or held == 1) and held or -2
 end
 elseif absent then
-if redis.pcall('hset', lock, owner, 1) == 1 then
+if redis.pcall('hset', lock, owner, '1') == 1 then
 if redis.pcall('pexpire', lock, lease) == 1 then
 answer = 0
 else
@@ -3130,12 +3086,12 @@ elseif held == 0 and type(left) == 'number' and redis.pcall('hexists', lock, 'mo
 answer = left < 0 and -1 or math.max(left, 1)
 end
 end
-answers[i] = answer
+answers[(i + 1) / 2] = answer
 end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "0c169bc51c2e7cd00a60792a48f566cba7fafd8f"
+const JointSHA = "77d218899e113cecfb64bc2a992e353b8ed8cb83"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -3272,11 +3228,7 @@ KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -3420,7 +3372,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "0eedf5bea174a5b28be30f92709e991dd8049468"
+const LeaveQueueSHA = "dd631e11a68858f9d521acd7a903bd7528fa8b50"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -3482,7 +3434,7 @@ end
 local queued, kept, placed, served, soon = redis.pcall('exists', queue) == 1, 0, 0, false, false
 local window = 0
 if ARGV[10] == '1' then
-local ended = redis.pcall('zrem', queue, 'redisson')
+redis.pcall('zrem', queue, 'redisson')
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3639,7 +3591,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "852191fddf61aa4acc3b9bfb30083be4e6619c31"
+const PermitsAcquireSHA = "aa15c2383706a4359d356cad7605ca033c23cc3f"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -4028,7 +3980,8 @@ const PermitsReleaseSHA = "50747338f4d680f6c3d89e674dcdea04c5ec54fb"
 //
 // Sets the lease of each permit to max(remaining, lease), if all permits of its item are in use. A lease of 0 only
 // checks. A key that is no zset has no permits in use, and does not affect the others. ids: as in permits_acquire.
-const PermitsRenewSource = `local now
+const PermitsRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local reply = {}
@@ -4053,7 +4006,7 @@ end
 return reply`
 
 // PermitsRenewSHA is the SHA-1 of [PermitsRenewSource].
-const PermitsRenewSHA = "5973ff62418dbcaae1a032321ca68924d282bab1"
+const PermitsRenewSHA = "b961b3f495a01cbf539380039152440bffbc8bfc"
 
 // PermitsSetSource is permits_set.lua.
 //
@@ -4304,7 +4257,7 @@ if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 if ARGV[3] == '1' then
 redis.call('exists', KEYS[1])
 end
@@ -4331,7 +4284,7 @@ left = redis.call('pttl', KEYS[3])
 end
 end
 if ARGV[5] == '1' then
-local ended = redis.pcall('zrem', queue, 'redisson')
+redis.pcall('zrem', queue, 'redisson')
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4545,8 +4498,8 @@ end
 served = served or pending ~= nil
 end
 end
-redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], 1)
-redis.call('set', KEYS[2], 1, 'px', ARGV[2])
+redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], '1')
+redis.call('set', KEYS[2], '1', 'px', ARGV[2])
 left = redis.call('pttl', KEYS[1])
 if not mode or left >= 0 and left < tonumber(ARGV[2]) then
 redis.call('pexpire', KEYS[1], ARGV[2])
@@ -4557,7 +4510,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "a918c7d06d28625e712436248178ccdcc08faa42"
+const ReadAcquireSHA = "b2c7697ed8377acd912f0fb1dcf1cd6269fff93f"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -4569,7 +4522,7 @@ const ReadAcquireSHA = "a918c7d06d28625e712436248178ccdcc08faa42"
 // ahead of all waiters. under is the field of that hold. proof is a key that lives as long as the hold: a reader's
 // timeout key, or for a writer the lock.
 const ReadEnterSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
-redis.call('hset', KEYS[1], ARGV[1], 1)
+redis.call('hset', KEYS[1], ARGV[1], '1')
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
@@ -4578,8 +4531,8 @@ end
 if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3]) == 0 then
 return 0
 end
-redis.call('hset', KEYS[1], ARGV[1], 1)
-redis.call('set', KEYS[2], 1, 'px', ARGV[3])
+redis.call('hset', KEYS[1], ARGV[1], '1')
+redis.call('set', KEYS[2], '1', 'px', ARGV[3])
 local left = redis.call('pttl', KEYS[1])
 if left >= 0 and left < tonumber(ARGV[3]) then
 redis.call('pexpire', KEYS[1], ARGV[3])
@@ -4590,7 +4543,7 @@ end
 return 1`
 
 // ReadEnterSHA is the SHA-1 of [ReadEnterSource].
-const ReadEnterSHA = "2ad6284d796e23fb28f352d5f16a2556aeda7222"
+const ReadEnterSHA = "e359eefd9907ddf328b9c56f80f4c8c2f8a3dfdc"
 
 // ReadReleaseSource is read_release.lua.
 //
@@ -4796,7 +4749,8 @@ const ReadReleaseSHA = "0ec994124274f4a554faad548e617039a1e232c6"
 //
 // Sets the lease of each reader to max(remaining, lease), if it holds the lock, and prolongs the lock accordingly. A
 // lease of 0 only checks. A key that is no hash counts as not held, and does not affect the others.
-const ReadRenewSource = `local held = {}
+const ReadRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local held = {}
 for i = 1, #KEYS / 2 do
 local lock, timeout, lease = KEYS[2 * i - 1], KEYS[2 * i], tonumber(ARGV[2 * i + 1])
 held[i] = 0
@@ -4820,7 +4774,7 @@ end
 return held`
 
 // ReadRenewSHA is the SHA-1 of [ReadRenewSource].
-const ReadRenewSHA = "e1343640c473f1e4fb2a39eb4b0ed8d496744ef3"
+const ReadRenewSHA = "947189049318d8ac156b99bebe8d562371579b86"
 
 // ReenterSource is reenter.lua.
 //
@@ -4875,11 +4829,11 @@ return 0
 end
 local served = false
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
-if string.find(KEYS[1], '{', 1, true) then
+if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[3], KEYS[2], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
@@ -4908,11 +4862,7 @@ KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -5055,7 +5005,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "2017a319aab4f592b84c30bc52f87b215e12772a"
+const ReleaseSHA = "e8933f5900183155ede4234eee4acd84cf731409"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -5065,7 +5015,8 @@ const ReleaseSHA = "2017a319aab4f592b84c30bc52f87b215e12772a"
 //
 // Like release, for several locks. The locks are independent: a lock that is not held, or is of another kind, does
 // not affect the others.
-const ReleaseAllSource = `local held = {}
+const ReleaseAllSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local held = {}
 for i = 1, #KEYS / 2 do
 held[i] = redis.pcall('hexists', KEYS[2 * i - 1], ARGV[2 * i])
 if type(held[i]) == 'table' then
@@ -5084,11 +5035,11 @@ elseif held[i] == 1 then
 redis.call('hdel', lock, owner)
 local channel, served = KEYS[2 * i], false
 local queue = 'mortise:1:next:{' .. lock .. '}2'
-if string.find(lock, '{', 1, true) then
+if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number'
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[1], channel, '+0')
 if (queued or told > 0) and redis.call('exists', lock) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
@@ -5117,11 +5068,7 @@ channel .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -5259,7 +5206,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "c0c066def9d4225f917c944bb8b926dd09d4d7e3"
+const ReleaseAllSHA = "8ef3dc0bdcbfac68aa68751f94569ecb22c4edb5"
 
 // RenewSource is renew.lua.
 //
@@ -5269,7 +5216,8 @@ const ReleaseAllSHA = "c0c066def9d4225f917c944bb8b926dd09d4d7e3"
 //
 // Sets the time to live of each lock to max(remaining, lease), if its owner holds it. A lease of 0 only checks. A
 // key that is no hash counts as not held, and does not affect the others.
-const RenewSource = `local held = {}
+const RenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local held = {}
 for i = 1, #KEYS do
 local lease = tonumber(ARGV[2 * i + 1])
 if redis.pcall('hexists', KEYS[i], ARGV[2 * i]) == 1 then
@@ -5288,7 +5236,7 @@ end
 return held`
 
 // RenewSHA is the SHA-1 of [RenewSource].
-const RenewSHA = "31c3b28fffdca5a9b09ab8ec12625106c8820ae6"
+const RenewSHA = "d2021d00444f1011f189c0ef90b6f3ab2d86a2ba"
 
 // RwForceReleaseSource is rw_force_release.lua.
 //
@@ -6429,7 +6377,7 @@ end
 local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
 local window = 0
 if ARGV[7] == '1' then
-local ended = redis.pcall('zrem', queue, 'redisson')
+redis.pcall('zrem', queue, 'redisson')
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -6572,7 +6520,7 @@ end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "a07e5711988eff10df33e3e855cd35003bcf403e"
+const SemaphoreTakeSHA = "2386d394509242b9cf662c628d1f816a9f542c76"
 
 // ServeSource is serve.lua.
 //
@@ -6585,8 +6533,9 @@ const SemaphoreTakeSHA = "a07e5711988eff10df33e3e855cd35003bcf403e"
 //
 // Releases the lock and grants it to a successor of the same client in one step, without a message. With yield it
 // does so only if the queue is empty, and either no foreign client waits or the turn of the entries goes on (see
-// include/take_turns). Otherwise, and if the record has another owner, it releases the lock as release does, and puts
-// the client's entry at the end of the queue: the client has more waiters.
+// include/take_turns). Otherwise it releases the lock as release does, and puts the client's entry at the end of the
+// queue: the client has more waiters. If the record has another owner, it releases the lock, too. Without yield entry
+// is only the first letter of one, and is not put into the queue.
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
@@ -6600,11 +6549,7 @@ KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -6628,10 +6573,11 @@ end
 end
 end
 if others then
-local served, left = false, redis.call('time')
+local served, now = false, redis.call('time')
 out = 1
 redis.call('hdel', KEYS[1], ARGV[1])
-if type(redis.pcall('zadd', KEYS[3], left[1] * 1000000 + left[2], ARGV[7])) ~= 'table' then
+local came = now[1] * 1000000 + now[2]
+if ARGV[6] == '1' and type(redis.pcall('zadd', KEYS[3], came, ARGV[7])) ~= 'table' then
 redis.call('pexpire', KEYS[3], ARGV[8])
 out = 2
 end
@@ -6661,11 +6607,7 @@ KEYS[2] .. ':mortise')
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for i = 0, 7 do
-local place = redis.pcall('lindex', places, i)
-if type(place) ~= 'string' then
-break
-end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -6813,7 +6755,7 @@ token = now
 redis.call('set', KEYS[4], string.format('%.0f', token))
 end
 end
-redis.call('hset', KEYS[1], ARGV[2], 1)
+redis.call('hset', KEYS[1], ARGV[2], '1')
 redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('pexpire', KEYS[1], ARGV[3])
 if ARGV[6] == '1' and out == 3 then
@@ -6825,7 +6767,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "b13587b87ec76bc3cda94ae39465bc491914d0f3"
+const ServeSHA = "c56235ee138e0fe534d0449dbd15415964586780"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -6855,7 +6797,7 @@ channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
 if ARGV[7] == '1' then
-local ended = redis.pcall('zrem', queue, 'redisson')
+redis.pcall('zrem', queue, 'redisson')
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -6899,7 +6841,7 @@ if not mode and not kept then
 if redis.call('get', KEYS[2]) == ARGV[3] then
 redis.call('del', KEYS[2])
 end
-redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
+redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 if queued and ARGV[6] ~= '' then
 local placed, was = 0, nil
@@ -6967,7 +6909,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "810da9f234c2817605ebb6becc6fd230477460f5"
+const WriteAcquireSHA = "688210e89051f4c2d1786d28b1e06176a5ca44b3"
 
 // WriteReleaseSource is write_release.lua.
 //

@@ -15,8 +15,9 @@
 --
 -- Releases the lock and grants it to a successor of the same client in one step, without a message. With yield it
 -- does so only if the queue is empty, and either no foreign client waits or the turn of the entries goes on (see
--- include/take_turns). Otherwise, and if the record has another owner, it releases the lock as release does, and puts
--- the client's entry at the end of the queue: the client has more waiters.
+-- include/take_turns). Otherwise it releases the lock as release does, and puts the client's entry at the end of the
+-- queue: the client has more waiters. If the record has another owner, it releases the lock, too. Without yield entry
+-- is only the first letter of one, and is not put into the queue.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}
 end
@@ -37,10 +38,11 @@ if ARGV[6] == '1' and not others then
   end
 end
 if others then
-  local served, left = false, redis.call('time')
+  local served, now = false, redis.call('time')
   out = 1
   redis.call('hdel', KEYS[1], ARGV[1])
-  if type(redis.pcall('zadd', KEYS[3], left[1] * 1000000 + left[2], ARGV[7])) ~= 'table' then
+  local came = now[1] * 1000000 + now[2]
+  if ARGV[6] == '1' and type(redis.pcall('zadd', KEYS[3], came, ARGV[7])) ~= 'table' then
     redis.call('pexpire', KEYS[3], ARGV[8])
     out = 2
   end
@@ -58,7 +60,7 @@ local token = 0
 if ARGV[4] == '1' then
   --! include draw_token counter=KEYS[4] token=token
 end
-redis.call('hset', KEYS[1], ARGV[2], 1)
+redis.call('hset', KEYS[1], ARGV[2], '1')
 redis.call('hdel', KEYS[1], ARGV[1])
 redis.call('pexpire', KEYS[1], ARGV[3])
 if ARGV[6] == '1' and out == 3 then -- for enrol: the next entry ends the client's turn

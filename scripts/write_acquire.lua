@@ -27,7 +27,7 @@ if not mode and not kept then
   if redis.call('get', KEYS[2]) == ARGV[3] then
     redis.call('del', KEYS[2])
   end
-  redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], 1)
+  redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], '1')
   redis.call('pexpire', KEYS[1], ARGV[2])
   if queued and ARGV[6] ~= '' then
     local placed, was = 0, nil

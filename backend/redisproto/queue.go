@@ -44,15 +44,19 @@ const freedPayload = "+"
 func (s queue) entry(number uint64) string { return s.entryOf(backend.KindLock, number) }
 
 func (s queue) entryOf(k backend.Kind, number uint64) string {
-	told := "p"
+	var b [40]byte
+	return string(strconv.AppendUint(append(append(append(b[:0], s.told()...), s.tagOf(k)...), ':'), number, 36))
+}
+
+// told returns the first letter of the session's entries.
+func (s queue) told() string {
 	switch {
 	case !s.counts():
-		told = "n"
+		return "n"
 	case s.sharded.Load():
-		told = "s"
+		return "s"
 	}
-	var b [40]byte
-	return string(strconv.AppendUint(append(append(append(b[:0], told...), s.tagOf(k)...), ':'), number, 36))
+	return "p"
 }
 
 // tagOf returns the session's tag for a kind. Both kinds of semaphores share a queue: a dot tells their entries apart.
@@ -145,7 +149,7 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 		Owner: r.Owner, Successor: r.Next, Lease: r.Lease, Fenced: r.Fenced, Yield: r.Yield,
 		Track: s.adapter.Features().Tracking, Keep: r.Lease + entriesKept,
 	}
-	if r.Yield {
+	if args.Entry = s.told(); r.Yield {
 		args.Entry = s.entry(r.Entry)
 	}
 	reply, err := s.adapter.Serve(ctx, ServeKeys{Lock: r.Name, Channel: channelOf(r.Name), Queue: entriesKey(r.Name),

@@ -599,6 +599,42 @@ func TestTheQueueAndTheRoundEnd(t *testing.T) {
 	})
 }
 
+// Redisson may have granted a read lock in the record. A handoff without yield then releases the lock, as a release
+// does, and puts nothing into the queue: the engine asks again, and enrols then.
+func TestAHandoffOfARecordWithAnotherOwnerPutsNothingIntoTheQueue(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		foreign := listen(t, srv, "redisson_lock__channel:{n}")
+		do(t, srv, "HSET", "n", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+		r := check.Value(h.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: "h:1",
+			Next: "h:2", Lease: time.Minute, Fenced: fenced, Entry: 1})).In(t)
+		check.Equal(t, "it answers %+v", r, backend.ServeReply{Held: true})
+		check.Equal(t, "the record has %v", fmt.Sprint(do(t, srv, "HKEYS", "n")), "[8743c9c0-0795-4907-87fd-6c719a6b4586:1]")
+		check.Equal(t, "the queue has %q", fmt.Sprintf("%q", do(t, srv, "ZRANGE", queueOf("n"), "0", "-1")), "[]")
+		check.Equal(t, "Redisson is told %q", foreign(), "redisson_lock__channel:{n} 0")
+	})
+}
+
+// The permissions that docs/reference/deployments.md lists for locks are enough for a release that serves the queue and
+// tells no other client.
+func TestTheLeastPermissionsServeTheQueue(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t, redistest.WithACL("least on >pw ~* resetchannels &redisson_* -@all "+
+				"+evalsha +eval +script|load +ping +subscribe +unsubscribe +exists +hexists +hset +hdel +hlen +pexpire +pttl "+
+				"+publish +time +zadd +zrange +zrem +hello +auth +client +select"))
+			b := adapter(t, srv.Addr(), login{"least", "pw"})
+			h, w := waits(t, b, "n", "h:1"), waits(t, b, "n", "w:1")
+			h.takes(t)
+			w.enters(t, 1)
+			all := listenAsOurs(t, srv, "redisson_lock__channel:{n}")
+			h.frees(t)
+			w.await(t, "reserved n 1", 1)
+			do(t, srv, "PUBLISH", "redisson_lock__channel:{n}", "over")
+			check.Equal(t, "all are told %q", all(), "redisson_lock__channel:{n} over")
+		})
+	}
+}
+
 // unowned tells that n has no owner. It may be reserved.
 func unowned(t *testing.T, srv *redistest.Server, what string) {
 	t.Helper()

@@ -231,6 +231,26 @@ func TestShardedEveryKindIsWoken(t *testing.T) {
 	}
 }
 
+// A handoff that finds another owner in the record announces the release where the others listen.
+func TestShardedAHandoffThatIsNoneIsHeard(t *testing.T) {
+	t.Parallel()
+	c := redistest.StartCluster(t, 3)
+	for as, adapter := range clusterAdapters {
+		t.Run(as, func(t *testing.T) {
+			h, _ := session(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedOn))
+			w, e := session(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedOn))
+			acquire(t, h, as, "h:1", time.Minute)
+			c.Master(slotOf(as)).Must("HSET", as, "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+			w.Subscribe(topic(as))
+			e.await(t, "watching "+as, 1)
+			r := check.Value(h.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: as, Owner: "h:1",
+				Next: "h:2", Lease: time.Minute})).In(t)
+			check.Equal(t, "it answers %+v", r, backend.ServeReply{Held: true})
+			e.await(t, "released "+as, 1)
+		})
+	}
+}
+
 // connections are those of a user with subscriptions, by server and id.
 func connections(c *redistest.Cluster, user string) map[string]bool {
 	all := map[string]bool{}

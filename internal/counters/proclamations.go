@@ -100,13 +100,7 @@ func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (s
 	if err != nil {
 		return nil, p.fail("proclamations", err)
 	}
-	w.Look(func() (changed bool, err error) { // the loops that wait may have seen what came after the last
-		now, err := p.read(ctx)
-		if changed = err == nil && !same(now, last); changed {
-			seen = &now
-		}
-		return changed, err
-	})
+	w.Early() // the loops that wait may have seen what came after last
 	_, err = w.For(0, func() (engine.Answer, error) {
 		now, a, err := p.look(w.Context(), s, last)
 		if a.Got {

@@ -147,13 +147,8 @@ func (c *attempt) runElsewhere() (*lease.Hold, error) {
 	return c.receive()
 }
 
-// panicked releases the slot of the in-flight limiter if the backend panicked.
-func (c *attempt) panicked() {
-	if c.marks.sending {
-		c.marks.sending = false
-		c.grant.leave()
-	}
-}
+// panicked aborts the request if it is still being sent.
+func (c *attempt) panicked() { abortIf(&c.marks.sending, c) }
 
 // enterLimit takes a slot of the in-flight limiter. It returns *fail.CallerGone; other errors are in c.grant.err.
 func (c *attempt) enterLimit() error {
@@ -225,6 +220,18 @@ func (c *attempt) dispose() {
 	if c.marks.claims {
 		c.withdrawClaim() // the request may have made the claim after the call withdrew it
 	}
+}
+
+func (c *attempt) abort() {
+	c.replyLost()
+	c.dispose()
+}
+
+// replyLost notes that the request has an unknown outcome, and releases the slot of the in-flight limiter.
+func (c *attempt) replyLost() {
+	c.grant.noteReply(nil, errPanicked, c.ttl)
+	c.grant.granted, c.grant.reply.Enrolled = false, c.marks.enrols
+	c.grant.leave()
 }
 
 // receive makes a grant a lease, or releases the grant if the caller's wait has ended.

@@ -124,10 +124,7 @@ func (b *batch) attempt(ctx context.Context) ([]*lease.Handle, error) {
 	for i := range b.owners {
 		b.owners[i] = e.OwnerID()
 	}
-	returned := false
-	defer b.grant.leaveUnless(&returned)
-	err := e.carryOut(b.wait, b, false)
-	if returned = true; err != nil {
+	if err := e.carryOut(b.wait, b, false); err != nil {
 		return nil, err
 	}
 	if !b.grant.granted {
@@ -199,6 +196,12 @@ func (b *batch) finish(err error) error {
 }
 
 func (b *batch) dispose() { b.abandon(0) }
+
+func (b *batch) abort() {
+	b.grant.blame(errPanicked, b.calls[0].ttl)
+	b.grant.leave()
+	b.abandon(0)
+}
 
 // abandon releases, in the background, the locks from index i on that the request got or may still get.
 func (b *batch) abandon(i int) {

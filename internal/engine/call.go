@@ -39,7 +39,7 @@ type callMarks struct {
 	enrols    bool  // a refusal of the request puts the client's entry into the store's queue
 	heard     bool  // the session reported a release that served no entry: backend.EnrolRequest.Heard
 	stays     bool  // backend.Enrolment.Stays: more waiters are behind this one
-	sending   bool  // the attempt has a slot of the in-flight limiter, to release if the backend panics
+	sending   bool  // the attempt's request is being sent: abortIf
 	least     int64 // the smallest number of permits that a waiter of the name wants
 }
 

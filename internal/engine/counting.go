@@ -112,7 +112,7 @@ func (k Counting) RetryInBackground(op string, send func(ctx context.Context) er
 type Waiting struct {
 	call  *call
 	topic backend.Topic
-	look  func() (done bool, err error)
+	early bool
 }
 
 // Waiting returns a new Waiting. Its wait ends with ctx, or after r.Wait. The caller calls cancel in the end.
@@ -144,9 +144,9 @@ func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel fu
 // Quiet keeps the wait from being reported to the observer.
 func (w *Waiting) Quiet() { w.call.marks.contended = true }
 
-// Look sets a function that the call runs once, before it waits, if other calls of this client wait already: the first
-// of those may know an answer that this call does not. Done ends the wait.
-func (w *Waiting) Look(look func() (done bool, err error)) { w.look = look }
+// Early makes the call ask once before it waits, even if other calls of this client wait already: the first of those
+// may know an answer that this call does not.
+func (w *Waiting) Early() { w.early = true }
 
 // Context returns the context that bounds the wait.
 func (w *Waiting) Context() context.Context { return w.call.wait }
@@ -156,7 +156,7 @@ func (w *Waiting) Context() context.Context { return w.call.wait }
 func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.CountRequest, err error) {
 	c := w.call
 	c.Wants = wants
-	if err = c.waitIn(w.topic, w.look, ask); err == nil {
+	if err = c.waitIn(w.topic, w.early, ask); err == nil {
 		return nil, nil
 	}
 	c.engine.lock()

@@ -124,7 +124,7 @@ func (f *fairCall) wait() (h *lease.Hold, late, err error) {
 		}
 		f.engine.names.fair.leave(f.Name, f.ticket)
 	}()
-	err = f.waitIn(f.ticket.topic, nil, func() (a Answer, err error) {
+	err = f.waitIn(f.ticket.topic, false, func() (a Answer, err error) {
 		h, a, err = f.ask()
 		if late = nil; err == nil && a.Got && h == nil {
 			late, a.Failure = a.Failure, nil
@@ -141,10 +141,7 @@ func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 	if err := c.enterLimit(); err != nil || c.grant.err != nil {
 		return nil, Answer{Failure: c.grant.err}, err
 	}
-	returned := false
-	defer c.grant.leaveUnless(&returned)
-	err := e.carryOut(c.wait, f, false)
-	if returned = true; err != nil {
+	if err := e.carryOut(c.wait, f, false); err != nil {
 		p.abandoned = true
 		return nil, Answer{}, err
 	}
@@ -173,6 +170,12 @@ func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 func (f *fairCall) dispose() {
 	f.ticket.note(&f.grant)
 	f.abandon()
+}
+
+// abort notes the outcome; wait leaves the store's queue.
+func (f *fairCall) abort() {
+	f.replyLost()
+	f.ticket.note(&f.grant)
 }
 
 // note keeps the outcome of a request. Earlier requests of unknown outcome still count after a refusal, which says

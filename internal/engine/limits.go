@@ -95,10 +95,3 @@ func (g *grant) leave() {
 		slot.leave()
 	}
 }
-
-// leaveUnless releases the slot if a command did not return because the backend panicked.
-func (g *grant) leaveUnless(returned *bool) {
-	if !*returned {
-		g.leave()
-	}
-}

@@ -56,6 +56,9 @@ type pending interface {
 	finish(err error) error
 	// dispose undoes the command. It is called after finish if the caller has left.
 	dispose()
+	// abort ends the command, whose outcome is unknown, after a panic of the backend on the caller's goroutine. It does
+	// not wait for the store.
+	abort()
 	// flag returns the flag that decides whether the caller left first, or the answer came first: the first one sets
 	// it.
 	flag() *atomic.Bool
@@ -70,11 +73,28 @@ func (x *errand) flag() *atomic.Bool { return &x.decided }
 // and p goes on in the background; Shutdown waits for p. Leaves: callers can leave p in the store, by backend.Leaver.
 // p needs no goroutine if ctx cannot end; with leaves, p needs one only after the caller has left or send has failed.
 func (e *sender) carryOut(ctx context.Context, p pending, leaves bool) error {
-	if way, direct := e.route(ctx, leaves); direct {
-		return e.sent(ctx, p, p.send(way))
+	way, direct := e.route(ctx, leaves)
+	if !direct {
+		return e.carryOutElsewhere(ctx, p)
 	}
-	return e.carryOutElsewhere(ctx, p)
+	sending := true
+	defer abortIf(&sending, p)
+	err := e.sent(ctx, p, p.send(way))
+	sending = false
+	return err
 }
+
+// abortIf aborts p if it is still being sent. The caller's goroutine defers it while it sends p: a backend that calls
+// the user's code, such as a hook of the client library, may panic.
+func abortIf(sending *bool, p pending) {
+	if *sending {
+		*sending = false
+		p.abort()
+	}
+}
+
+// errPanicked is the outcome of a command in which the backend panicked.
+var errPanicked = &backend.Fault{Err: errors.New("the backend panicked"), MayHaveRun: true}
 
 // carryOutElsewhere is carryOut with a goroutine for the command.
 func (e *sender) carryOutElsewhere(ctx context.Context, p pending) error {
@@ -173,6 +193,7 @@ type task struct {
 func (*task) send(context.Context) error { return nil }
 func (*task) left(error) func() error    { return nil }
 func (*task) finish(err error) error     { return err }
+func (*task) abort()                     {}
 
 func (t *task) dispose() {
 	if t.after != nil {

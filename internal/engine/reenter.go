@@ -135,9 +135,9 @@ func (c nestedCall) awaitTurn(t *tenure, turn *lease.Turn) error {
 	e := c.engine
 	c.marks.fresh = false
 	bound.Begins(c.wait)
-	told := false
+	ready := false
 	defer func() {
-		if !told { // the observer panicked
+		if !ready { // the call leaves the line, also if the observer panics
 			e.lock()
 			t.Quit(turn)
 			e.unlock()
@@ -149,10 +149,10 @@ func (c nestedCall) awaitTurn(t *tenure, turn *lease.Turn) error {
 		e.unlock()
 		c.waiting(left)
 	}
-	told = true
 	var err error
 	select {
 	case <-turn.Ready:
+		ready = true
 		return nil
 	case <-c.wait.Done():
 		err = fail.Gone(c.wait)
@@ -160,7 +160,6 @@ func (c nestedCall) awaitTurn(t *tenure, turn *lease.Turn) error {
 		err = fail.Closing
 	}
 	e.lock()
-	t.Quit(turn)
 	left := max(t.Deadline.Until(e.Now()), 0)
 	e.unlock()
 	return c.gaveUp(err, left, nil)
@@ -202,16 +201,7 @@ func (c nestedCall) again(t *tenure) (got *lease.Handle, ended bool, err error) 
 	case delegated:
 		return c.enterAsCallee(h)
 	}
-	returned := false
-	defer func() {
-		if !returned { // the backend panicked
-			e.lock()
-			t.Leave()
-			e.unlock()
-		}
-	}()
-	err = e.carryOut(c.wait, x, false)
-	if returned = true; err != nil {
+	if err = e.carryOut(c.wait, x, false); err != nil {
 		return nil, false, c.gaveUp(err, 0, nil)
 	}
 	return x.makeLease()
@@ -244,6 +234,11 @@ func (x *reentry) finish(err error) error {
 }
 
 func (x *reentry) dispose() { x.undo() }
+
+func (x *reentry) abort() {
+	x.grant.blame(errPanicked, x.call.ttl)
+	x.leave(errPanicked)
+}
 
 // makeLease makes the re-entry a lease, and ends the running operation of the tenure's Order.
 func (x *reentry) makeLease() (*lease.Handle, bool, error) {
@@ -317,13 +312,21 @@ func (x *reentry) undo() {
 	e.lock()
 	keep, live := t.Count(), t.State == lease.Live
 	e.unlock()
+	defer func() { x.leave(failure) }()
 	if live && keep > 0 && (g.granted || g.unknown > 0) {
-		// If this fails, the next operation sets the right count: counts are absolute.
+		failure = errPanicked // until SendRelease returns
 		_, _, failure = e.SendRelease(t.kind(), releaseOf(t, keep))
 	}
+}
+
+// leave ends the running operation. If the store's hold count could not be set, the next operation sets it: counts are
+// absolute.
+func (x *reentry) leave(failure error) {
+	t := x.tenure
+	e := t.engine
 	e.lock()
 	defer e.unlock()
-	if g.unknown > 0 {
+	if x.grant.unknown > 0 {
 		t.troubled().lateCount = true
 	}
 	if failure != nil && t.State == lease.Live {

@@ -118,7 +118,7 @@ type releasing struct {
 	errand
 	live    bool // the hold was live when Unlock was called
 	ready   bool // it is the running operation of the tenure's Order, and is prepared
-	done    bool // nothing is left to send: another release covered this one, or the record was handed over
+	done    bool // nothing is left to send: it is settled, another release covered it, or the record was handed over
 	held    bool
 	unsure  bool // an attempt whose reply was lost may have taken effect: a later reply "not held" is no error
 	tenure  *tenure
@@ -178,24 +178,16 @@ func (x *releasing) run(ctx context.Context) error {
 	}
 	leaves := t.engine.store.leaves(t.kind()) && (x.ready || ctx.Done() == nil)
 	e := t.engine
-	returned := false
-	defer func() {
-		if !returned && x.ready { // the backend panicked
-			_ = x.settle(errPanicked)
-		}
-	}()
-	if way, direct := e.route(ctx, leaves); direct { // as carryOut, without its frame: test/faults bounds them
-		err := e.sent(ctx, x, x.send(way))
-		returned = true
-		return err
+	way, direct := e.route(ctx, leaves) // from here on as carryOut, without its frame: test/faults bounds them
+	if !direct {
+		return e.carryOutElsewhere(ctx, x)
 	}
-	err := e.carryOutElsewhere(ctx, x)
-	returned = true
+	sending := true
+	defer abortIf(&sending, x)
+	err := e.sent(ctx, x, x.send(way))
+	sending = false
 	return err
 }
-
-// errPanicked is the outcome of a release if the backend panics on the caller's goroutine.
-var errPanicked = errors.New("the backend panicked")
 
 func (x *releasing) send(ctx context.Context) error {
 	if !x.ready {
@@ -239,11 +231,19 @@ func (x *releasing) finish(err error) error {
 
 func (*releasing) dispose() {}
 
+func (x *releasing) abort() {
+	if x.ready && !x.done {
+		x.unsure = true
+		_ = x.settle(errPanicked)
+	}
+}
+
 // settle applies the answer, and ends the running operation.
 func (x *releasing) settle(err error) error {
 	t := x.tenure
 	e := t.engine
 	e.lock()
+	x.done = true
 	switch {
 	case isWrongKind(err):
 		t.lose(e.Now(), otherData)

@@ -16,11 +16,12 @@ import (
 const (
 	// suspicion is how long a waiter waits for a holder of its own client before the log warns.
 	suspicion = 10 * time.Second
-	// endlessRecheck is when a waiter asks again if the holder's record has no end.
+	// endlessRecheck is what a waiter takes for the rest of a lease that has no end.
 	endlessRecheck = 30 * time.Second
 	// maxEnrolPolling is the longest polling interval with which a call enrols.
 	maxEnrolPolling = 20 * time.Millisecond
-	// recheck is the longest time after which an enrolled waiter asks without a message, except in a crowd.
+	// recheck is the longest time after which a waiter that is enrolled, or waits for what has no end, asks without a
+	// message, except in a crowd.
 	recheck = 5 * time.Second
 	// spacing is the average time between the rechecks of a client that waits for a crowd of names. The time to the
 	// next recheck of a name is random: the names must not stay in step.
@@ -69,9 +70,7 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 	w := c.at(c.topic())
 	defer w.quit()
 	if c.Limit.undeclared() && w.behind() {
-		if got, err = w.declare(); got != nil || err != nil {
-			return got, err
-		}
+		got = w.declare()
 	}
 	for w.next() {
 		c.marks.claims = c.Family == backend.KindWrite
@@ -92,27 +91,15 @@ func (c *call) queueUp() (got *lease.Handle, err error) {
 	return got, w.err
 }
 
-// declare sends one request for a call that is not the first in the local queue. The calls before it declare other
-// limits, or none, and may wait for just this limit. It returns nil and nil if the call is to wait.
-func (w *wait) declare() (*lease.Handle, error) {
-	e := w.engine
-	e.begin()
-	defer e.end()
+// declare sends the request of a call that is not the first in the local queue, and whose limit is not declared. The
+// calls before it declare other limits, or none, and may wait for just this limit.
+func (w *wait) declare() (got *lease.Handle) {
 	h, err := w.attempt.run()
-	failure := w.attempt.grant.err
-	if h == nil && err == nil && failure == nil {
-		return nil, nil
+	if h != nil {
+		got = &h.Handle
 	}
-	if err == nil && failure != nil {
-		err = e.Explain(failure)
-	}
-	e.lock()
-	if err != nil {
-		w.giveUp(err)
-		return nil, w.err
-	}
-	w.leave()
-	return &h.Handle, nil
+	w.asked(w.attempt.answer(h, err))
+	return got
 }
 
 // answer returns the outcome of the last request.
@@ -137,18 +124,14 @@ func (c *attempt) answer(h *lease.Hold, err error) (Answer, error) {
 	return a, nil
 }
 
-// waitIn waits in the local queue of t until ask answers Got. If other calls wait there already, look (may be nil) runs
-// first; it reports whether there is nothing to wait for. waitIn returns the error for users. An error that ask or look
-// returns ends the wait; it is *fail.CallerGone if the wait has ended anyway.
-func (c *call) waitIn(t backend.Topic, look func() (bool, error), ask func() (Answer, error)) error {
+// waitIn waits in the local queue of t until ask answers Got. Early: the call asks once before it waits, even if other
+// calls wait there already. waitIn returns the error for users. An error that ask returns ends the wait; it is
+// *fail.CallerGone if the wait has ended anyway.
+func (c *call) waitIn(t backend.Topic, early bool, ask func() (Answer, error)) error {
 	w := c.at(t)
 	defer w.quit()
-	if look != nil && w.behind() {
-		if done, err := look(); done || err != nil {
-			w.engine.lock()
-			w.leave()
-			return err
-		}
+	if early && w.behind() {
+		w.asked(ask())
 	}
 	for w.next() {
 		w.apply(ask())
@@ -211,15 +194,39 @@ func (w *wait) next() bool {
 	}
 }
 
-// behind enters the local queue, and reports whether others wait there already.
+// behind enters the local queue. If other calls wait there already, it reports true: the call then asks once, and gives
+// the answer to asked.
 func (w *wait) behind() bool {
 	w.engine.lock()
 	if !w.join() {
 		return false
 	}
-	behind := w.name.first() != w.waiter
+	w.asking = w.name.first() != w.waiter
+	if w.asking {
+		w.engine.calls.running++
+	}
 	w.engine.unlock()
-	return behind
+	return w.asking
+}
+
+// asked applies the answer to the request of a call that is not the first. The first knows when to ask, so a refusal
+// changes nothing.
+func (w *wait) asked(a Answer, failure error) {
+	e := w.engine
+	if failure == nil && a.Failure != nil {
+		failure = e.Explain(a.Failure)
+	}
+	e.lock()
+	e.calls.ended()
+	w.asking = false
+	switch {
+	case failure != nil:
+		w.giveUp(failure)
+	case a.Got:
+		w.leave()
+	default:
+		e.unlock()
+	}
 }
 
 // join puts the call into the local queue. It is called with the mutex, as the methods below, and unlocks it on
@@ -315,6 +322,9 @@ func (w *wait) quit() {
 	}
 	w.name.Pass()
 	w.leave()
+	if w.marks.claims {
+		w.withdrawClaim()
+	}
 }
 
 // hopeless returns why the wait cannot go on; nil if it can.
@@ -387,7 +397,7 @@ func (w *wait) refused(a *Answer) {
 	n.enrolled = n.enrolled || a.Enrolled
 	n.firstInStore = n.firstInStore || a.First // the message First may have come before this answer
 	after := left
-	if w.marks.enrols { // even if the store had no room for the entry: it then sends no message
+	if w.marks.enrols || w.marks.endless { // enrols: even if the store had no room for the entry, and so sends no message
 		after = w.engine.names.recheckBy(left)
 	}
 	if a.AskAfter > 0 {

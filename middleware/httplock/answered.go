@@ -2,10 +2,12 @@ package httplock
 
 import (
 	"bufio"
+	"errors"
 	"io"
 	"net"
 	"net/http"
 	"sync/atomic"
+	"time"
 )
 
 // answered is a ResponseWriter that records whether an answer was begun. watch adds the optional interfaces of the
@@ -14,6 +16,20 @@ type answered struct {
 	http.ResponseWriter
 	written  atomic.Bool
 	hijacked atomic.Bool
+	lost     atomic.Bool // the lock is lost: the next write, or a hijacked connection, needs deadlines
+}
+
+// begin records that the answer is begun. wakeOnLoss bounds the writes of an answer begun before the loss, begin those
+// of an answer begun after the loss. Until then there is no write deadline: HTTP/2 resets a stream at its deadline,
+// and a handler that returns late could not be answered.
+func (a *answered) begin() {
+	if !a.written.Swap(true) && a.lost.Load() {
+		a.boundWrites()
+	}
+}
+
+func (a *answered) boundWrites() {
+	http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(lastWords))
 }
 
 // below wraps an underlying writer that is no http.Hijacker. http.ResponseController may find a Hijacker by Unwrap
@@ -33,6 +49,10 @@ func (a *answered) noteHijack(c net.Conn, rw *bufio.ReadWriter, err error) (net.
 	if err == nil {
 		a.written.Store(true)
 		a.hijacked.Store(true)
+		if a.lost.Load() { // net/http has removed the deadlines
+			c.SetReadDeadline(time.Now())
+			c.SetWriteDeadline(time.Now().Add(lastWords))
+		}
 	}
 	return c, rw, err
 }
@@ -98,26 +118,28 @@ func (a *answered) Unwrap() http.ResponseWriter {
 
 func (a *answered) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
-		a.written.Store(true)
+		a.begin()
 	}
 	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a *answered) Write(p []byte) (int, error) {
-	a.written.Store(true)
+	a.begin()
 	return a.ResponseWriter.Write(p)
 }
 
 func (a *answered) WriteString(s string) (int, error) {
-	a.written.Store(true)
+	a.begin()
 	return io.WriteString(a.ResponseWriter, s)
 }
 
 // FlushError is called by http.ResponseController.
 func (a *answered) FlushError() error {
+	before := a.written.Load()
+	a.begin()
 	err := http.NewResponseController(a.ResponseWriter).Flush()
-	if err == nil {
-		a.written.Store(true)
+	if errors.Is(err, http.ErrNotSupported) {
+		a.written.Store(before)
 	}
 	return err
 }
@@ -128,7 +150,7 @@ type flusher struct {
 }
 
 func (f flusher) Flush() {
-	f.a.written.Store(true)
+	f.a.begin()
 	f.f.Flush()
 }
 
@@ -146,7 +168,15 @@ type readerFrom struct {
 	rf io.ReaderFrom
 }
 
-func (r readerFrom) ReadFrom(src io.Reader) (int64, error) {
-	r.a.written.Store(true)
-	return r.rf.ReadFrom(src)
+// ReadFrom writes the first bytes itself: a source without a byte begins no answer, but the writer below may begin one
+// before it reads.
+func (r readerFrom) ReadFrom(src io.Reader) (n int64, err error) {
+	const first = 512 // as many as net/http reads to detect the type of the content
+	if !r.a.written.Load() {
+		if n, err = io.Copy(r.a, io.LimitReader(src, first)); err != nil || n < first {
+			return n, err
+		}
+	}
+	rest, err := r.rf.ReadFrom(src)
+	return n + rest, err
 }

@@ -62,7 +62,8 @@
 //	misuse: a name in use for other data, an option   500      TypeInternal
 //
 // A holder may renew its lease, so the lock can be held for longer than Retry-After says;
-// [WithRetryAfter] sets its bound.
+// [WithRetryAfter] sets its bound. After a loss, headers set by the handler for its own answer are
+// not sent.
 //
 // # Releasing
 //
@@ -73,8 +74,9 @@
 // http.ServeContent and a reverse proxy do, is complete with its last byte, which can be before the
 // release: the client's next request on another connection may still find the lock held.
 //
-// Work of a handler in another goroutine is not locked after the handler's return. An
-// Idempotency-Key's lock keeps two requests with the same key apart; the handler itself has to
+// Work of a handler in another goroutine is not locked after the handler's return. So
+// http.TimeoutHandler stands outside of the middleware: inside, it returns while its handler works
+// on. An Idempotency-Key's lock keeps two requests with the same key apart; the handler itself has to
 // remember the answer of the first.
 //
 // # One owner across services

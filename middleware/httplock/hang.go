@@ -35,11 +35,13 @@ func wakeOnLoss(w http.ResponseWriter, a *answered, r *http.Request, lease *mort
 		if !over(lease.Err()) {
 			return
 		}
-		c := http.NewResponseController(w)
-		c.SetWriteDeadline(time.Now().Add(lastWords))
+		a.lost.Store(true)
+		if a.written.Load() {
+			a.boundWrites()
+		}
 		// After the body's end the server itself reads, to notice a client that leaves: do not end that read.
 		if !body.ended.Load() || a.hijacked.Load() {
-			c.SetReadDeadline(time.Now())
+			http.NewResponseController(w).SetReadDeadline(time.Now())
 		}
 	})
 	return r, sync.OnceFunc(func() {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"time"
 
@@ -116,12 +117,21 @@ func WithFailOpen() Option {
 }
 
 // WithErrorHandler replaces all answers. The Problem is the default answer: change the Problem and
-// send it, p.ServeHTTP(w, r), or answer something else. Name and Err are for a log.
+// send it, p.ServeHTTP(w, r), or answer something else. If the function writes no answer, the
+// default answer is sent: a refused request must not look served. Name and Err are for a log.
 func WithErrorHandler(answer func(w http.ResponseWriter, r *http.Request, p Problem)) Option {
 	if answer == nil {
 		panic("httplock: WithErrorHandler: the function must not be nil")
 	}
-	return func(m *middleware) { m.answer = answer }
+	return func(m *middleware) {
+		m.answer = func(w http.ResponseWriter, r *http.Request, p Problem) {
+			out, a := watch(w)
+			answer(out, r, p)
+			if !a.written.Load() { // net/http would send 200
+				p.ServeHTTP(w, r)
+			}
+		}
+	}
 }
 
 // Lease returns the lease in a request's context, of the innermost middleware; nil if there is
@@ -205,15 +215,18 @@ func (m *middleware) lock(
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, name string, lease *mortise.Lease) {
 	defer release(r.Context(), lease) // also if the handler panics
+	header := maps.Clone(w.Header())
 	out, a := watch(w)
 	in, returned := wakeOnLoss(w, a, under(lease.Context(), r, lease), lease)
 	defer returned() // also if the handler panics
 	m.next.ServeHTTP(out, in)
 	if err := lease.Err(); over(err) && !a.written.Load() {
-		// Without an answer of the handler net/http would send 200. The first write deadline may have passed.
+		// Without an answer of the handler net/http would send 200. The header belongs to the handler's answer.
 		returned()
-		http.NewResponseController(w).SetWriteDeadline(time.Now().Add(lastWords))
-		m.answer(w, r, lost(name, err))
+		a.lost.Store(true)
+		clear(w.Header())
+		maps.Copy(w.Header(), header)
+		m.answer(out, r, lost(name, err))
 	}
 }
 

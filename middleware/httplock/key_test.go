@@ -144,34 +144,35 @@ func TestTheWriterCanDoWhatItCouldInAllCombinations(t *testing.T) {
 		return [3]bool{flushes, hijacks, reads}
 	}
 	key := func(*http.Request) (string, error) { return "x", nil }
+	rec := httptest.NewRecorder()
 	for _, below := range []http.ResponseWriter{
-		struct{ w }{}, struct {
+		struct{ w }{rec}, struct {
 			w
 			f
-		}{}, struct {
+		}{w: rec}, struct {
 			w
 			h
-		}{}, struct {
+		}{w: rec}, struct {
 			w
 			r
-		}{}, struct {
-			w
-			f
-			h
-		}{}, struct {
-			w
-			f
-			r
-		}{}, struct {
-			w
-			h
-			r
-		}{}, struct {
+		}{w: rec}, struct {
 			w
 			f
 			h
+		}{w: rec}, struct {
+			w
+			f
 			r
-		}{},
+		}{w: rec}, struct {
+			w
+			h
+			r
+		}{w: rec}, struct {
+			w
+			f
+			h
+			r
+		}{w: rec},
 	} {
 		httplock.New(granting{}, key)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			got, want := can(w), can(below)

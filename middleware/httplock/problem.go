@@ -66,8 +66,7 @@ func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	h := w.Header()
 	h.Set("Content-Type", "application/problem+json")
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("Content-Length", strconv.Itoa(len(body)))
-	h.Del("Content-Encoding")
+	h.Del("Content-Length") // may be of another answer; a Content-Encoding may be of a middleware that encodes this one
 	if p.RetryAfter > 0 {
 		h.Set("Retry-After", strconv.FormatInt(int64((p.RetryAfter+time.Second-1)/time.Second), 10))
 	}

@@ -5,11 +5,7 @@
 -- are any.
 --! include foreign_subscribers mark=mark channel=channel foreign=foreign
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for i = 0, 7 do
-  local place = redis.pcall('lindex', places, i)
-  if type(place) ~= 'string' then
-    break
-  end
+for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do -- an error has no places
   local client = string.match(place, '^.*:') or place
   if not clients[client] then
     clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1

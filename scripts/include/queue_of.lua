@@ -4,6 +4,6 @@
 -- among KEYS, so a cluster node to which the slot is being moved refuses access: a pcall then takes the queue for
 -- empty.
 local queue = 'mortise:1:next:{' .. lock .. '}2'
-if string.find(lock, '{', 1, true) then
+if lock:find('{', 1, true) then
   queue = 'mortise:1:next:' .. lock .. ':2'
 end

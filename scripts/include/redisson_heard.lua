@@ -3,7 +3,7 @@
 -- For a request whose client heard a release by Redisson. The release ends Redisson's turn. If it is the first since
 -- the turn began (open is 1), the turn was used, and the next one is a quarter shorter. Otherwise the release costs as
 -- much as a turn: so many more releases (charge) before the next turn.
-local ended = redis.pcall('zrem', queue, 'redisson')
+redis.pcall('zrem', queue, 'redisson')
 --! include wake_time
 local round = queue .. ':round'
 local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')

@@ -4,8 +4,8 @@
 -- none, but the message reached a subscriber, foreign clients get a window (see take_turns). served becomes true if an
 -- entry was served, or a window is open.
 --! include queue_of lock=lock
-local count = redis.pcall('zcard', queue)
-local queued = count ~= 0 and type(count) == 'number' -- an error if the key holds other data
+local queued = redis.pcall('exists', queue) == 1
+queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0 -- an error, without entries, if the key holds other data
 local told = not queued and redis.call(publish, channel, '+0') -- 0 to Redisson
 if (queued or told > 0) and redis.call('exists', lock) == 0 then
   local mark = publish == 'spublish' and 's' or 'c'

@@ -215,16 +215,16 @@ var operations = []operation{
 		}},
 	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 13}},
 		prepare: lockAndUnlock(mortise.LockerOption{}, mortise.WithLease(time.Minute))},
-	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 25}, {2, 9}, {2, 9}, {0, 13}},
+	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 28}, {2, 9}, {2, 9}, {0, 13}},
 		prepare: lockAndUnlock(mortise.Fenced())},
-	{name: "fair: Lock, Unlock", want: [4]cost{{2, 46}, {2, 24}, {2, 24}, {0, 16}},
+	{name: "fair: Lock, Unlock", want: [4]cost{{2, 48}, {2, 24}, {2, 24}, {0, 16}},
 		prepare: lockAndUnlock(mortise.Fair())},
 	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 17}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			read := b.RW().Read
 			return func() error { return ended(read.Lock(t.Context(), "n")) }
 		}},
-	{name: "write: Lock, Unlock", want: [4]cost{{2, 35}, {2, 17}, {2, 17}, {0, 13}},
+	{name: "write: Lock, Unlock", want: [4]cost{{2, 37}, {2, 17}, {2, 17}, {0, 13}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			write := b.RW().Write
 			return func() error { return ended(write.Lock(t.Context(), "n")) }
@@ -233,7 +233,7 @@ var operations = []operation{
 		prepare: func(t *testing.T, b *setup) func() error {
 			return func() error { return ended(b.TryLock(t.Context(), "n")) }
 		}},
-	{name: "TryLock, held by another client", want: [4]cost{{1, 15}, {0, 7}, {1, 8}, {0, 11}},
+	{name: "TryLock, held by another client", want: [4]cost{{1, 16}, {0, 7}, {1, 8}, {0, 11}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			held(t, b.other, "n")
 			return refused(t, b)
@@ -243,17 +243,17 @@ var operations = []operation{
 			held(t, b.Client, "n")
 			return refused(t, b)
 		}},
-	{name: "re-entry: Lock, Unlock", want: [4]cost{{2, 30}, {2, 14}, {2, 14}, {0, 9}},
+	{name: "re-entry: Lock, Unlock", want: [4]cost{{2, 32}, {2, 14}, {2, 14}, {0, 9}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			ctx := held(t, b.Client, "n").Context()
 			return func() error { return ended(b.Lock(ctx, "n")) }
 		}},
-	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 136}, {2, 115}, {2, 115}, {0, 89}},
+	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 140}, {2, 115}, {2, 115}, {0, 89}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			parts := mortise.Parts(b.Client, "a", "b", "c")
 			return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
 		}},
-	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 42}, {2, 27}, {2, 27}, {0, 24}},
+	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 44}, {2, 27}, {2, 27}, {0, 24}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			s := b.CountingSemaphore("n")
 			harness.Must(s.TrySetPermits(t.Context(), 2))(t)
@@ -264,7 +264,7 @@ var operations = []operation{
 				return s.Release(t.Context(), 1)
 			}
 		}},
-	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 49}, {2, 30}, {2, 30}, {0, 20}},
+	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 51}, {2, 30}, {2, 30}, {0, 20}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			p := b.Semaphore("n", 0)
 			harness.Must(p.TrySetPermits(t.Context(), 2))(t)
@@ -276,7 +276,7 @@ var operations = []operation{
 				return permit.Release(t.Context())
 			}
 		}},
-	{name: "ClaimTick", want: [4]cost{{1, 18}, {1, 12}, {1, 12}, {0, 8}},
+	{name: "ClaimTick", want: [4]cost{{1, 22}, {1, 12}, {1, 12}, {0, 8}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			return func() error {
 				_, err := b.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Hour})
@@ -289,7 +289,7 @@ var operations = []operation{
 			return func() error { return lease.Proclaim(t.Context(), "here") }
 		}},
 	// A goroutine waits, the holder unlocks, the goroutine's Lock returns.
-	{name: "local handoff", want: [4]cost{{0.5, 19}, {0.5, 14}, {0.5, 14}, {0, 14}},
+	{name: "local handoff", want: [4]cost{{0.5, 20}, {0.5, 14}, {0.5, 14}, {0, 14}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			lease := held(t, b.Client, "n")
 			ask, granted := make(chan struct{}), make(chan result)

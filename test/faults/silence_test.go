@@ -52,6 +52,29 @@ func TestRule08And12_SilenceCostsAWaiterFiveSecondsAndNotALease(t *testing.T) {
 	}
 }
 
+// A latch is deleted, and nothing tells the client that waits for it twice.
+func TestRule08And12_SilenceOfALatch(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv, _, c := wired(t, s, config{})
+		ctx := within(t, patience)
+		latch := c.CountDownLatch("n")
+		harness.OK(t, harness.Err(latch.TrySet(ctx, 1)))
+		over := make(chan error, 2)
+		for range 2 {
+			go func() { over <- latch.Wait(ctx) }()
+		}
+		await(t, patience, "the latch is watched", func() bool {
+			return len(srv.Must("PUBSUB", "CHANNELS", "redisson_countdownlatch__*").([]any)) == 1
+		})
+		srv.Must("DEL", "n")
+		freed := time.Now()
+		for range 2 {
+			harness.OK(t, <-over)
+		}
+		quick(t, "the last", time.Since(freed), bar(unheard))
+	})
+}
+
 // reserved is a lock that is reserved for a client whose claim is held up, with another client behind that.
 type reserved struct {
 	first, second <-chan result

@@ -62,8 +62,9 @@ func TestSplit(t *testing.T) {
 		profile          string
 		sending, methods []string // imports
 	}{
-		{"goredis", []string{"context", "errors", "strconv", "sync", "time", "github.com/redis/go-redis/v9", proto, batcher},
-			[]string{"context", proto, scripts}},
+		{"goredis", []string{"context", "errors", "fmt", "strconv", "sync", "time", "github.com/redis/go-redis/v9",
+			"github.com/mortise-go/mortise/backend", proto, batcher},
+			[]string{"context", "github.com/redis/go-redis/v9", proto, scripts}},
 		{"rueidis", []string{"context", "strconv", "sync", "time", "github.com/redis/rueidis", proto, batcher},
 			[]string{"context", "strconv", "github.com/redis/rueidis", proto, scripts}},
 		{"valkey", []string{"context", "strconv", "sync", "time", "github.com/valkey-io/valkey-go", proto, batcher},

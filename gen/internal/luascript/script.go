@@ -37,7 +37,7 @@ type Script struct {
 	ReplyLine    int
 	ReplyComment string
 
-	Source string // the body without comments, blank lines and indentation
+	Source string // the body without comments, blank lines and indentation; in a batch, locals before it
 	SHA1   string // of Source, as EVALSHA takes it
 }
 
@@ -48,6 +48,9 @@ type Param struct {
 	Each bool // declared with *: once for each item of a batch
 	Line int
 }
+
+// locals begins the source of a batch, which reads these names many times: a local is read faster than a global.
+const locals = "local redis, KEYS, ARGV = redis, KEYS, ARGV\n"
 
 // Batch reports whether the script takes any number of keys.
 func (s *Script) Batch() bool { return len(Each(s.Keys)) > 0 }
@@ -80,6 +83,9 @@ func (all fragments) parse(file string, src []byte) (*Script, mistake.List) {
 	}
 	mistakes = append(mistakes, checkBody(s, text)...)
 	s.Source = strip(text)
+	if s.Batch() {
+		s.Source = locals + s.Source
+	}
 	s.SHA1 = fmt.Sprintf("%x", sha1.Sum([]byte(s.Source)))
 	return s, expanded.located(mistakes)
 }
