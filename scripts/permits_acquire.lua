@@ -27,7 +27,7 @@ local out = false
 for i = 1, wants do
   out = redis.call('zscore', KEYS[2], string.sub(ARGV[1], (i - 1) * size + 1, i * size)) or out
 end
-local more = #ended > 0
+local more = ended > 0
 if ARGV[5] ~= '0' and not out and (ARGV[6] == '1' or not value) then
   local sum = ARGV[5] - redis.call('zcard', KEYS[2])
   if sum ~= there or not value then

@@ -10,7 +10,7 @@
 local there = tonumber(value or '0')
 --! include server_time
 --! include return_ended
-if #ended > 0 and there > 0 then
+if ended > 0 and there > 0 then
   --! include announce_permits publish=ARGV[1]
 end
 return there

@@ -5,12 +5,12 @@
 --! reply strings  how many are free, how many are out, then id and what is left of its lease in ms in turn
 --
 -- Reads the count of a semaphore, the number of its permits in use, and as many of these permits as most says, the
--- earliest expiry first. Expired permits count as free, 1000 at most.
+-- earliest expiry first. Expired permits count as free, 10000 at most.
 --! include permits_value
 --! include server_time
 local free, out = tonumber(value or '0'), redis.call('zcard', KEYS[2])
 local last = string.format('%.0f', now)
-local ended = #redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
+local ended = #redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 10000)
 local reply = {string.format('%.0f', free + ended), string.format('%.0f', out - ended)}
 local permits = redis.call('zrangebyscore', KEYS[2], '(' .. last, '+inf', 'withscores', 'limit', 0, ARGV[1])
 for i = 1, #permits, 2 do

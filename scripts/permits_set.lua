@@ -22,7 +22,7 @@ local sum = ARGV[1] - redis.call('zcard', KEYS[2])
 if sum ~= there or not value then
   redis.call('set', KEYS[1], string.format('%.0f', sum), 'keepttl')
 end
-local more = #ended > 0 or sum > there
+local more = ended > 0 or sum > there
 there = sum
 if more and there > 0 then
   --! include announce_permits publish=ARGV[3]

@@ -3400,16 +3400,22 @@ local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local there, wants, size = tonumber(value or '0'), tonumber(ARGV[2]), #ARGV[1] / ARGV[2]
-local ended = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', now), 'limit', 0, 1000)
-if #ended > 0 then
-redis.call('zrem', KEYS[2], unpack(ended))
-there = redis.call('incrby', KEYS[1], #ended)
+local ended, last = 0, string.format('%.0f', now)
+for _ = 1, 10 do
+local ids = redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
+if #ids > 0 then
+redis.call('zrem', KEYS[2], unpack(ids))
+there, ended = redis.call('incrby', KEYS[1], #ids), ended + #ids
+end
+if #ids < 1000 then
+break
+end
 end
 local out = false
 for i = 1, wants do
 out = redis.call('zscore', KEYS[2], string.sub(ARGV[1], (i - 1) * size + 1, i * size)) or out
 end
-local more = #ended > 0
+local more = ended > 0
 if ARGV[5] ~= '0' and not out and (ARGV[6] == '1' or not value) then
 local sum = ARGV[5] - redis.call('zcard', KEYS[2])
 if sum ~= there or not value then
@@ -3587,7 +3593,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "dd2b3a6d974923cb4416b972c784b02749d39c3d"
+const PermitsAcquireSHA = "aa15c2383706a4359d356cad7605ca033c23cc3f"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -3607,12 +3613,18 @@ local there = tonumber(value or '0')
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
-local ended = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', now), 'limit', 0, 1000)
-if #ended > 0 then
-redis.call('zrem', KEYS[2], unpack(ended))
-there = redis.call('incrby', KEYS[1], #ended)
+local ended, last = 0, string.format('%.0f', now)
+for _ = 1, 10 do
+local ids = redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
+if #ids > 0 then
+redis.call('zrem', KEYS[2], unpack(ids))
+there, ended = redis.call('incrby', KEYS[1], #ids), ended + #ids
 end
-if #ended > 0 and there > 0 then
+if #ids < 1000 then
+break
+end
+end
+if ended > 0 and there > 0 then
 local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
@@ -3753,7 +3765,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "5e3aa26f3e23dd68da4ce55b2807607a30f6e2fa"
+const PermitsCountSHA = "3dfa7be8c1546db195d2d1808a0deadc423990cf"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3763,7 +3775,7 @@ const PermitsCountSHA = "5e3aa26f3e23dd68da4ce55b2807607a30f6e2fa"
 //	           ms in turn
 //
 // Reads the count of a semaphore, the number of its permits in use, and as many of these permits as most says, the
-// earliest expiry first. Expired permits count as free, 1000 at most.
+// earliest expiry first. Expired permits count as free, 10000 at most.
 const PermitsInspectSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -3776,7 +3788,7 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local free, out = tonumber(value or '0'), redis.call('zcard', KEYS[2])
 local last = string.format('%.0f', now)
-local ended = #redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
+local ended = #redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 10000)
 local reply = {string.format('%.0f', free + ended), string.format('%.0f', out - ended)}
 local permits = redis.call('zrangebyscore', KEYS[2], '(' .. last, '+inf', 'withscores', 'limit', 0, ARGV[1])
 for i = 1, #permits, 2 do
@@ -3786,7 +3798,7 @@ end
 return reply`
 
 // PermitsInspectSHA is the SHA-1 of [PermitsInspectSource].
-const PermitsInspectSHA = "cb523495b46c02bc1508e212757ab039f54cef84"
+const PermitsInspectSHA = "437074f9dc532ace5337b653120eeb2f298342de"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -4021,16 +4033,22 @@ redis.call('zcard', KEYS[2])
 if not redis.call('set', KEYS[4], '1', 'px', ARGV[2], 'nx') then
 return there
 end
-local ended = redis.call('zrangebyscore', KEYS[2], '-inf', string.format('%.0f', now), 'limit', 0, 1000)
-if #ended > 0 then
-redis.call('zrem', KEYS[2], unpack(ended))
-there = redis.call('incrby', KEYS[1], #ended)
+local ended, last = 0, string.format('%.0f', now)
+for _ = 1, 10 do
+local ids = redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
+if #ids > 0 then
+redis.call('zrem', KEYS[2], unpack(ids))
+there, ended = redis.call('incrby', KEYS[1], #ids), ended + #ids
+end
+if #ids < 1000 then
+break
+end
 end
 local sum = ARGV[1] - redis.call('zcard', KEYS[2])
 if sum ~= there or not value then
 redis.call('set', KEYS[1], string.format('%.0f', sum), 'keepttl')
 end
-local more = #ended > 0 or sum > there
+local more = ended > 0 or sum > there
 there = sum
 if more and there > 0 then
 local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
@@ -4173,7 +4191,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "5f6ef017c1a296971b8b2c95caebfadb289d295b"
+const PermitsSetSHA = "df43da46dd96d7b8063e4f66e33fa6cf9b20a831"
 
 // ProclaimSource is proclaim.lua.
 //

@@ -145,6 +145,38 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		e.until("it ends, and another gets it", func() bool { return s.permit(id(3), long).Granted })
 		e.errorIf(s.renewPermit(id(2), long), "it was renewed after its end")
 	}},
+	{"Port_SomeThousandPermitsThatEndAtOnceComeBackAtOnce", func(e *env) {
+		s := e.counter()
+		can := s.can.Semaphores
+		var owners []string
+		for i := range 20 {
+			var ids []string
+			for k := range backend.MaxPermits {
+				ids = append(ids, id(1+i*backend.MaxPermits+k))
+			}
+			owners = append(owners, strings.Join(ids, ","))
+		}
+		all := int64(len(owners) * backend.MaxPermits)
+		end := func() {
+			for _, owner := range owners {
+				e.errorIf(!s.permit(owner, time.Second).Granted, "as many are free, and not granted")
+			}
+			e.until("all have ended", func() bool { return !s.renewPermit(owners[len(owners)-1], 0) })
+		}
+		s.set(permits, "1", all)
+		end()
+		r, err := can.InspectPermits(background, "n", 1)
+		e.must("InspectPermits", err)
+		equal(e, "%d are free", r.Free, all)
+		equal(e, "%d are in use", r.Out, 0)
+		equal(e, "%d are free", s.count(permits), all)
+		end()
+		equal(e, "%d are free", call(e, can.SetLimit, backend.CountRequest{Topic: permits, ID: "2", N: all + 5}), all+5)
+		end()
+		s.add(permits, "3", 10-all-5) // less than in use
+		a := s.permit(id(0), long)
+		e.errorIf(!a.Granted || a.Available != 9, "of ten that are free: %+v", a)
+	}},
 	{"Port_RenewingAPermitNeverShortensItAndZeroOnlyAsks", func(e *env) {
 		s := e.counter()
 		s.set(permits, "1", 1)
