@@ -104,8 +104,9 @@ const (
 //   - Leadership was lost meanwhile, whatever fn returned: Run calls [OnError], and campaigns
 //     again.
 //   - [StepDown], or an error that wraps StepDown: Run resigns, and campaigns again behind the
-//     waiting candidates. If fn led for less than a second, Run pauses first, as after a failure of
-//     the store: 50 ms at most the first time, then twice as long each time, up to 5 s.
+//     waiting candidates. If it took less than a second to wait for leadership and to lead, Run
+//     pauses first, as after a failure of the store: 50 ms at most the first time, then twice as long
+//     each time, up to 5 s.
 //   - nil: the work is done. Run resigns and returns nil. Another candidate leads next: a fleet
 //     whose processes all return nil does the work once in each process.
 //   - Any other error: Run resigns and returns the error.

@@ -118,10 +118,11 @@ func failed[C redis.Cmder](ctx context.Context, client redis.UniversalClient, er
 		}
 		known = known || cmd.Err() != nil
 	}
-	for _, cmd := range cmds {
-		if !known { // the error of a hook, which may have refused all commands
-			cmd.SetErr(hookError{err})
-		}
+	if known {
+		return
+	}
+	for _, cmd := range cmds { // the error of a hook, which may have refused all commands
+		cmd.SetErr(hookError{err})
 	}
 }
 

@@ -34,7 +34,7 @@ const (
 	failingRetryMax = 400 * time.Millisecond
 )
 
-// recheckBy returns when an enrolled waiter rechecks. Left is the rest of the holder's lease.
+// recheckBy returns when a waiter asks without a message. Left is the rest of the holder's lease.
 func (s *names) recheckBy(left time.Duration) time.Duration {
 	after := min(left, upTo(recheck))
 	if s.waiting < crowd {
