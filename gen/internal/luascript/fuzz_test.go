@@ -5,9 +5,11 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 
+	"github.com/yuin/gopher-lua/ast"
 	"github.com/yuin/gopher-lua/parse"
 
 	"github.com/mortise-go/mortise/gen/internal/mistake"
@@ -37,7 +39,7 @@ func FuzzParse(f *testing.F) {
 			"--[[ open",
 		"--! script fuzz\n--! key 1 a hash\n--! reply int ok\nreturn KEYS[1] .. '\\\\' .. \"\\\"--\" --[=[ ]] ]=]",
 		"a = [==[ --x ]==] --[[ y ]] b = '\\'' -- z", "return 1 - - 1, 2--[[]]-1", "goto x ::x::", "return 0x",
-		"x = function() x() end", "\x00", "--! key 99999999999999999999 a hash",
+		"x = function() x() end", "x = 0e \ny = 1", "\x00", "--! key 99999999999999999999 a hash",
 	} {
 		f.Add(src)
 	}
@@ -83,6 +85,8 @@ func stripKeepsTheMeaning(t *testing.T, src string) {
 	}
 }
 
+var endsInDigit = regexp.MustCompile(`[0-9a-fA-F.]$`)
+
 // sameTree compares all but the lines. parse.Dump takes time that doubles with each level.
 func sameTree(a, b reflect.Value) bool {
 	if a.Kind() != b.Kind() || a.IsValid() && a.Type() != b.Type() {
@@ -98,6 +102,9 @@ func sameTree(a, b reflect.Value) bool {
 		}
 		return same
 	case reflect.Struct:
+		if n, is := a.Interface().(ast.NumberExpr); is && !endsInDigit.MatchString(n.Value) {
+			return true // as 0e, which Lua refuses: the parser takes the next character for part of the number
+		}
 		for field := range a.Fields() {
 			if field.IsExported() && !sameTree(a.FieldByIndex(field.Index), b.FieldByIndex(field.Index)) {
 				return false
