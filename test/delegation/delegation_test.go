@@ -56,8 +56,8 @@ func TestACalleeThatCallsBack(t *testing.T) {
 
 			name = f.lock()
 			const deadline = 1500 * time.Millisecond
-			ctx, cancel := context.WithTimeout(context.Background(), deadline)
 			begin := time.Now()
+			ctx, cancel := context.WithTimeout(context.Background(), deadline)
 			r := f.result(f.begin(ctx, job{Lock: name, Visit: via + " untold:", Via: via}, "a", "b", "a"))
 			cancel()
 			took := time.Since(begin)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	goredis "github.com/redis/go-redis/v9"
@@ -24,18 +25,40 @@ const (
 	mostBackendFrames = 3 // of backend/redisproto and the adapter
 )
 
-// stackOf collects mortise's own frames at the last call of the client library.
+// stackOf is mortise's own frames at a call of the client library.
 type stackOf struct {
 	own, backend []string
-	panics       bool // at the next call, once
 }
 
-func (s *stackOf) note() {
+// calls notes the stack of the last call. What follows a panic is sent by another goroutine.
+type calls struct {
+	mu     sync.Mutex
+	last   stackOf
+	panics bool // at the next call, once
+}
+
+// stack returns the stack of the last call.
+func (c *calls) stack() stackOf {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.last
+}
+
+func (c *calls) panicOnce() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.panics = true
+}
+
+func (c *calls) note() {
 	var pcs [100]uintptr
 	frames := runtime.CallersFrames(pcs[:runtime.Callers(3, pcs[:])])
-	panics := s.panics
-	*s = stackOf{}
-	if panics {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	s := stackOf{}
+	defer func() { c.last = s }()
+	if c.panics {
+		c.panics = false
 		panic("as a hook may")
 	}
 	for {
@@ -55,7 +78,7 @@ func (s *stackOf) note() {
 }
 
 // amiss says what is wrong with the way to a command of an operation.
-func (s *stackOf) amiss(op string) (list []string) {
+func (s stackOf) amiss(op string) (list []string) {
 	if n := len(s.own); n == 0 || !strings.HasSuffix(s.own[n-1], ")."+op) {
 		list = append(list, op+": its command is sent by another goroutine")
 	}
@@ -67,7 +90,7 @@ func (s *stackOf) amiss(op string) (list []string) {
 }
 
 // noting is a hook of go-redis.
-type noting struct{ stack *stackOf }
+type noting struct{ calls *calls }
 
 func (h noting) DialHook(next goredis.DialHook) goredis.DialHook { return next }
 func (h noting) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.ProcessPipelineHook {
@@ -76,7 +99,7 @@ func (h noting) ProcessPipelineHook(next goredis.ProcessPipelineHook) goredis.Pr
 
 func (h noting) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 	return func(ctx context.Context, cmd goredis.Cmder) error {
-		h.stack.note()
+		h.calls.note()
 		return next(ctx, cmd)
 	}
 }
@@ -84,58 +107,58 @@ func (h noting) ProcessHook(next goredis.ProcessHook) goredis.ProcessHook {
 // notingClient is a client of rueidis.
 type notingClient struct {
 	rueidislib.Client
-	stack *stackOf
+	calls *calls
 }
 
 func (c notingClient) Do(ctx context.Context, cmd rueidislib.Completed) rueidislib.RedisResult {
-	c.stack.note()
+	c.calls.note()
 	return c.Client.Do(ctx, cmd)
 }
 
 func TestCost_FramesOfALoneCall(t *testing.T) {
 	srv := redistest.Start(t)
-	for name, open := range map[string]func(*stackOf) backend.Backend{
-		"go-redis": func(s *stackOf) backend.Backend {
+	for name, open := range map[string]func(*calls) backend.Backend{
+		"go-redis": func(seen *calls) backend.Backend {
 			rdb := goredis.NewClient(&goredis.Options{Addr: srv.Addr()})
 			t.Cleanup(func() { rdb.Close() })
-			rdb.AddHook(noting{s})
+			rdb.AddHook(noting{seen})
 			return redisgo.New(rdb)
 		},
-		"rueidis": func(s *stackOf) backend.Backend {
+		"rueidis": func(seen *calls) backend.Backend {
 			client := harness.Must(rueidislib.NewClient(rueidislib.ClientOption{
 				InitAddress: []string{srv.Addr()}, DisableCache: true,
 			}))(t)
 			t.Cleanup(client.Close)
-			return rueidis.NewWithClient(notingClient{client, s})
+			return rueidis.NewWithClient(notingClient{client, seen})
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var stack stackOf
-			c := harness.Must(mortise.New(open(&stack)))(t)
+			var seen calls
+			c := harness.Must(mortise.New(open(&seen)))(t)
 			defer c.Shutdown(context.Background())
 			// The first commands of a session connect, say HELLO and load scripts, and the batcher's goroutines that sent
 			// them end some time later: until then a call goes with them.
 			harness.OK(t, harness.Must(c.Lock(context.Background(), "n"))(t).Unlock(context.Background()))
-			frames(t, c, &stack)
+			frames(t, c, &seen)
 			func() { // what follows goes straight to the library all the same
 				defer func() { _ = recover() }()
-				stack.panics = true
+				seen.panicOnce()
 				_, _ = c.Lock(context.Background(), "other")
 			}()
-			frames(t, c, &stack)
+			frames(t, c, &seen)
 		})
 	}
 }
 
 // frames looks at lone calls until three in a row go straight to the library.
-func frames(t *testing.T, c *mortise.Client, stack *stackOf) {
+func frames(t *testing.T, c *mortise.Client, seen *calls) {
 	t.Helper()
 	var amiss []string
 	for round, good := 0, 0; good < 3; round++ {
 		l := harness.Must(c.Lock(context.Background(), "n"))(t)
-		locked := *stack
+		locked := seen.stack()
 		harness.OK(t, l.Unlock(context.Background()))
-		amiss = append(locked.amiss("Lock"), stack.amiss("Unlock")...)
+		amiss = append(locked.amiss("Lock"), seen.stack().amiss("Unlock")...)
 		if good++; len(amiss) > 0 {
 			good = 0
 		}
