@@ -36,6 +36,9 @@ func FuzzValues(f *testing.F) {
 		f.Add(byte(2), []byte{0, 0, 0, text, 0, 137, 138, 139, 140, 141, 142})                      // the counts of counts
 		f.Add(byte(1), []byte{0, 7, 6, text, 1, text, 0, 0, 4, 3, text, 3, text, 0, 130, 131, 147}) // queues
 	}
+	// The queue of a read-write lock has another type, so what a writer waits for is not removed with its entry.
+	f.Add(byte(1), []byte{0, 11, 0, 1, 135, 136})
+	f.Add(byte(1), []byte{0, 11, 0, 1, 135, 136, 135})
 	for field := range byte(7) {
 		for score := range byte(len(scores)) {
 			// The state of windows, and entries that no client has, while a client waits.
@@ -155,6 +158,7 @@ var nameKeys = []func(name string) string{
 	func(n string) string { return companion("wake", n) + ":round" },
 	func(n string) string { return companion("tick", n) },
 	func(n string) string { return companion("proclaim", n) },
+	func(n string) string { return companion("wake", n) + ":wants" },
 }
 
 // shapes make a value.

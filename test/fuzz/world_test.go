@@ -102,7 +102,7 @@ func own(key, name string) bool {
 	case name, "redisson_lock_token:" + tag, "redisson_lock_queue:" + tag, "redisson_lock_timeout:" + tag,
 		queueOf(name), queueOf(name) + ":round", queueOf(name) + ":window", queueOf(name) + ":extra",
 		companion("writer", name), tag + ":timeout", companion("tick", name), companion("proclaim", name),
-		companion("wake", name), companion("wake", name) + ":round":
+		companion("wake", name), companion("wake", name) + ":round", companion("wake", name) + ":wants":
 		return true
 	}
 	if strings.HasPrefix(key, companion("once", name)+":") {
