@@ -367,6 +367,34 @@ func TestABackendThatPanicsInAReleaseFreesTheLockAllTheSame(t *testing.T) {
 	}
 }
 
+func TestABackendThatPanicsInAReleaseOfSeveralLocksFreesThemAllTheSame(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		boom, answer := true, make(chan struct{})
+		c := on(t, spyOn(s, "Batch", hooks{"ReleaseAll": func(c *call) error {
+			if boom {
+				boom = false
+				panic("a hook of the client library")
+			}
+			return c.run(context.Background())
+		}, "SetHolds": func(c *call) error {
+			<-answer
+			return c.run(context.Background())
+		}}))
+		all := need(LockAll(context.Background(), Parts(c, "x", "y", "z"), WithLease(time.Hour)))(t)
+		again := begin(all.Context(), c, "z", WithLease(time.Hour)) // the release of z waits for it
+		synctest.Wait()
+		panics(t, func() { _ = all.Unlock(context.Background()) })
+		close(answer)
+		if a := <-again; a.err == nil {
+			must(t, a.Unlock(t.Context()))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		must(t, thenUnlock(c.LockAll(ctx, "x", "y", "z")))
+		must(t, c.Shutdown(ctx))
+	})
+}
+
 func TestAPanicInLockAllReleasesWhatItHas(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		acquired := 0

@@ -314,6 +314,12 @@ type batched struct {
 func (g *releaseBatch) release() {
 	e := g.engine
 	alone := g.prepare()
+	sending := true
+	defer func() {
+		if sending {
+			g.abort(alone)
+		}
+	}()
 	first := time.Now()
 	for n := 0; len(g.todo) > 0; n++ {
 		if passing := g.send(); len(g.todo) > 0 && !e.retry.Again(passing, n, first) {
@@ -323,8 +329,24 @@ func (g *releaseBatch) release() {
 			break
 		}
 	}
+	sending = false
 	for _, x := range alone {
 		x.err = x.run(context.Background())
+	}
+}
+
+// abort ends the releases after a panic of the backend: those that were sent have an unknown outcome, and the others
+// are sent in the background.
+func (g *releaseBatch) abort(alone []*batched) {
+	for _, x := range g.todo {
+		x.abort()
+	}
+	for _, x := range alone {
+		g.engine.begin()
+		go func() {
+			defer g.engine.end()
+			_ = x.run(context.Background())
+		}()
 	}
 }
 

@@ -300,6 +300,26 @@ func TestFailOpenWithinAnotherLock(t *testing.T) {
 	check.NoError(t, call(s.ctx(), client, "42"))
 }
 
+// A call that waits for an inner lock when it loses the outer one has lost a lock; its client has not left.
+func TestALockLostWhileTheCallWaitsForAnother(t *testing.T) {
+	s, other := memorySite(t)
+	middle.Holding(t, other, middle.Order)
+	outer := grpclock.Func(func(context.Context, any) (string, error) { return "tenants:1", nil })
+	inner := make(chan *status.Status, 1)
+	client := s.serve(grpc.ChainUnaryInterceptor(
+		grpclock.UnaryServerInterceptor(s.Locks, grpclock.Methods{unary: outer},
+			grpclock.WithLockOptions(mortise.WithMaxHold(50*time.Millisecond))),
+		grpclock.UnaryServerInterceptor(s.Locks, grpclock.Methods{unary: order}, grpclock.WithWait(middle.Patience),
+			grpclock.WithErrorHandler(func(_ context.Context, _ string, answer *status.Status, _ error) error {
+				inner <- answer
+				return nil
+			}))))
+	s.onUnary = func(context.Context, *pb.SimpleRequest) error { t.Error("served"); return nil }
+	err := call(s.ctx(), client, "42")
+	s.want(err, codes.Aborted, grpclock.ReasonLost)
+	s.want((<-inner).Err(), codes.Aborted, grpclock.ReasonLost)
+}
+
 // A function of WithErrorHandler that returns nil does not let a refused call pass.
 func TestAnErrorHandlerThatReturnsNothingLetsNothingPass(t *testing.T) {
 	s, other := memorySite(t)

@@ -46,6 +46,7 @@
 //	a field or metadata is missing, or makes no key   InvalidArgument    BAD_KEY
 //	the lock was lost, and the handler broke off      Aborted            LOCK_LOST          1 s
 //	the lock was lost, and the handler answered       the handler's answer
+//	an outer interceptor's lock was lost meanwhile    Aborted            LOCK_LOST          1 s
 //	the caller's lock, to be entered, has ended       FailedPrecondition DELEGATION_ENDED
 //	misuse: a name in use for other data, an option   Internal           INTERNAL
 //

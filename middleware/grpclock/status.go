@@ -82,6 +82,8 @@ func refused(ctx context.Context, err error, most time.Duration) *status.Status 
 		return problem(codes.Unavailable, ReasonClosing, "the server is shutting down", soon)
 	case errors.Is(err, mortise.ErrInvalidName):
 		return badKey(err)
+	case errors.Is(context.Cause(ctx), mortise.ErrLost): // the lock of an outer interceptor was lost
+		return lost()
 	case ctx.Err() == nil:
 		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
