@@ -91,16 +91,20 @@ var tickTests = where(func(e *env) bool { return e.bare().Capabilities().Ticks !
 		}
 	}},
 	{"Port_Tick_ALateTickIsRefused", func(e *env) {
-		s := scheduleOf(e, "n", 2*time.Second)
-		r := s.claim("1")
-		time.Sleep(r.Next + 500*time.Millisecond) // that time is the subject
-		s.Late = 100 * time.Millisecond
-		late := s.claim("2")
-		e.errorIf(late.Granted || late.Next <= 0 || late.Next > s.Interval, "half a second late: %+v", late)
-		s.Late = time.Second
-		e.errorIf(!s.claim("3").Granted, "half a second late, of one that is allowed: refused")
-		s.Late, s.Missed = time.Second, 10
-		e.errorIf(s.claim("4").Granted, "a tick that was missed two seconds ago is granted, though one second is allowed")
+		s := scheduleOf(e, "n", time.Second)
+		claim := func(id string, late time.Duration) backend.TickReply {
+			s.Late = late
+			r := s.claim(id)
+			e.errorIf(r.Granted && s.Interval-r.Next > late, "%v late, of %v that is allowed: %+v", s.Interval-r.Next, late, r)
+			return r
+		}
+		time.Sleep(claim("1", 0).Next + s.Interval/2) // that time is the subject
+		late := claim("2", s.Interval/10)
+		e.errorIf(late.Next <= 0 || late.Next > s.Interval, "half a second late: %+v", late)
+		e.errorIf(!claim("3", s.Interval).Granted, "half a second late, of one that is allowed: refused")
+		time.Sleep(2 * s.Interval)
+		s.Missed = 10
+		claim("4", s.Interval*9/10) // not the tick that was missed one and a half seconds ago
 	}},
 	{"Port_Tick_AnotherIntervalIsGrantedLaterTicksOnly", func(e *env) {
 		s := scheduleOf(e, "n", 100*time.Millisecond)
