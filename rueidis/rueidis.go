@@ -30,7 +30,7 @@ import (
 // released over two more connections (or one, if PipelineMultiplex is -1), of a client without
 // tracking, except on a cluster; while these connections are unavailable, over the tracking
 // connection. OnInvalidations, if set, is called as well. If the server does not support RESP3 or
-// tracking, the client goes on as if DisableCache were set.
+// tracking, at first or when it connects again, the client goes on as if DisableCache were set.
 //
 // These options are errors of mortise.New, because they break guarantees that locks need:
 // ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
@@ -71,6 +71,7 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 				}
 				a.invalidated(messages)
 			}
+			a.tracked = a.lazy(func() (rueidis.Client, error) { return newClient(opt) }, rueidis.Client.Close)
 			untold := plain
 			untold.OnInvalidations = nil
 			untold.ForceSingleClient = true // untold is not used while the server may be a cluster
@@ -82,16 +83,7 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) },
 				rueidis.Client.Close)
 		}
-		return a.over(func() (rueidis.Client, error) {
-			if a.tracking.Load() {
-				client, err := newClient(opt)
-				if !errors.Is(err, rueidis.ErrNoCache) {
-					return client, err
-				}
-				a.tracking.Store(false)
-			}
-			return newClient(plain)
-		}, rueidis.Client.Close), nil
+		return a.over(func() (rueidis.Client, error) { return newClient(plain) }, rueidis.Client.Close), nil
 	})
 }
 

@@ -32,7 +32,7 @@ import (
 // released over two more connections (or one, if PipelineMultiplex is -1), of a client without
 // tracking, except on a cluster; while these connections are unavailable, over the tracking
 // connection. OnInvalidations, if set, is called as well. If the server does not support RESP3 or
-// tracking, the client goes on as if DisableCache were set.
+// tracking, at first or when it connects again, the client goes on as if DisableCache were set.
 //
 // These options are errors of mortise.New, because they break guarantees that locks need:
 // ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
@@ -73,6 +73,7 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 				}
 				a.invalidated(messages)
 			}
+			a.tracked = a.lazy(func() (valkey.Client, error) { return valkey.NewClient(opt) }, valkey.Client.Close)
 			untold := plain
 			untold.OnInvalidations = nil
 			untold.ForceSingleClient = true // untold is not used while the server may be a cluster
@@ -84,16 +85,7 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 			a.plain = redisproto.NewLazy(func() (valkey.Client, error) { return valkey.NewClient(untold) },
 				valkey.Client.Close)
 		}
-		return a.over(func() (valkey.Client, error) {
-			if a.tracking.Load() {
-				client, err := valkey.NewClient(opt)
-				if !errors.Is(err, valkey.ErrNoCache) {
-					return client, err
-				}
-				a.tracking.Store(false)
-			}
-			return valkey.NewClient(plain)
-		}, valkey.Client.Close), nil
+		return a.over(func() (valkey.Client, error) { return valkey.NewClient(plain) }, valkey.Client.Close), nil
 	})
 }
 
