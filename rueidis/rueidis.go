@@ -71,7 +71,6 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 				}
 				a.invalidated(messages)
 			}
-			a.tracked = a.lazy(func() (rueidis.Client, error) { return newClient(opt) }, rueidis.Client.Close)
 			untold := plain
 			untold.OnInvalidations = nil
 			untold.ForceSingleClient = true // untold is not used while the server may be a cluster
@@ -83,7 +82,16 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) },
 				rueidis.Client.Close)
 		}
-		return a.over(func() (rueidis.Client, error) { return newClient(plain) }, rueidis.Client.Close), nil
+		return a.over(func() (rueidis.Client, error) {
+			if a.tracking.Load() {
+				client, err := newClient(opt)
+				if !errors.Is(err, rueidis.ErrNoCache) {
+					return client, err
+				}
+				a.tracking.Store(false)
+			}
+			return newClient(plain)
+		}, rueidis.Client.Close), nil
 	})
 }
 

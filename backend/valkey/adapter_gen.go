@@ -23,13 +23,11 @@ import (
 type adapter struct {
 	commands
 	options
-	alone        commands                        // of a lone caller
-	client       *redisproto.Lazy[valkey.Client] // used unless tracking is set
-	tracked      *redisproto.Lazy[valkey.Client] // a client with tracking, used while tracking is set; nil if there is none
-	plain        *redisproto.Lazy[valkey.Client] // a client without tracking, used beside tracked; nil if there is none
+	alone        commands // of a lone caller
+	client       *redisproto.Lazy[valkey.Client]
+	plain        *redisproto.Lazy[valkey.Client] // a client without tracking; nil if there is none
 	line         *lone.Line[valkey.Client]       // the connection of a lone caller; nil if there is none
-	tracking     atomic.Bool                     // unset for good when the server refuses tracking
-	mode         sync.Once                       // sets cluster when the first client is built
+	tracking     atomic.Bool
 	onInvalidate func(keys []string)
 	masters      atomic.Pointer[[]slotRange]
 }
@@ -51,36 +49,19 @@ func newAdapter(opts []Option) *adapter {
 }
 
 func (a *adapter) over(build func() (valkey.Client, error), discard func(valkey.Client)) *adapter {
-	a.client = a.lazy(build, discard)
-	a.connect = a.current
-	return a
-}
-
-func (a *adapter) lazy(build func() (valkey.Client, error),
-	discard func(valkey.Client)) *redisproto.Lazy[valkey.Client] {
-	return redisproto.NewLazy(func() (valkey.Client, error) {
+	a.client = redisproto.NewLazy(func() (valkey.Client, error) {
 		client, err := build()
-		if err == nil {
-			a.mode.Do(func() { a.cluster = client.Mode() == valkey.ClientModeCluster })
+		if err == nil && !a.client.Built() {
+			a.cluster = client.Mode() == valkey.ClientModeCluster
 		}
 		return client, err
 	}, discard)
-}
-
-// current returns the client with tracking, or the one without if the server has refused tracking.
-func (a *adapter) current(ctx context.Context) (valkey.Client, error) {
-	if a.tracking.Load() {
-		client, err := a.tracked.Get(ctx)
-		if !errors.Is(err, valkey.ErrNoCache) {
-			return client, err
-		}
-		a.tracking.Store(false)
-	}
-	return a.client.Get(ctx)
+	a.connect = a.client.Get
+	return a
 }
 
 func (a *adapter) Features() redisproto.Features {
-	built := a.client.Built() || a.tracked != nil && a.tracked.Built()
+	built := a.client.Built()
 	return redisproto.Features{Cluster: built && a.cluster, Tracking: a.tracking.Load(), Unsettled: !built,
 		Leaves: built && !a.cluster}
 }
@@ -247,28 +228,21 @@ func (a *adapter) ServerError(err error) (string, bool) {
 	return reply.Error(), true
 }
 
-// Unsent also notes that the server refused tracking to a new connection of the client: the next commands go over the
-// client without tracking.
 func (a *adapter) Unsent(err error) bool {
-	if errors.Is(err, valkey.ErrNoCache) {
-		a.tracking.Store(false)
-		return true
+	refused := errors.Is(err, valkey.ErrNoCache)
+	if refused && a.tracking.Swap(false) { // a new connection could not be tracked
+		a.client.Replace()
 	}
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	return refused || errors.As(err, &op) && op.Op == "dial"
 }
 
 func (a *adapter) Close() error {
 	a.batcher.Close()
 	var all sync.WaitGroup
 	all.Go(a.client.Close)
-	if a.tracked != nil {
-		all.Go(a.tracked.Close)
-		all.Go(a.plain.Close)
-	}
-	if a.line != nil {
-		all.Go(a.line.Close)
-	}
+	all.Go(a.plain.Close)
+	all.Go(a.line.Close)
 	all.Wait()
 	return nil
 }

@@ -73,7 +73,6 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 				}
 				a.invalidated(messages)
 			}
-			a.tracked = a.lazy(func() (valkey.Client, error) { return valkey.NewClient(opt) }, valkey.Client.Close)
 			untold := plain
 			untold.OnInvalidations = nil
 			untold.ForceSingleClient = true // untold is not used while the server may be a cluster
@@ -85,7 +84,16 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 			a.plain = redisproto.NewLazy(func() (valkey.Client, error) { return valkey.NewClient(untold) },
 				valkey.Client.Close)
 		}
-		return a.over(func() (valkey.Client, error) { return valkey.NewClient(plain) }, valkey.Client.Close), nil
+		return a.over(func() (valkey.Client, error) {
+			if a.tracking.Load() {
+				client, err := valkey.NewClient(opt)
+				if !errors.Is(err, valkey.ErrNoCache) {
+					return client, err
+				}
+				a.tracking.Store(false)
+			}
+			return valkey.NewClient(plain)
+		}, valkey.Client.Close), nil
 	})
 }
 
