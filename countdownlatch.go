@@ -64,7 +64,8 @@ func (l *CountDownLatch) Wait(ctx context.Context, opts ...Option) error {
 }
 
 // Delete removes the latch, and reports whether it was set. Waiters return, because the count is
-// zero then; Redisson's waiters go on waiting.
+// zero then; Redisson's waiters go on waiting. If the latch is set again, a CountDown that is still
+// retried in the background counts down the new count.
 //
 // Redisson: delete. Cost: one command.
 func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) { return l.count.Delete(ctx) }

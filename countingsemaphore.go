@@ -101,7 +101,9 @@ func (s *CountingSemaphore) AddPermits(ctx context.Context, delta int) error {
 func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) { return s.count.Drain(ctx) }
 
 // Delete removes the semaphore from the store, and reports whether there was one. Waiters go on
-// waiting until there are permits again.
+// waiting until there are permits again. If the semaphore is set again, a release of permits that
+// were taken before adds to the new count, by Release or in the background for an Acquire whose
+// caller has left: use another name for other permits.
 //
 // Redisson: delete. Cost: one command.
 func (s *CountingSemaphore) Delete(ctx context.Context) (bool, error) { return s.count.Delete(ctx) }

@@ -151,6 +151,33 @@ func TestMaxHoldEndsRenewal(t *testing.T) {
 	})
 }
 
+// Unlock of a lost lease with a context that has ended says that the lease was lost, and so does its event: the hold
+// ended once, without Unlock.
+func TestAnUnlockThatDoesNotWaitSaysThatTheLeaseWasLost(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var told []error
+		c := open(WithObserver(Observer{Released: func(e ReleasedEvent) { told = append(told, e.Err) }}))
+		for range 20 { // the answer may be there before the end of the context is seen
+			l := need(c.Lock(t.Context(), "x", WithMaxHold(time.Second)))(t)
+			both := need(LockAll(t.Context(), []Part{{c, "y"}, {c, "z"}}, WithMaxHold(time.Second)))(t)
+			<-l.Context().Done()
+			<-both.Context().Done()
+			for _, l := range []*Lease{l, both} {
+				err := l.Unlock(ended())
+				wants(t, err, ErrNotHeld)
+				wants(t, err, ErrLost)
+			}
+			synctest.Wait()
+		}
+		for _, err := range told {
+			wants(t, err, ErrLost)
+		}
+		if len(told) != 60 {
+			t.Errorf("told of %d releases, want 60", len(told))
+		}
+	})
+}
+
 func TestInnerMaxHoldEndsTheInnerLeaseOnly(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()

@@ -3,6 +3,7 @@ package mortise
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -155,6 +156,44 @@ func TestAPanicOfAcquiredReleasesTheLock(t *testing.T) {
 		panics(t, func() { _, _ = c.Lock(t.Context(), "x") })
 		synctest.Wait()
 		check(t, thenUnlock(c.TryLock(t.Context(), "x")))
+	})
+}
+
+// A lease of LockAll unlocks its parts at the same time. A panic of a part reaches the caller, after all parts were
+// unlocked.
+func TestAPanicInAPartOfLockAllReachesTheCaller(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		boom := Observer{Released: func(ReleasedEvent) { panic("boom") }}
+		fake := fakeLocker(func(ctx context.Context, name string) (*Lease, error) {
+			return NewLease(ctx, name, func(context.Context) error { panic("boom") }), nil
+		})
+		other := open()
+		for _, parts := range [][]Part{
+			{{other, "w"}, {open(WithObserver(boom)), "x"}, {open(), "y"}},
+			{{open(WithObserver(boom)), "x"}, {open(WithObserver(boom)), "y"}},
+			{{other, "w"}, {fake, "f"}, {open(), "y"}},
+		} {
+			l := need(LockAll(t.Context(), parts))(t)
+			panics(t, func() { _ = l.Unlock(context.Background()) })
+			must(t, thenUnlock(other.Lock(t.Context(), "x", WithWait(time.Second))))
+			must(t, thenUnlock(other.Lock(t.Context(), "y", WithWait(time.Second))))
+		}
+	})
+}
+
+// The observer hears of the release of each lock of a LockAll, even if it panics.
+func TestAPanicOfReleasedHidesNoOtherRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var told []string
+		c := open(WithObserver(Observer{Released: func(e ReleasedEvent) {
+			told = append(told, e.Name)
+			panic("boom")
+		}}))
+		l := need(LockAll(t.Context(), []Part{{c, "x"}, {c, "y"}, {c, "z"}}))(t)
+		panics(t, func() { _ = l.Unlock(context.Background()) })
+		if !slices.Equal(told, []string{"x", "y", "z"}) {
+			t.Errorf("told of the releases of %q", told)
+		}
 	})
 }
 

@@ -51,11 +51,7 @@ func (c *Client) Semaphore(name string, limit int) *Semaphore {
 //
 // Redisson: setPermits. Cost: one command.
 func (p *Semaphore) SetPermits(ctx context.Context, n int) error {
-	err := p.count.SetLimit(ctx, n)
-	if err == nil {
-		p.limit.Declared.Store(true)
-	}
-	return err
+	return p.count.SetLimit(ctx, n, &p.limit.Declared)
 }
 
 // TrySetPermits sets the number of permits to n, zero or more, if the store has no semaphore of the

@@ -220,6 +220,21 @@ func TestPermitsThatWereSetAreNotReplacedByTheSemaphoresOwnLimit(t *testing.T) {
 	})
 }
 
+// Nor are permits whose SetPermits did not wait for the store's answer.
+func TestPermitsThatWereSetBehindTheirCallerAreNotReplaced(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		p := on(t, spyOn(s, "Semaphores", hooks{"SetLimit": delayed(time.Second)})).Semaphore("n", 3)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		defer cancel()
+		wants(t, p.SetPermits(ctx, 5), context.DeadlineExceeded)
+		time.Sleep(2 * time.Second)
+		must(t, errorOf(p.Acquire(t.Context(), 1)))
+		if i := need(p.Inspect(t.Context()))(t); i.Limit != 5 {
+			t.Errorf("the limit is %d, and 5 were set", i.Limit)
+		}
+	})
+}
+
 // A call that declares a limit waits behind no call of its client that declares another, or none: that one may wait for
 // the limit.
 func TestALimitIsDeclaredThoughACallOfTheClientWaitsAlready(t *testing.T) {

@@ -36,7 +36,7 @@ type hooks map[string]func(*call) error
 const spied = " Acquire SetHolds Release Renew ForceRelease Fair.Acquire Fair.Release Fair.Leave " +
 	"AcquireAll ReleaseAll Serve Leave AcquireRead AcquireWrite ReleaseRead ReleaseWrite SetWriteHolds " +
 	"RenewReads RenewWrites Withdraw Enter Permits.Acquire Permits.Release Permits.Renew LeaveQueue " +
-	"AddCount TakeCount Latch.Count "
+	"AddCount TakeCount SetLimit Latch.Count "
 
 // anyCall is the name of the hook of all methods that have none of their own.
 const anyCall = "any"
@@ -268,6 +268,10 @@ func (s spySemaphores) Release(ctx context.Context, r backend.ReleaseRequest) (b
 
 func (s spySemaphores) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	s.at.renew(ctx, "Permits.Renew", in, out, s.SemaphoreStore.Renew)
+}
+
+func (s spySemaphores) SetLimit(ctx context.Context, r backend.CountRequest) (int64, error) {
+	return through(s.at, ctx, "SetLimit", r, s.SemaphoreStore.SetLimit)
 }
 
 type spyFair struct {

@@ -51,7 +51,7 @@ func newAdapter(opts []Option) *adapter {
 func (a *adapter) over(build func() (rueidis.Client, error), discard func(rueidis.Client)) *adapter {
 	a.client = redisproto.NewLazy(func() (rueidis.Client, error) {
 		client, err := build()
-		if err == nil {
+		if err == nil && !a.client.Built() {
 			a.cluster = client.Mode() == rueidis.ClientModeCluster
 		}
 		return client, err
@@ -229,21 +229,21 @@ func (a *adapter) ServerError(err error) (string, bool) {
 }
 
 func (a *adapter) Unsent(err error) bool {
+	refused := errors.Is(err, rueidis.ErrNoCache)
+	if refused && a.tracking.Swap(false) { // a new connection could not be tracked
+		a.client.Replace()
+	}
 	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "dial"
+	return refused || errors.As(err, &op) && op.Op == "dial"
 }
 
 func (a *adapter) Close() error {
 	a.batcher.Close()
-	var both sync.WaitGroup
-	both.Go(a.client.Close)
-	if a.plain != nil {
-		both.Go(a.plain.Close)
-	}
-	if a.line != nil {
-		both.Go(a.line.Close)
-	}
-	both.Wait()
+	var all sync.WaitGroup
+	all.Go(a.client.Close)
+	all.Go(a.plain.Close)
+	all.Go(a.line.Close)
+	all.Wait()
 	return nil
 }
 

@@ -234,6 +234,35 @@ func TestWithoutTrackingAllElseWorks(t *testing.T) {
 	}
 }
 
+// A user that loses +client|tracking, as after a failover to a server without it, goes on as if it had never had it.
+func TestTrackingThatIsRefusedLaterIsDoneWithout(t *testing.T) {
+	srv := redistest.Start(t, redistest.WithACL("some on >pw ~* &* +@all"))
+	s, e := open(t, rueidis.New(redis.ClientOption{
+		InitAddress: []string{srv.Addr()}, Username: "some", Password: "pw",
+	}))
+	do(t, srv, "HSET", "n", "java:1", "1")
+	check.FatalIf(t, try(t, s, "n", "o").Granted || !try(t, s, "held", "o").Granted, "exclusion")
+	do(t, srv, "ACL", "SETUSER", "some", "-client|tracking")
+	do(t, srv, "CLIENT", "KILL", "USER", "some")
+	e.await(t, "changed all")
+
+	out := make([]backend.RenewResult, 1)
+	for range 5 { // the connections that were killed cost a try each
+		if s.Renew(t.Context(), []backend.RenewRequest{{Name: "held", Owner: "o", Lease: time.Minute}}, out); out[0].Held {
+			break
+		}
+		check.FatalIf(t, !backend.FaultOf(out[0].Err).Temporary, "renewal: %v", out[0].Err)
+	}
+	check.ErrorIf(t, !out[0].Held, "not renewed: %v", out[0].Err)
+	check.ErrorIf(t, try(t, s, "n", "o").Granted, "granted")
+	s.Subscribe(backend.Topic{Name: "n"})
+	e.await(t, "watching n")
+	do(t, srv, "DEL", "n")
+	do(t, srv, "PUBLISH", "redisson_lock__channel:{n}", "0")
+	e.await(t, "released n")
+	check.ErrorIf(t, !try(t, s, "n", "o").Granted, "refused by a cache that hears of nothing")
+}
+
 func TestOpenTwiceAndTheFirstClosed(t *testing.T) {
 	srv := redistest.Start(t)
 	b := at(srv.Addr())

@@ -14,10 +14,12 @@ import (
 type Lazy[C any] struct {
 	build   func() (C, error)
 	discard func(C)
-	built   atomic.Pointer[C]
+	current atomic.Pointer[C]
+	built   atomic.Bool
 
 	mu      sync.Mutex
 	attempt *attempt[C] // the attempt under way; nil if there is none
+	old     []C         // replaced clients
 	closed  bool
 }
 
@@ -36,11 +38,11 @@ func NewLazy[C any](build func() (C, error), discard func(C)) *Lazy[C] {
 // Get returns the client. An error means that the caller's command was not sent; the session
 // recognizes such an error without [Adapter.Unsent].
 func (l *Lazy[C]) Get(ctx context.Context) (C, error) {
-	if c := l.built.Load(); c != nil {
+	if c := l.current.Load(); c != nil {
 		return *c, nil
 	}
 	l.mu.Lock()
-	if c := l.built.Load(); c != nil { // built meanwhile
+	if c := l.current.Load(); c != nil { // built meanwhile
 		l.mu.Unlock()
 		return *c, nil
 	}
@@ -62,17 +64,35 @@ func (l *Lazy[C]) Get(ctx context.Context) (C, error) {
 	}
 }
 
-// Built reports whether there is a client.
-func (l *Lazy[C]) Built() bool { return l.built.Load() != nil }
+// Built reports whether a client was built.
+func (l *Lazy[C]) Built() bool { return l.built.Load() }
 
-// Close discards the client. It does not wait for an attempt under way, whose client is discarded, too.
-func (l *Lazy[C]) Close() {
+// Replace makes the next command build another client. The present client serves the commands that have it already,
+// and is discarded by Close.
+func (l *Lazy[C]) Replace() {
 	l.mu.Lock()
-	closed := l.closed
-	l.closed = true
+	defer l.mu.Unlock()
+	if c := l.current.Load(); c != nil && !l.closed {
+		l.old = append(l.old, *c)
+		l.current.Store(nil)
+	}
+}
+
+// Close discards all clients. It does not wait for an attempt under way, whose client is discarded, too. Close of a nil
+// Lazy does nothing.
+func (l *Lazy[C]) Close() {
+	if l == nil {
+		return
+	}
+	l.mu.Lock()
+	all := l.old
+	if c := l.current.Load(); c != nil && !l.closed {
+		all = append(all, *c)
+	}
+	l.old, l.closed = nil, true
 	l.mu.Unlock()
-	if c := l.built.Load(); c != nil && !closed {
-		l.discard(*c)
+	for _, c := range all {
+		l.discard(c)
 	}
 }
 
@@ -90,7 +110,8 @@ func (l *Lazy[C]) try(a *attempt[C]) {
 		a.err = unsentError{errClosed}
 	default:
 		a.client = client
-		l.built.Store(&client)
+		l.current.Store(&client)
+		l.built.Store(true)
 	}
 }
 

@@ -32,7 +32,7 @@ import (
 // released over two more connections (or one, if PipelineMultiplex is -1), of a client without
 // tracking, except on a cluster; while these connections are unavailable, over the tracking
 // connection. OnInvalidations, if set, is called as well. If the server does not support RESP3 or
-// tracking, the client goes on as if DisableCache were set.
+// tracking, at first or when it connects again, the client goes on as if DisableCache were set.
 //
 // These options are errors of mortise.New, because they break guarantees that locks need:
 // ConnLifetime, which sends commands a second time; ClientTrackingOptions; and

@@ -79,6 +79,31 @@ func TestClientSideCaching(t *testing.T) {
 	}
 }
 
+// A user that loses +client|tracking, as after a failover to a server without it, goes on as if it had never had it.
+func TestTrackingThatIsRefusedLaterIsDoneWithout(t *testing.T) {
+	srv := redistest.Start(t, redistest.WithACL("some on >pw ~* &* +@all"))
+	locks := client(t, valkey.New(valkeygo.ClientOption{
+		InitAddress: []string{srv.Addr()}, Username: "some", Password: "pw",
+	}))
+	held, err := locks.Lock(t.Context(), "held")
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv.Must("ACL", "SETUSER", "some", "-client|tracking")
+	srv.Must("CLIENT", "KILL", "USER", "some")
+	srv.Must("HSET", "n", "java:1", "1")
+	srv.Must("PEXPIRE", "n", "300")
+	next, err := locks.Lock(t.Context(), "n", mortise.WithWait(patience))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []*mortise.Lease{next, held} {
+		if err := l.Unlock(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestOptionsThatCannotWorkAreErrorsOfNew(t *testing.T) {
 	to := []string{"127.0.0.1:1"}
 	for text, b := range map[string]backend.Backend{

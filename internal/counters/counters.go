@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/engine"
@@ -378,12 +379,20 @@ func NewSemaphore(e *engine.Engine, name string) Semaphore {
 			func(can *backend.Capabilities) backend.SemaphoreStore { return can.Semaphores })}}
 }
 
-// SetLimit sets the number of permits, free and in use.
-func (p *Semaphore) SetLimit(ctx context.Context, n int) error {
+// SetLimit sets the number of permits, free and in use. Declared is set once the store has answered, even if the caller
+// has left.
+func (p *Semaphore) SetLimit(ctx context.Context, n int, declared *atomic.Bool) error {
 	if n < 0 || n > backend.MaxCount {
 		return p.fail("setpermits", fail.Invalidf("%d permits; between 0 and %d", n, backend.MaxCount))
 	}
-	_, err := ask(ctx, &p.counted, "setpermits", backend.SemaphoreStore.SetLimit, p.Change(int64(n)))
+	set := func(s backend.SemaphoreStore, ctx context.Context, q backend.CountRequest) (int64, error) {
+		free, err := s.SetLimit(ctx, q)
+		if err == nil {
+			declared.Store(true)
+		}
+		return free, err
+	}
+	_, err := ask(ctx, &p.counted, "setpermits", set, p.Change(int64(n)))
 	return err
 }
 

@@ -1,10 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -243,20 +243,36 @@ func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
 			}
 		})
 	}
-	AtOnce(jobs)
+	atOnce(jobs)
 	return errs
 }
 
-// AtOnce runs jobs at the same time, the first on the caller's goroutine, and waits for all.
-func AtOnce(jobs []func()) {
-	var wg sync.WaitGroup
-	for _, job := range jobs[min(1, len(jobs)):] {
-		wg.Go(job)
+// atOnce runs jobs at the same time, the first on the caller's goroutine, and waits for all. If a job panics, atOnce
+// panics with the same value.
+func atOnce(jobs []func()) {
+	if len(jobs) < 2 {
+		for _, job := range jobs {
+			job()
+		}
+		return
 	}
-	if len(jobs) > 0 {
-		jobs[0]()
+	ends := make(chan any, len(jobs))
+	for _, job := range jobs[1:] {
+		go func() {
+			defer func() { ends <- recover() }()
+			job()
+		}()
 	}
-	wg.Wait()
+	defer func() {
+		var panicked any
+		for range jobs[1:] {
+			panicked = cmp.Or(panicked, <-ends)
+		}
+		if panicked != nil {
+			panic(panicked)
+		}
+	}()
+	jobs[0]()
 }
 
 // unlockTogether unlocks holds of one engine in one call of BatchStore.ReleaseAll.
@@ -285,14 +301,23 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 		return errs
 	}
 	err := e.SendOff(ctx, func() error { (&releaseBatch{e, sent}).release(); return nil }, nil)
-	for _, x := range sent {
-		if err != nil { // the caller has left: the goroutine that sends them uses sent now
-			errs[x.at] = us[x.at].finish(0, err)
-		} else {
-			errs[x.at] = us[x.at].finish(x.keep, x.err)
-		}
-	}
+	finishAll(sent, us, errs, err)
 	return errs
+}
+
+// finishAll sets the results of the releases in sent, and reports each to the observer, even if the observer panics.
+// Gone is the error of a caller that has left, or nil.
+func finishAll(sent []*batched, us []unlocking, errs []error, gone error) {
+	if len(sent) == 0 {
+		return
+	}
+	defer finishAll(sent[1:], us, errs, gone)
+	x := sent[0]
+	if gone != nil { // the goroutine that sends the releases uses sent now
+		errs[x.at] = us[x.at].finish(0, gone)
+	} else {
+		errs[x.at] = us[x.at].finish(x.keep, x.err)
+	}
 }
 
 // releaseBatch is the releases of one client that are sent together.

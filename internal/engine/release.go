@@ -97,10 +97,10 @@ func (u *unlocking) finish(keep int, err error) error {
 	h := u.hold
 	e := of(h).engine
 	switch {
-	case fail.IsGone(err):
-		err = fmt.Errorf("%w: the release is sent all the same; its outcome is unknown", err)
 	case u.ended != nil:
 		err = fmt.Errorf("%w: %w", fail.NotHeld, u.ended)
+	case fail.IsGone(err):
+		err = fmt.Errorf("%w: the release is sent all the same; its outcome is unknown", err)
 	}
 	if err != nil {
 		err = fail.New("unlock", h.Name(), err)

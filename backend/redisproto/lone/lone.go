@@ -127,6 +127,9 @@ func (l *Line[C]) make() {
 
 // Close discards the client, and ends the wait for the replies to calls whose callers have left.
 func (l *Line[C]) Close() {
+	if l == nil {
+		return
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.cancel()
