@@ -16,9 +16,9 @@ type TickStore interface {
 	// ClaimTick claims the oldest due tick after the last claimed tick and within the request's
 	// bounds.
 	//
-	// A store that has no tick of the name cannot know whether the newest tick was claimed before.
-	// It records the newest tick as claimed, without an ID, and refuses: the next tick is the first
-	// that can be granted.
+	// A store that has no tick of the name cannot know whether the newest tick was claimed before,
+	// nor the newest tick of another interval. It records the present time, without an ID, and
+	// refuses: the next tick is the first that can be granted.
 	//
 	// The same request a second time changes nothing and is granted the same tick, as long as this
 	// tick is the last and within the bounds. ClaimTick answers ErrWrongKind if the record holds no

@@ -86,14 +86,24 @@ type locker struct {
 	splay  time.Duration
 }
 
-// Lock implements [gocron.Locker].
+// releasing bounds how long the end of a job waits for the store. The release is sent in any case.
+const releasing = 5 * time.Second
+
+// Lock implements [gocron.Locker]. The context ends with the scheduler, or with the removal of the job: the end of the
+// context ends the wait for the store, and does not end a lease.
 func (k *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	if k.locks == nil {
 		return nil, fmt.Errorf("gocronlock: %w: the Locker is nil; pass a *mortise.Client", mortise.ErrInvalid)
 	}
-	lease, err := k.locks.TryLock(context.WithoutCancel(ctx), k.prefix+job)
-	if err != nil {
+	asking, leave := context.WithCancelCause(context.WithoutCancel(ctx))
+	stay := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
+	lease, err := k.locks.TryLock(asking, k.prefix+job)
+	switch stayed := stay(); {
+	case err != nil:
 		return nil, err
+	case !stayed:
+		_ = lease.Unlock(ctx) // the client sends the release without a wait
+		return nil, fmt.Errorf("gocronlock: the lock of job %q came too late: %w", job, context.Cause(ctx))
 	}
 	return held{lease, time.Now().Add(k.splay)}, nil
 }
@@ -109,7 +119,9 @@ type held struct {
 func (h held) Unlock(context.Context) error {
 	rest := time.Until(h.until)
 	if rest <= 0 {
-		return h.lease.Unlock(context.Background())
+		ctx, cancel := context.WithTimeout(context.Background(), releasing)
+		defer cancel()
+		return h.lease.Unlock(ctx)
 	}
 	go func() {
 		t := time.NewTimer(rest)

@@ -17,6 +17,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	gocronlock "github.com/mortise-go/mortise/gocron"
 	"github.com/mortise-go/mortise/internal/redistest"
@@ -277,4 +278,95 @@ func TestClosingWithinALongSplay(t *testing.T) {
 			check.ErrorIf(t, errors.Is(err, mortise.ErrNotAcquired) != closing, "after Close %v: %v", closing, err)
 		})
 	}
+}
+
+// stalled is a Locker whose store does not answer until answer is closed.
+type stalled struct {
+	mortise.Locker
+	asked, answer chan struct{}
+}
+
+func (s stalled) TryLock(ctx context.Context, name string, opts ...mortise.Option) (*mortise.Lease, error) {
+	close(s.asked)
+	select {
+	case <-s.answer:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	return s.Locker.TryLock(ctx, name, opts...)
+}
+
+// A scheduler is shut down while a job waits for the answer to its TryLock: the Shutdown does not wait for the store,
+// and the job is not started afterwards.
+func TestAShutdownWhileTheStoreDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	locks := check.Value(mortise.New(memory.New())).In(t)
+	t.Cleanup(func() { locks.Close() })
+	store := stalled{locks, make(chan struct{}), make(chan struct{})}
+	s := check.Value(gocron.NewScheduler(gocron.WithStopTimeout(time.Second),
+		gocron.WithDistributedLocker(gocronlock.Locker(store, "jobs:")))).In(t)
+	refused := make(chan error, 1)
+	var ran atomic.Bool
+	_, err := s.NewJob(gocron.OneTimeJob(gocron.OneTimeJobStartImmediately()),
+		gocron.NewTask(func() { ran.Store(true) }), gocron.WithName("once"), gocron.WithEventListeners(
+			gocron.AfterLockError(func(_ uuid.UUID, _ string, err error) { refused <- err }),
+			gocron.AfterJobRuns(func(uuid.UUID, string) { refused <- nil })))
+	check.FatalIf(t, err != nil, "%v", err)
+	s.Start()
+	<-store.asked
+	check.Done(t, s.Shutdown())
+	close(store.answer)
+	check.Is(t, "the lock", <-refused, context.Canceled)
+	check.ErrorIf(t, ran.Load(), "the job was started after the Shutdown")
+}
+
+// late is a Locker whose reply arrives when the scheduler is being shut down.
+type late struct {
+	mortise.Locker
+	shutdown context.CancelFunc
+}
+
+func (l late) TryLock(ctx context.Context, name string, opts ...mortise.Option) (*mortise.Lease, error) {
+	lease, err := l.Locker.TryLock(ctx, name, opts...)
+	l.shutdown()
+	return lease, err
+}
+
+func TestALockThatComesTooLateIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := check.Value(mortise.New(memory.New())).In(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, err := gocronlock.Locker(late{locks, cancel}, "jobs:").Lock(ctx, "x")
+		check.Is(t, "of an ended scheduler", err, context.Canceled)
+		synctest.Wait()
+		check.Done(t, check.Value(locks.TryLock(t.Context(), "jobs:x")).In(t).Unlock(t.Context()))
+		check.NoError(t, locks.Shutdown(t.Context()))
+	})
+}
+
+// A job's end waits for a store that hangs for five seconds at most.
+func TestTheEndOfAJobDoesNotWaitForAStoreThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks := check.Value(mortise.New(hanging{memory.New()})).In(t)
+		lock := check.Value(gocronlock.Locker(locks, "jobs:", gocronlock.Splay(0)).Lock(t.Context(), "x")).In(t)
+		over := time.Now()
+		check.Is(t, "Unlock", lock.Unlock(t.Context()), context.DeadlineExceeded)
+		check.ErrorIf(t, time.Since(over) > 6*time.Second, "Unlock took %v", time.Since(over))
+		check.NoError(t, locks.Shutdown(t.Context()))
+	})
+}
+
+// hanging is a store that takes an hour for each release.
+type hanging struct{ *memory.Store }
+
+func (h hanging) Open(handler backend.Handler) (backend.Store, error) {
+	opened, err := h.Store.Open(handler)
+	return hangingSession{opened}, err
+}
+
+type hangingSession struct{ backend.Store }
+
+func (s hangingSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	time.Sleep(time.Hour)
+	return s.Store.Release(ctx, r)
 }

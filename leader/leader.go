@@ -232,13 +232,11 @@ func (x *candidate) lead(lease *mortise.Lease) error {
 
 // resign gives leadership up. The client repeats a failed release until the lease ends.
 func (x *candidate) resign(ctx context.Context, lease *mortise.Lease) {
-	if lease.Err() != nil {
-		_ = lease.Unlock(context.WithoutCancel(ctx))
-		return
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resigning)
 	defer cancel()
-	_ = lease.Proclaim(ctx, "") // followers learn of the resignation at once
+	if lease.Err() == nil {
+		_ = lease.Proclaim(ctx, "") // followers learn of the resignation at once
+	}
 	if err := lease.Unlock(ctx); errors.Is(err, mortise.ErrUnavailable) {
 		x.onError(err)
 	}

@@ -207,6 +207,48 @@ func TestALeaderThatLostTheLockCampaignsAgain(t *testing.T) {
 	})
 }
 
+// hangingStore takes an hour for each release.
+type hangingStore struct{ *memory.Store }
+
+func (s hangingStore) Open(h backend.Handler) (backend.Store, error) {
+	opened, err := s.Store.Open(h)
+	return hangingSession{opened}, err
+}
+
+type hangingSession struct{ backend.Store }
+
+func (s hangingSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	time.Sleep(time.Hour)
+	return s.Store.Release(ctx, r)
+}
+
+// A resignation waits for a store that hangs for five seconds at most, whether or not leadership was lost before.
+func TestAResignationDoesNotWaitForAStoreThatHangs(t *testing.T) {
+	for _, lost := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t)
+			c := check.Value(mortise.New(hangingStore{f.store}, mortise.WithWatchdogTimeout(watchdog))).In(t)
+			ctx, stop := context.WithCancel(t.Context())
+			var over time.Time
+			done := f.run(ctx, c, "a", func(ctx context.Context, _ leader.Term) error {
+				if lost {
+					f.store.Delete("n")
+				} else {
+					stop()
+				}
+				<-ctx.Done()
+				stop()
+				over = time.Now()
+				return ctx.Err()
+			})
+			if err := <-done; !errors.Is(err, context.Canceled) || time.Since(over) > 6*time.Second {
+				t.Errorf("lost %v: Run returned %v, %v after its function", lost, err, time.Since(over))
+			}
+			check.NoError(t, c.Shutdown(t.Context()))
+		})
+	}
+}
+
 // A leader cut off from the store loses leadership with its lease, and the next one leads within a
 // second then.
 func TestALeaderThatIsCutOffStopsBeforeTheNextOneLeads(t *testing.T) {

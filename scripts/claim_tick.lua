@@ -10,7 +10,8 @@
 --
 -- Claims the oldest due tick after the last claimed one: at most missed ticks before the newest, and at most late
 -- behind its time, unless late is 0. The record has the last claimed tick, and the id of its claim. Without a record
--- the newest tick may have been claimed before: it is recorded as claimed, without an id, and not granted.
+-- the ticks until now, of any interval, may have been claimed before: now is recorded, without an id, and no tick is
+-- granted.
 --! include server_time
 local interval, late, missed = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[4])
 local newest = now - (now - ARGV[3]) % interval
@@ -25,7 +26,7 @@ if value then
     return redis.error_reply('WRONGKIND the key holds no tick')
   end
 end
-local last = tonumber(time or newest)
+local last = tonumber(time or now)
 if id == ARGV[1] and last >= first then
   return {1, last, math.max(last + interval - now, 0)}
 end

@@ -928,7 +928,8 @@ const AgedAcquireSHA = "c50438042a462b052577ede83e151b3e83fee229"
 //
 // Claims the oldest due tick after the last claimed one: at most missed ticks before the newest, and at most late
 // behind its time, unless late is 0. The record has the last claimed tick, and the id of its claim. Without a record
-// the newest tick may have been claimed before: it is recorded as claimed, without an id, and not granted.
+// the ticks until now, of any interval, may have been claimed before: now is recorded, without an id, and no tick is
+// granted.
 const ClaimTickSource = `local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -945,7 +946,7 @@ if not time or #time > 15 then
 return redis.error_reply('WRONGKIND the key holds no tick')
 end
 end
-local last = tonumber(time or newest)
+local last = tonumber(time or now)
 if id == ARGV[1] and last >= first then
 return {1, last, math.max(last + interval - now, 0)}
 end
@@ -960,7 +961,7 @@ end
 return {granted, last, math.max(due - now, 0)}`
 
 // ClaimTickSHA is the SHA-1 of [ClaimTickSource].
-const ClaimTickSHA = "aa639dd7ae9d89cbcea7784775e653a0ea7ea740"
+const ClaimTickSHA = "d273044498b63457bde30a66489b267476a9972b"
 
 // CountSource is count.lua.
 //

@@ -126,6 +126,15 @@ var tickTests = where(func(e *env) bool { return e.bare().Capabilities().Ticks !
 		e.errorIf(r.Granted, "after it was emptied: %+v", r)
 		s.granted("3")
 	}},
+	{"Port_Tick_AStoreThatWasEmptiedDoesNotGrantTheNewestTickOfAnotherInterval", func(e *env) {
+		s, hourly := scheduleOf(e, "n", 2*time.Second), scheduleOf(e, "n", time.Hour)
+		last := s.granted("1").Tick
+		e.store.Flush()
+		hourly.claim("2")
+		r := s.claim("3")
+		e.errorIf(r.Granted && !r.Tick.After(last), "the tick at %v was granted before it was emptied, and then %+v", last, r)
+		s.granted("4")
+	}},
 	{"Port_Tick_SchedulesAndLocksOfOneNameShareNothing", func(e *env) {
 		s := scheduleOf(e, "n", 100*time.Millisecond)
 		s.take("n", "a:1", long)

@@ -10,8 +10,8 @@ import (
 // ticks implements [backend.TickStore].
 type ticks struct{ *client }
 
-// tick is the last claimed tick of a schedule, in ms since the epoch, and the id of its claim. The id is empty for the
-// newest tick at the first request: the store does not know whether that tick was claimed.
+// tick is the last claimed tick of a schedule, in ms since the epoch, and the id of its claim. After the first request
+// it is the time of the request, and the id is empty: the store does not know whether the ticks until then were claimed.
 type tick struct {
 	last  int64
 	claim string
@@ -28,7 +28,7 @@ func (x ticks) ClaimTick(ctx context.Context, q backend.TickRequest) (backend.Ti
 		}
 		now, interval, offset := time.Now().UnixMilli(), q.Interval.Milliseconds(), q.Offset.Milliseconds()
 		newest := now - (now-offset)%interval
-		last := tick{last: newest}
+		last := tick{last: now}
 		if r != nil {
 			last = *r.tick
 		}
