@@ -381,6 +381,28 @@ func TestQuorumAWaiterMovesOnWhenTheStoreItWaitsInFails(t *testing.T) {
 	}
 }
 
+// An owner that has the lock in the first store alone, for example a dead one, does not keep a waiter from the releases
+// of the majority's.
+func TestQuorumAWaiterHearsOfAReleaseBehindARecordInAMinority(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		must(t, errorOf(on(t, stores[0]).Lock(t.Context(), "x", WithLease(time.Hour))))
+		a, _ := open()
+		b, _ := open()
+		for range 5 {
+			l := need(a.Lock(t.Context(), "x"))(t)
+			got := begin(t.Context(), b, "x")
+			time.Sleep(3 * time.Second)
+			start := time.Now()
+			must(t, l.Unlock(t.Context()))
+			m := got.lease(t)
+			if d := time.Since(start); d > 10*time.Millisecond {
+				t.Errorf("it got the lock %v after the release", d)
+			}
+			must(t, m.Unlock(t.Context()))
+		}
+	})
+}
+
 func TestQuorumWithoutAMajorityNamesWhatFailed(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
