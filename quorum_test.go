@@ -381,6 +381,28 @@ func TestQuorumAWaiterMovesOnWhenTheStoreItWaitsInFails(t *testing.T) {
 	}
 }
 
+// An owner that has the lock in the first store alone, for example a dead one, does not keep a waiter from the releases
+// of the majority's.
+func TestQuorumAWaiterHearsOfAReleaseBehindARecordInAMinority(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		must(t, errorOf(on(t, stores[0]).Lock(t.Context(), "x", WithLease(time.Hour))))
+		a, _ := open()
+		b, _ := open()
+		for range 5 {
+			l := need(a.Lock(t.Context(), "x"))(t)
+			got := begin(t.Context(), b, "x")
+			time.Sleep(3 * time.Second)
+			start := time.Now()
+			must(t, l.Unlock(t.Context()))
+			m := got.lease(t)
+			if d := time.Since(start); d > 10*time.Millisecond {
+				t.Errorf("it got the lock %v after the release", d)
+			}
+			must(t, m.Unlock(t.Context()))
+		}
+	})
+}
+
 func TestQuorumWithoutAMajorityNamesWhatFailed(t *testing.T) {
 	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
 		a, clients := open()
@@ -550,6 +572,45 @@ func TestQuorumACallerThatLeavesDoesNotWaitForAStoreThatHangs(t *testing.T) {
 		if took := time.Since(start); took > 20*time.Millisecond {
 			t.Errorf("the caller left after 10ms and is told after %v", took)
 		}
+	})
+}
+
+// bare is a lease in the first three of five stores, and what the Release of the first does. The other two come back.
+func bare(t *testing.T, release func(*call) error) (stores []*spy, l *Lease) {
+	var clients []*Client
+	for range 5 {
+		s := unaware(memory.New())
+		stores, clients = append(stores, s), append(clients, on(t, s))
+	}
+	for _, s := range stores[3:] {
+		s.SetDown(errGone)
+	}
+	l = need(need(Quorum(clients...))(t).Lock(t.Context(), "x", WithLease(20*time.Second)))(t)
+	for _, s := range stores[3:] {
+		s.SetDown(nil)
+	}
+	stores[0].hook("Release", release)
+	return stores, l
+}
+
+func TestQuorumUnlockDoesNotWaitForAStoreWhileAMajorityIsWithoutTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		defer time.Sleep(time.Minute) // what hangs
+		_, l := bare(t, delayed(15*time.Second))
+		start := time.Now()
+		must(t, l.Unlock(t.Context()))
+		if took := time.Since(start); took > 200*time.Millisecond {
+			t.Errorf("four of five stores are without the lock, and Unlock takes %v", took)
+		}
+	})
+}
+
+func TestQuorumUnlockOfALeaseThatWasLostUnnoticedSaysSo(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stores, l := bare(t, nil)
+		must(t, errorOf(on(t, stores[0].Store).ForceUnlock(t.Context(), "x")))
+		must(t, l.Err())
+		wants(t, l.Unlock(t.Context()), ErrNotHeld)
 	})
 }
 

@@ -352,7 +352,8 @@ func (x *Lease) Unlock(ctx context.Context) error {
 		return fail.New("unlock", x.Of, fail.Twice)
 	}
 	_ = x.finish(fail.Released)
-	// Once a majority has confirmed, the other stores have a little longer; their releases then go on in the background.
+	// Another owner needs a majority of stores without the lock. Once there is one, the other stores have a little longer;
+	// their releases then go on in the background.
 	bound, cancel := context.WithCancel(ctx)
 	defer cancel()
 	answers := make(chan vote, len(parts))
@@ -363,24 +364,28 @@ func (x *Lease) Unlock(ctx context.Context) error {
 			go func() { answers <- vote{node: i, err: p.lease.Holding().Unlock(bound)} }()
 		}
 	}
-	done := 0
+	free, lacking := len(parts)-asked, 0
 	var failed fail.List
+	var cut *time.Timer
 	for range asked {
+		if cut == nil && free >= x.majority {
+			cut = time.AfterFunc(max(2*time.Since(start), x.patience/10), cancel)
+			defer cut.Stop()
+		}
 		a := <-answers
-		if a.err != nil {
-			failed = append(failed, fmt.Errorf("store %d: %w", a.node, a.err))
+		if a.err == nil {
+			free++
 			continue
 		}
-		if done++; done == x.majority {
-			t := time.AfterFunc(max(2*time.Since(start), x.patience/10), cancel)
-			defer t.Stop()
+		failed = append(failed, fmt.Errorf("store %d: %w", a.node, a.err))
+		if errors.Is(a.err, fail.NotHeld) {
+			lacking++
 		}
 	}
 	switch {
 	case lost != nil:
 		return fail.New("unlock", x.Of, fmt.Errorf("%w: %w", fail.NotHeld, lost))
-	case done < x.majority:
-		// Another owner needs a majority of stores without the lock.
+	case free < x.majority, asked-lacking < x.majority: // in the second case the lease was lost unnoticed
 		return fail.New("unlock", x.Of, failed)
 	}
 	return nil

@@ -114,6 +114,7 @@ type rounds struct {
 	trouble time.Time     // the start of the first of the failed rounds
 	failed  int           // the number of rounds in a row in which too few stores answered
 	waited  bool          // the call has waited for a holder, or for barred stores
+	from    int           // the call waits in the first store that refuses it, counted from this index on
 }
 
 // round asks all stores once. It returns a lease; or the error of the call; or neither, after the pause before the next
@@ -146,9 +147,9 @@ func (x *rounds) round() (*lease.Handle, error) {
 		return nil, x.Fail(fmt.Errorf("%w: %w", fail.Unavailable, x.last))
 	case x.Try:
 		return nil, x.Refused(t.left)
-	case t.refused >= 0:
+	case len(t.refused) > 0:
 		x.waited = true
-		x.first, err = x.await(x.wait, t.refused)
+		err = x.awaitOne(t.refused)
 	case t.out > 0:
 		x.waited = true
 		err = sleep(x.wait, min(t.left, time.Second)+time.Millisecond)
@@ -159,6 +160,17 @@ func (x *rounds) round() (*lease.Handle, error) {
 		return nil, x.GaveUp(err, x.left, x.last)
 	}
 	return nil, nil
+}
+
+// awaitOne waits in one of the stores that refused. If the wait ends without a vote, the next one is in the next store:
+// the owner in the first may be another than that of the majority, for example a dead one, and releases nothing.
+func (x *rounds) awaitOne(refused []int) (err error) {
+	i, _ := slices.BinarySearch(refused, x.from)
+	node := refused[i%len(refused)]
+	if x.first, err = x.await(x.wait, node); x.first == nil {
+		x.from = node + 1
+	}
+	return err
 }
 
 // enclosing returns the live lease of the same stores that the call's context carries; nil if there is none.

@@ -133,7 +133,7 @@ func (r *call) question(try bool) engine.Request {
 // tally is the result of a round's votes.
 type tally struct {
 	held, answered int           // the number of votes that count; the number of stores that answered
-	refused        int           // the index of the first store in which another owner holds the lock; -1 if none
+	refused        []int         // the indexes of the stores in which another owner holds the lock
 	out            int           // the number of barred stores
 	left           time.Duration // until a majority may be free without a release; negative if never or unknown
 	failures       fail.List
@@ -142,10 +142,10 @@ type tally struct {
 }
 
 // barred reports whether no store refused the lock for another owner, and some are barred.
-func (t *tally) barred() bool { return t.refused < 0 && t.out > 0 }
+func (t *tally) barred() bool { return len(t.refused) == 0 && t.out > 0 }
 
 func (r *call) tally(votes []vote) tally {
-	t := tally{refused: -1, left: -1}
+	t := tally{left: -1}
 	var young []time.Duration
 	for i, v := range votes {
 		switch {
@@ -162,9 +162,7 @@ func (r *call) tally(votes []vote) tally {
 			}
 		case errors.Is(v.err, fail.NotAcquired):
 			t.answered++
-			if t.refused < 0 {
-				t.refused = i
-			}
+			t.refused = append(t.refused, i)
 			if e := fail.Of(v.err); e != nil {
 				t.left = max(t.left, e.Remaining)
 			}
@@ -199,7 +197,7 @@ func (r *call) giveBack(wait context.Context, votes []vote) {
 	wg.Wait()
 }
 
-// await waits for the lock in one store that refused it, so all waiters wait in the same store's queue and wake by its
+// await waits for the lock in one store that refused it, so most waiters wait in the same store's queue and wake by its
 // releases. It returns the store's vote; or nil after a second or more, since the store may fail.
 func (r *call) await(wait context.Context, node int) (*vote, error) {
 	bound, cancel := context.WithTimeout(wait, time.Second+rand.N(500*time.Millisecond))
