@@ -11,7 +11,7 @@ import (
 type ticks struct{ *client }
 
 // tick is the last claimed tick of a schedule, in ms since the epoch, and the id of its claim. After the first request
-// it is the time of the request, and the id is empty: the store does not know whether the ticks until then were claimed.
+// it is the time of the request, and the id is empty: the store does not know whether earlier ticks were claimed.
 type tick struct {
 	last  int64
 	claim string
