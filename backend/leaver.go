@@ -19,6 +19,6 @@ type Left[R any] struct {
 	Wait func() (R, error)
 }
 
-func (*Left[R]) Error() string { return "the caller's context ended before the store answered" }
+func (*Left[R]) Error() string { return "the context of the call ended before the store answered" }
 
 func (*Left[R]) Unwrap() error { return context.Canceled }

@@ -121,8 +121,9 @@ const (
 // [mortise.ErrInvalid], [mortise.ErrInvalidName] and [mortise.ErrWrongKind] are returned at once.
 //
 // The lock is a fenced lock with the client's watchdog timeout: after the death of the leader, the
-// next process leads within this time. Run within fn, under its ctx and the same name, is
-// [mortise.ErrInvalid].
+// next process leads within this time. With a client that has [mortise.WithDefaultMaxHold],
+// leadership is lost when a term has lasted for so long. Run within fn, under its ctx and the same
+// name, is [mortise.ErrInvalid].
 //
 // Cost: a Lock and an Unlock for each term, two commands to tell followers and one each minute, and
 // the renewals of the lease. A waiting candidate costs the same as a waiter.
@@ -311,6 +312,10 @@ type Leader struct {
 // on, other errors end the loop.
 func Observe(ctx context.Context, c Follower, name string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
+		if c == nil {
+			yield(Leader{}, fail.New("proclamations", name, fail.Invalidf("the Follower must not be nil")))
+			return
+		}
 		for p, err := range c.Proclamations(ctx, name) {
 			if !yield(Leader{p.Text, p.Token}, err) {
 				return

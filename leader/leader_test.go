@@ -447,6 +447,11 @@ func TestFollowersSeeEachLeader(t *testing.T) {
 func TestFollowingStopsWithTheLoopAndAtWhatWillNotPass(t *testing.T) {
 	client := check.Value(mortise.New(memory.New())).In(t)
 	n := 0
+	for _, err := range leader.Observe(t.Context(), nil, "n") {
+		if n++; !errors.Is(err, mortise.ErrInvalid) {
+			t.Error(err)
+		}
+	}
 	for _, err := range leader.Observe(t.Context(), client, "}") {
 		if n++; !errors.Is(err, mortise.ErrInvalidName) {
 			t.Error(err)
@@ -459,7 +464,7 @@ func TestFollowingStopsWithTheLoopAndAtWhatWillNotPass(t *testing.T) {
 	for range leader.Observe(ended(), client, "n") {
 		n++
 	}
-	if n != 2 {
+	if n != 3 {
 		t.Errorf("%d rounds", n)
 	}
 	if _, err := leader.Current(ended(), client, "n"); !errors.Is(err, context.Canceled) {

@@ -22,10 +22,10 @@
 // # At most once
 //
 // A process claims a tick with one command, and then calls fn. So a tick is not started if the
-// process dies between the two steps, or if the reply to its claim is lost until the next tick is
-// claimed. A process that repeats a claim after a lost reply gets the tick. Once started, a tick is
-// not started again, whatever the outcome of fn: work with an at-least-once requirement belongs
-// into a job queue.
+// process dies or the ctx of Every ends between the two steps, or if the reply to its claim is
+// lost until the next tick is claimed. A process that repeats a claim after a lost reply gets the
+// tick. Once started, a tick is not started again, whatever the outcome of fn: work with an
+// at-least-once requirement belongs into a job queue.
 //
 // Two faults can start a tick twice. A store may lose the last claim and keep the claim before: a
 // Redis replica promoted without the last claim, as with locks, or a Redis restored from an older
@@ -81,7 +81,7 @@ type schedule struct {
 // missed ticks, so their runs overlap. All processes must have the same n.
 func CatchUp(n int) Option { return func(s *schedule) { s.claim.CatchUp = n } }
 
-// MaxLate drops a tick not started within d after its time. d is positive, whole milliseconds. By
+// MaxLate drops a tick not claimed within d after its time. d is positive, whole milliseconds. By
 // default a tick may be late by an interval, and by CatchUp's number of intervals besides.
 func MaxLate(d time.Duration) Option {
 	return func(s *schedule) {

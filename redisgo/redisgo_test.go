@@ -1,12 +1,18 @@
 package redisgo_test
 
 import (
+	"context"
+	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -26,6 +32,31 @@ func TestClientsThatCannotWorkAreErrorsOfOpen(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
+}
+
+// A call that a Shutdown ends while the server does not answer says so: its caller's context has not ended.
+func TestAShutdownIsNotTakenForTheCallersContext(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy := redistest.NewProxy(t, srv.Addr())
+	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
+	defer rdb.Close()
+	c := check.Value(mortise.New(redisgo.New(rdb))).In(t)
+	claim := mortise.TickRequest{ID: "1", Interval: time.Second}
+	check.NoError(t, check.Err(c.ClaimTick(t.Context(), "n", claim))) // connects
+	srv.Pause()
+	defer srv.Resume()
+	proxy.Reset()
+	done := make(chan error, 1)
+	go func() { done <- check.Err(c.ClaimTick(context.Background(), "n", claim)) }()
+	for end := time.Now().Add(20 * time.Second); proxy.Count(redistest.Named("EVALSHA")) == 0; {
+		check.FatalIf(t, time.Now().After(end), "the claim was not sent")
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	_ = c.Shutdown(ctx)
+	err := <-done
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrClosed) || strings.Contains(err.Error(), "caller"), "ClaimTick: %v", err)
 }
 
 type deaf struct{}
