@@ -14,7 +14,8 @@
 -- owner holds it. If the owner held the lock, or was the first in the queue of a free lock, the next waiter is told,
 -- as by fair_release. A key with other data counts as a lock that is not held, or as a queue without the owner.
 local out = 0
-if redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then -- not del: see release
+if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
+  redis.call('hdel', KEYS[1], ARGV[1]) -- not del: see release. A server that refuses writes is asked again
   out = 2
 end
 --! include server_time

@@ -1940,7 +1940,8 @@ const FairAcquireSHA = "a9556afdc5ceaf73565f17152c848f0322b7032a"
 // owner holds it. If the owner held the lock, or was the first in the queue of a free lock, the next waiter is told,
 // as by fair_release. A key with other data counts as a lock that is not held, or as a queue without the owner.
 const FairLeaveSource = `local out = 0
-if redis.pcall('hdel', KEYS[1], ARGV[1]) == 1 then
+if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
+redis.call('hdel', KEYS[1], ARGV[1])
 out = 2
 end
 local now
@@ -2390,7 +2391,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "c20b6ce69620849d746df91f94e8cbf3a0b2f8de"
+const FairLeaveSHA = "6ade8c176536c909211efc17ee503d29a5e416c9"
 
 // FairReleaseSource is fair_release.lua.
 //

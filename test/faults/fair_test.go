@@ -53,6 +53,23 @@ func TestCost_AFairLockThatIsFreeIsOneCommandEach(t *testing.T) {
 	})
 }
 
+// A master without its replicas refuses the release, and its repetition in the background, too: the lock is free soon
+// after it takes writes again, and not when the lease ends.
+func TestRule10_AReleaseOfAFairLockThatTheServerRefusesIsRepeated(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv, p, c := counted(t, s, config{}, mortise.WithWatchdogTimeout(10*patience))
+		scripts := func() int { return p.Count(redistest.Named("EVALSHA", "EVAL")) }
+		ctx := within(t, 2*patience)
+		l := lock(t, fair(t, c), ctx, "n")
+		srv.Must("CONFIG", "SET", "min-replicas-to-write", "1")
+		check(t, l.Unlock(ctx), mortise.ErrUnavailable)
+		then := scripts()
+		await(t, patience, "the release is repeated", func() bool { return scripts() > then+1 })
+		srv.Must("CONFIG", "SET", "min-replicas-to-write", "0")
+		nothing(t, srv)
+	})
+}
+
 // Keys, channels and scores are Redisson's.
 func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
