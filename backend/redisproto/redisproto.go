@@ -58,7 +58,7 @@ func newWatcher(s *core) pubsub.Watcher {
 		Message:  s.message,
 		Beside:   isBeside,
 		Failed:   func(err error) func(backend.Topic) { return watchFailed(s, err) },
-		Denied:   s.denied,
+		Denied:   func(err error) bool { return deniesChannel(s.adapter, err) },
 	}
 	sharder, sharding := newSharding(s.ctx, s.adapter, s.fault)
 	if sharding == nil {
@@ -89,9 +89,9 @@ func watchFailed(s *core, err error) (tell func(t backend.Topic)) {
 	}
 }
 
-// denied reports whether the server refused a command because its user has no permission for a channel.
-func (s *core) denied(err error) bool {
-	text, ok := s.adapter.ServerError(err)
+// deniesChannel reports whether the server refused a command because its user has no permission for a channel.
+func deniesChannel(a Adapter, err error) bool {
+	text, ok := a.ServerError(err)
 	return ok && strings.HasPrefix(text, "NOPERM") && strings.Contains(text, "channel")
 }
 

@@ -122,7 +122,7 @@ func TestTopicsLeaveNothingBehind(t *testing.T) {
 
 var errDenied = errors.New("denied")
 
-// strict is a server that refuses each SUBSCRIBE with a channel whose name begins with "bad", and with it the connection.
+// strict is a server that refuses each SUBSCRIBE with a channel whose name begins with "bad", and ends the connection.
 type strict struct{ server }
 
 func (s *strict) config() Config {

@@ -397,9 +397,9 @@ func (s *subscriptions) drop(c *connection, err error) {
 	s.retreat(err, refused)
 }
 
-// retreat sets the time of the next dial. If err is not temporary, it calls Failed's function for all watched topics. If
-// the server refused one of the channels refused, it calls the function for that channel's topics only: the next
-// connections find out which one it is.
+// retreat sets the time of the next dial. If err is not temporary, it calls Failed's function for all watched topics.
+// If the server refused one of the channels in refused, it calls the function only for the topics of that channel: the
+// next connections find out which one it is.
 func (s *subscriptions) retreat(err error, refused []*channel) {
 	tell := s.Failed(err)
 	var topics []backend.Topic
@@ -428,7 +428,7 @@ func (s *subscriptions) retreat(err error, refused []*channel) {
 	}
 }
 
-// takeTodo empties the list, except for channels that wait for the answer to a suspect, or are suspects. It returns the
+// takeTodo empties the list, except for suspects and channels that wait for the answer to a suspect. It returns the
 // channels to subscribe now, and the topics of subscribed channels for which Watching is to be called.
 func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic) {
 	trying := s.trial != nil && s.trial.unanswered > 0
