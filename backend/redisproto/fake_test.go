@@ -85,11 +85,12 @@ func (a *fakeAdapter) ServerError(err error) (string, bool) {
 
 // fakeServer is a pub/sub server of one connection at a time.
 type fakeServer struct {
-	mu     sync.Mutex
-	refuse error // of Subscribe
-	mute   bool  // takes everything and answers nothing
-	dials  int
-	open   *fakeSub
+	mu        sync.Mutex
+	refuse    error  // of Subscribe
+	forbidden string // a channel
+	mute      bool   // takes everything and answers nothing
+	dials     int
+	open      *fakeSub
 }
 
 func (a *fakeServer) Subscribe(_ context.Context, ev Events) (Subscription, error) {
@@ -181,6 +182,11 @@ func (s *fakeSub) closings() (n int) {
 }
 
 func (s *fakeSub) Subscribe(_ context.Context, channels ...string) error {
+	forbids := false
+	s.a.set(func() { forbids = slices.Contains(channels, s.a.forbidden) })
+	if forbids {
+		return serverError("NOPERM this user has no permissions to access one of the channels used as arguments")
+	}
 	return s.do("subscribe", channels, func(c string) {
 		s.a.set(func() { s.channels[c] = true })
 		s.ev.Subscribed(c)

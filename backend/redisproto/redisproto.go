@@ -58,6 +58,7 @@ func newWatcher(s *core) pubsub.Watcher {
 		Message:  s.message,
 		Beside:   isBeside,
 		Failed:   func(err error) func(backend.Topic) { return watchFailed(s, err) },
+		Denied:   func(err error) bool { return deniesChannel(s.adapter, err) },
 	}
 	sharder, sharding := newSharding(s.ctx, s.adapter, s.fault)
 	if sharding == nil {
@@ -76,11 +77,22 @@ func watchFailed(s *core, err error) (tell func(t backend.Topic)) {
 	if !ok || fault.Temporary {
 		return nil
 	}
+	told := make(map[backend.Topic]bool)
 	return func(t backend.Topic) {
-		if !isBeside(t) { // the topic of the lock itself fails as well, and is reported
+		if isBeside(t) { // the lock is not watched without
+			t.Owner = ""
+		}
+		if !told[t] {
+			told[t] = true
 			teller.WatchFailed(t, &fault)
 		}
 	}
+}
+
+// deniesChannel reports whether the server refused a command because its user has no permission for a channel.
+func deniesChannel(a Adapter, err error) bool {
+	text, ok := a.ServerError(err)
+	return ok && strings.HasPrefix(text, "NOPERM") && strings.Contains(text, "channel")
 }
 
 // topicChannel is the channel for releases of a topic.

@@ -247,6 +247,25 @@ func TestWhatWillNotPassIsToldToTheWatcher(t *testing.T) {
 	})
 }
 
+// A lock cannot be watched without any of its channels; another lock can.
+func TestARefusedChannelIsToldAsItsLocks(t *testing.T) {
+	for at := range 3 {
+		bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
+			a.set(func() { a.forbidden = channelsOf(s, "n")[at] })
+			s.Subscribe(topic("m"))
+			s.Subscribe(topic("n"))
+			pass(time.Second)
+			s.Unsubscribe(topic("n"))
+			pass(time.Second)
+			heard := r.take()
+			check.ErrorIf(t, slices.Contains(heard, "watching n") || !slices.Contains(heard, "watching m") ||
+				!(queue{s.core}).listens(topic("m")), "heard %q", heard)
+			check.ErrorIf(t, len(r.deaf) == 0 || slices.ContainsFunc(r.deaf, func(n string) bool { return n != "n" }),
+				"told that these cannot be watched: %q", r.deaf)
+		})
+	}
+}
+
 func TestTenThousandWatchesAreOneConnectionAndTwoGoroutines(t *testing.T) {
 	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
 		before := runtime.NumGoroutine()

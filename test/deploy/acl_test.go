@@ -256,6 +256,46 @@ func TestEachPermissionIsEnoughAndNeeded(t *testing.T) {
 	})
 }
 
+// A wait for a name whose channel is forbidden fails. Other waits of its client go on, whether they began before or
+// with it.
+func TestAForbiddenChannelFailsTheWaitsForItsNameOnly(t *testing.T) {
+	t.Parallel()
+	each(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t, redistest.WithACL(user+" on >"+password+
+			" resetchannels ~* +@all &redisson_lock__channel:{orders:*"))
+		holder := client(t, s.open(t, server(srv.Addr())))
+		locks := client(t, s.open(t, server(srv.Addr()).as(user, password)))
+		hold := func(name string) *mortise.Lease { return harness.Must(holder.Lock(t.Context(), name))(t) }
+		wait := func(name string) error {
+			lease, err := locks.Lock(t.Context(), name, mortise.WithWait(patience))
+			if err == nil {
+				err = lease.Unlock(t.Context())
+			}
+			return err
+		}
+		hold("bills")
+		held := []*mortise.Lease{hold("orders:0"), hold("orders:1"), hold("orders:2")}
+		waits := make(chan error, len(held))
+		go func() { waits <- wait("orders:0") }()
+		eventually(t, "the wait is subscribed", func() bool {
+			return strings.Contains(fmt.Sprint(srv.Must("PUBSUB", "CHANNELS")), "orders:0}")
+		})
+		for _, name := range []string{"orders:1", "orders:2"} {
+			go func() { waits <- wait(name) }()
+		}
+		for range 3 {
+			err := wait("bills")
+			harness.ErrorIf(t, err == nil || !permission(err), "a wait that cannot be told of a release: %v", err)
+		}
+		for _, lease := range held {
+			harness.OK(t, lease.Unlock(t.Context()))
+		}
+		for range held {
+			harness.OK(t, <-waits)
+		}
+	})
+}
+
 // permission tells whether an error says that the user lacks a permission, and how to find which.
 func permission(err error) bool {
 	return strings.Contains(err.Error(), "the Redis user lacks a permission, ACL LOG on the server names the permission")

@@ -46,6 +46,9 @@ type Config struct {
 	// Failed returns the function to call for each topic that cannot be watched because of err; nil
 	// if err is temporary.
 	Failed func(err error) (tell func(t backend.Topic))
+	// Denied reports whether the server refused a Subscribe because of one of its channels. Denied may
+	// be nil.
+	Denied func(err error) bool
 }
 
 // Sharding is the further callbacks of a [Watcher] if pub/sub may be sharded.

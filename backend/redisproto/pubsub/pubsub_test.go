@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -116,5 +117,72 @@ func TestTopicsLeaveNothingBehind(t *testing.T) {
 		check.ErrorIf(t, len(w.channels)+len(w.left)+len(w.todo)+w.watched != 0,
 			"left behind: %d channels, %d left, %d to do, %d watched", len(w.channels), len(w.left), len(w.todo), w.watched)
 		w.Close()
+	})
+}
+
+var errDenied = errors.New("denied")
+
+// strict is a server that refuses each SUBSCRIBE with a channel whose name begins with "bad", and ends the connection.
+type strict struct{ server }
+
+func (s *strict) config() Config {
+	c := s.server.config()
+	c.Open = func(_ context.Context, ev ShardEvents) (Subscription, error) {
+		s.ev = ev
+		return s, nil
+	}
+	c.Denied = func(err error) bool { return errors.Is(err, errDenied) }
+	return c
+}
+
+func (s *strict) Subscribe(ctx context.Context, channels ...string) error {
+	if slices.ContainsFunc(channels, func(c string) bool { return strings.HasPrefix(c, "bad") }) {
+		s.ev.Down(errDenied)
+		return nil
+	}
+	return s.server.Subscribe(ctx, channels...)
+}
+
+// A channel that is refused is found among those that were subscribed with it, and only its topics are told.
+func TestARefusedChannelFailsItsOwnTopicsOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := new(strict)
+		w := New(s.config())
+		var want []string
+		for i := range 50 {
+			name := fmt.Sprint("c", i)
+			if i%20 == 10 {
+				name = "bad" + name
+			}
+			w.Watch(name, backend.Topic{Name: name})
+			if i == 5 {
+				synctest.Wait() // these are confirmed before
+			}
+		}
+		for range 2 * 50 { // as calls do whose wait has failed, the refused ones leave
+			time.Sleep(lastSearch)
+			synctest.Wait()
+			s.mu.Lock()
+			for _, name := range []string{"badc10", "badc30"} {
+				if slices.Contains(s.events, "denied for "+name) {
+					w.Unwatch(name, backend.Topic{Name: name})
+				}
+			}
+			s.mu.Unlock()
+		}
+		for i := range 50 {
+			name := fmt.Sprint("c", i)
+			if i%20 == 10 {
+				want = append(want, "denied for bad"+name)
+				continue
+			}
+			check.ErrorIf(t, !w.Listens(name), "%s is not subscribed", name)
+			want = append(want, "watching "+name)
+		}
+		w.Close()
+		slices.Sort(s.events)
+		slices.Sort(want)
+		got := slices.Compact(s.events) // a channel is confirmed on each connection
+		check.ErrorIf(t, !slices.Equal(got, want), "told %q, want %q", got, want)
 	})
 }

@@ -3,6 +3,7 @@ package pubsub
 import (
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -51,6 +52,7 @@ type subscriptions struct {
 	watched  int           // the number of channels with topics
 	todo     []string      // channels to subscribe, or whose fresh topics are to be told
 	left     []leftChannel // channels whose last topic was unwatched, oldest first
+	trial    *channel      // the suspect that was subscribed last; nil if none was
 	conn     *connection   // nil if there is none
 	pauses   int           // the number of connections in a row that failed
 	redialAt time.Time
@@ -65,7 +67,10 @@ type channel struct {
 	// SUBSCRIBE says nothing about the state after a later UNSUBSCRIBE and SUBSCRIBE.
 	sent       bool
 	unanswered int
-	leftAt     time.Time // the last time that its last topic was unwatched
+	// suspect: a SUBSCRIBE was refused because of this channel or one beside it. A suspect is subscribed while no other
+	// SUBSCRIBE is unanswered, so that a refusal is its own.
+	suspect bool
+	leftAt  time.Time // the last time that its last topic was unwatched
 }
 
 // live reports whether the server has confirmed the last SUBSCRIBE.
@@ -324,7 +329,7 @@ func (s *subscriptions) dial() {
 	c := &connection{s: s}
 	sub, err := s.openWithin(ctx, c)
 	if err != nil {
-		s.retreat(err)
+		s.retreat(err, nil)
 		return
 	}
 	s.mu.Lock()
@@ -369,12 +374,18 @@ func (s *subscriptions) openWithin(ctx context.Context, c *connection) (Subscrip
 
 // drop closes a connection that failed, and forgets what was subscribed.
 func (s *subscriptions) drop(c *connection, err error) {
+	denied := s.Denied != nil && s.Denied(err)
+	var refused []*channel
 	s.mu.Lock()
-	s.conn = nil
+	s.conn, s.trial = nil, nil
 	if c.confirmed && time.Since(c.opened) > LastPause {
 		s.pauses = 0 // the connection worked for a while
 	}
 	for name, ch := range s.channels {
+		if denied && ch.unanswered > 0 {
+			ch.suspect = true
+			refused = append(refused, ch)
+		}
 		ch.sent, ch.unanswered, ch.fresh = false, 0, nil
 		if len(ch.topics) == 0 {
 			delete(s.channels, name)
@@ -383,19 +394,28 @@ func (s *subscriptions) drop(c *connection, err error) {
 	s.todo, s.left = nil, nil
 	s.mu.Unlock()
 	_ = c.sub.Close()
-	s.retreat(err)
+	s.retreat(err, refused)
 }
 
 // retreat sets the time of the next dial. If err is not temporary, it calls Failed's function for all watched topics.
-func (s *subscriptions) retreat(err error) {
+// If the server refused one of the channels in refused, it calls the function only for the topics of that channel: the
+// next connections find out which one it is.
+func (s *subscriptions) retreat(err error, refused []*channel) {
 	tell := s.Failed(err)
 	var topics []backend.Topic
 	s.mu.Lock()
-	pause := min(FirstPause<<min(s.pauses, 10), LastPause)
+	longest := LastPause
+	if len(refused) > 0 {
+		longest = lastSearch // the other channels are interrupted meanwhile
+	}
+	pause := min(FirstPause<<min(s.pauses, 10), longest)
 	s.pauses++
 	s.redialAt = time.Now().Add(pause - rand.N(pause/2))
-	if tell != nil && s.ctx.Err() == nil {
-		for _, ch := range s.channels {
+	if tell != nil && s.ctx.Err() == nil && len(refused) < 2 {
+		if len(refused) == 0 {
+			refused = slices.Collect(maps.Values(s.channels))
+		}
+		for _, ch := range refused {
 			topics = append(topics, ch.topics...)
 		}
 	}
@@ -408,13 +428,17 @@ func (s *subscriptions) retreat(err error) {
 	}
 }
 
-// takeTodo empties the list. It returns the channels to subscribe now, and the topics of subscribed channels for which
-// Watching is to be called.
+// takeTodo empties the list, except for suspects and channels that wait for the answer to a suspect. It returns the
+// channels to subscribe now, and the topics of subscribed channels for which Watching is to be called.
 func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic) {
+	trying := s.trial != nil && s.trial.unanswered > 0
+	var later []string
 	for _, name := range s.todo {
 		ch := s.channels[name]
 		switch {
 		case ch == nil || len(ch.topics) == 0:
+		case !ch.sent && (trying || ch.suspect):
+			later = append(later, name)
 		case !ch.sent:
 			ch.sent = true
 			ch.unanswered++
@@ -424,8 +448,23 @@ func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic)
 			ch.fresh = nil
 		}
 	}
-	s.todo = nil
+	if s.todo = later; len(later) > 0 && !s.awaits() {
+		s.trial = s.channels[later[0]]
+		s.trial.sent = true
+		s.trial.unanswered++
+		subscribe = append(subscribe, later[0])
+	}
 	return subscribe, confirm
+}
+
+// awaits reports whether a SUBSCRIBE is unanswered.
+func (s *subscriptions) awaits() bool {
+	for _, ch := range s.channels {
+		if ch.unanswered > 0 {
+			return true
+		}
+	}
+	return false
 }
 
 // takeLeft returns the channels to unsubscribe: Linger has passed since their last Unwatch.
@@ -530,9 +569,12 @@ func (c *connection) Subscribed(name string) {
 	switch {
 	case ch.live():
 		topics = ch.topics
-		ch.fresh = nil
+		ch.fresh, ch.suspect = nil, false
 	case ch.unanswered == 0 && len(ch.topics) == 0:
 		s.remove(name)
+	}
+	if len(s.todo) > 0 {
+		s.signal() // for the next suspect
 	}
 	s.mu.Unlock()
 	for _, t := range topics {
