@@ -39,13 +39,16 @@ var (
 	_ redisproto.Loner     = (*adapter)(nil)
 )
 
-func newAdapter(opts []Option) *adapter {
+func newAdapter(opts []Option) (*adapter, error) {
 	a := &adapter{commands: newCommands()}
 	a.alone = commands{connect: a.connectLone, way: a.sendAlone}
 	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("rueidis: a nil Option; omit it")
+		}
 		opt(&a.options)
 	}
-	return a
+	return a, nil
 }
 
 func (a *adapter) over(build func() (rueidis.Client, error), discard func(rueidis.Client)) *adapter {
@@ -221,6 +224,9 @@ func (a *adapter) LoadScripts(ctx context.Context, sources []string) error {
 }
 
 func (a *adapter) ServerError(err error) (string, bool) {
+	if errors.Is(err, rueidis.ErrNoSlot) { // the servers' answer, known before the command was sent
+		return "CLUSTERDOWN " + err.Error(), true
+	}
 	var reply *rueidis.RedisError
 	if !errors.As(err, &reply) || reply.IsNil() {
 		return "", false

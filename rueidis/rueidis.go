@@ -55,7 +55,11 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 		case opt.DisableAutoPipelining && !opt.DisableCache:
 			return nil, errors.New("rueidis.New: ClientOption.DisableAutoPipelining needs DisableCache as well")
 		}
-		a, opt := newAdapter(opts), opt // a copy for each Open
+		a, err := newAdapter(opts)
+		if err != nil {
+			return nil, err
+		}
+		opt := opt // a copy for each Open
 		opt.DisableRetry = true
 		plain := opt
 		plain.DisableCache = true
@@ -124,8 +128,11 @@ func NewWithClient(client rueidis.Client, opts ...Option) backend.Backend {
 			return nil, errors.New("rueidis.NewWithClient: the client is nil: pass what rueidis.NewClient " +
 				"returned without an error")
 		}
-		return newAdapter(opts).over(func() (rueidis.Client, error) { return client, nil }, func(rueidis.Client) {}),
-			nil
+		a, err := newAdapter(opts)
+		if err != nil {
+			return nil, err
+		}
+		return a.over(func() (rueidis.Client, error) { return client, nil }, func(rueidis.Client) {}), nil
 	})
 }
 
