@@ -72,10 +72,15 @@ func Splay(d time.Duration) Option { return func(k *locker) { k.splay = d } }
 // each run.
 func Locker(l mortise.Locker, prefix string, opts ...Option) gocron.Locker {
 	k := &locker{locks: l, prefix: prefix, splay: DefaultSplay}
+	if l == nil {
+		k.err = fmt.Errorf("gocronlock: %w: the Locker is nil; pass a *mortise.Client", mortise.ErrInvalid)
+	}
 	for _, o := range opts {
-		if o != nil {
-			o(k)
+		if o == nil {
+			k.err = fmt.Errorf("gocronlock: %w: a nil Option; omit it", mortise.ErrInvalid)
+			return k
 		}
+		o(k)
 	}
 	return k
 }
@@ -84,12 +89,13 @@ type locker struct {
 	locks  mortise.Locker
 	prefix string
 	splay  time.Duration
+	err    error // of the arguments of Locker
 }
 
 // Lock implements [gocron.Locker].
 func (k *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	if k.locks == nil {
-		return nil, fmt.Errorf("gocronlock: %w: the Locker is nil; pass a *mortise.Client", mortise.ErrInvalid)
+	if k.err != nil {
+		return nil, k.err
 	}
 	lease, err := k.locks.TryLock(context.WithoutCancel(ctx), k.prefix+job)
 	if err != nil {
