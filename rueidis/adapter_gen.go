@@ -39,18 +39,6 @@ var (
 	_ redisproto.Loner     = (*adapter)(nil)
 )
 
-func newAdapter(opts []Option) (*adapter, error) {
-	a := &adapter{commands: newCommands()}
-	a.alone = commands{connect: a.connectLone, way: a.sendAlone}
-	for _, opt := range opts {
-		if opt == nil {
-			return nil, errors.New("rueidis: a nil Option; omit it")
-		}
-		opt(&a.options)
-	}
-	return a, nil
-}
-
 func (a *adapter) over(build func() (rueidis.Client, error), discard func(rueidis.Client)) *adapter {
 	a.client = redisproto.NewLazy(func() (rueidis.Client, error) {
 		client, err := build()

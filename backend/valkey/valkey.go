@@ -119,6 +119,18 @@ func NewWithClient(client valkey.Client, opts ...Option) backend.Backend {
 	})
 }
 
+func newAdapter(opts []Option) (*adapter, error) {
+	a := &adapter{commands: newCommands()}
+	a.alone = commands{connect: a.connectLone, way: a.sendAlone}
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("valkey: a nil Option; omit it")
+		}
+		opt(&a.options)
+	}
+	return a, nil
+}
+
 // Option changes what [New] and [NewWithClient] make.
 type Option func(*options)
 
