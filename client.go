@@ -58,14 +58,20 @@ func WithObserver(o Observer) ClientOption {
 }
 
 // WithLogger sets the client's logger: for lost leases, failed renewals, long holds, and long waits
-// for a lock that the client itself holds, which may be deadlocks. Without a logger the client is
-// silent. docs/reference/log-lines.md lists the lines.
+// for a lock that the client itself holds, which may be deadlocks. Without the option the client is
+// silent; for a nil logger New returns [ErrInvalid]. docs/reference/log-lines.md lists the lines.
 //
 // The logger is called by a goroutine of its own, from the queue that [Observer] describes, so a
 // slow or blocked handler delays no lease. A line about many leases is logged once a second, with
 // their number. A record's time is the time of the line, not of the event.
 func WithLogger(l *slog.Logger) ClientOption {
-	return func(c *engine.Config) error { c.Log = l; return nil }
+	return func(c *engine.Config) error {
+		if l == nil {
+			return fail.Invalidf("WithLogger(nil); omit the option, and the client is silent")
+		}
+		c.Log = l
+		return nil
+	}
 }
 
 // WithName names the client in events, metrics and log lines: [Subject.Client], the attribute
@@ -121,7 +127,8 @@ func WithDefaultWait(d time.Duration) ClientOption {
 
 // WithDefaultMaxHold is [WithMaxHold] for all leases of the client, of locks and semaphores, that
 // have neither [WithLease] nor WithMaxHold: a lock whose Unlock was forgotten is free after d, even
-// if its process lives. d is between [MinLease] and [MaxLease]; otherwise New returns [ErrInvalid].
+// if its process lives. The terms of a leader (leader.Run) are such leases, and end after d. d is
+// between [MinLease] and [MaxLease]; otherwise New returns [ErrInvalid].
 //
 // Cost: each Lock and each Unlock is a command, because a lock with such a lease is not handed to
 // the next waiter of the process without a command.
@@ -163,7 +170,11 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 	cfg := engine.Config{Watchdog: DefaultWatchdogTimeout, RejoinDelay: -1, HoldWarning: DefaultHoldWarning}
 	var err error
 	for _, o := range opts {
-		if o != nil && err == nil {
+		switch {
+		case err != nil:
+		case o == nil:
+			err = fail.Invalidf("a nil ClientOption; omit it")
+		default:
 			err = o(&cfg)
 		}
 	}

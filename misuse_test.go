@@ -3,6 +3,7 @@ package mortise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -50,6 +51,17 @@ func invalidClient(t *testing.T, c *Client) {
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) { wants(t, call(), ErrInvalid) })
+	}
+}
+
+// A nil option is a mistake of the program, such as an option of a missing setting.
+func TestNilOptionsAndLoggersAreInvalid(t *testing.T) {
+	for what, opt := range map[string]ClientOption{"a nil ClientOption": nil, "WithLogger(nil)": WithLogger(nil)} {
+		_, err := New(memory.New(), opt)
+		wants(t, err, ErrInvalid)
+		if !contains(fmt.Sprint(err), what) {
+			t.Errorf("%s: %v", what, err)
+		}
 	}
 }
 

@@ -132,7 +132,7 @@ func with(r engine.Request, opts []Option) (engine.Request, error) {
 		switch {
 		case err != nil:
 		case o == nil:
-			err = fail.Invalidf("a nil Option")
+			err = fail.Invalidf("a nil Option; omit it")
 		default:
 			r, err = o.apply(r)
 		}

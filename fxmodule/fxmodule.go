@@ -125,7 +125,7 @@ func newConfig(opts []Option) (*config, error) {
 	c := new(config)
 	for _, o := range opts {
 		if o == nil {
-			continue
+			return nil, fmt.Errorf("fxmodule: %w: a nil Option; omit it", mortise.ErrInvalid)
 		}
 		if err := o(c); err != nil {
 			return nil, fmt.Errorf("fxmodule: %w", err)

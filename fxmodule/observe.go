@@ -1,6 +1,9 @@
 package fxmodule
 
 import (
+	"fmt"
+	"reflect"
+
 	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/fx"
@@ -16,6 +19,12 @@ const group = `group:"mortise.observers"`
 // returns a [mortise.Observer], alone or with an error, and takes its parameters from the graph.
 // annotations, such as fx.ParamTags, are the annotations of fx.Annotate.
 func Observe(constructor any, annotations ...fx.Annotation) fx.Option {
+	// A constructor of another type would add to another group of the graph, which no module asks for.
+	of := reflect.TypeOf(constructor)
+	if of == nil || of.Kind() != reflect.Func || of.NumOut() == 0 || of.Out(0) != reflect.TypeFor[mortise.Observer]() {
+		return fx.Error(fmt.Errorf("fxmodule: %w: Observe(%v): the constructor must be a function that returns a "+
+			"mortise.Observer", mortise.ErrInvalid, of))
+	}
 	return fx.Provide(fx.Annotate(constructor, append([]fx.Annotation{fx.ResultTags(group)}, annotations...)...))
 }
 

@@ -72,10 +72,15 @@ func Splay(d time.Duration) Option { return func(k *locker) { k.splay = d } }
 // each run.
 func Locker(l mortise.Locker, prefix string, opts ...Option) gocron.Locker {
 	k := &locker{locks: l, prefix: prefix, splay: DefaultSplay}
+	if l == nil {
+		k.err = fmt.Errorf("gocronlock: %w: the Locker is nil; pass a *mortise.Client", mortise.ErrInvalid)
+	}
 	for _, o := range opts {
-		if o != nil {
-			o(k)
+		if o == nil {
+			k.err = fmt.Errorf("gocronlock: %w: a nil Option; omit it", mortise.ErrInvalid)
+			return k
 		}
+		o(k)
 	}
 	return k
 }
@@ -84,6 +89,7 @@ type locker struct {
 	locks  mortise.Locker
 	prefix string
 	splay  time.Duration
+	err    error // of the arguments of Locker
 }
 
 // releasing bounds how long the end of a job waits for the store. The release is sent in any case.
@@ -92,8 +98,8 @@ const releasing = 5 * time.Second
 // Lock implements [gocron.Locker]. The context ends with the scheduler, or with the removal of the job: the end of the
 // context ends the wait for the store, and does not end a lease.
 func (k *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
-	if k.locks == nil {
-		return nil, fmt.Errorf("gocronlock: %w: the Locker is nil; pass a *mortise.Client", mortise.ErrInvalid)
+	if k.err != nil {
+		return nil, k.err
 	}
 	asking, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	stay := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })

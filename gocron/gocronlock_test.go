@@ -232,6 +232,8 @@ func TestTheLocker(t *testing.T) {
 
 	_, err = gocronlock.Locker(nil, "jobs:").Lock(t.Context(), "x")
 	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "of a nil Locker: %v", err)
+	_, err = gocronlock.Locker(a, "jobs:", nil).Lock(t.Context(), "x")
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "with a nil Option: %v", err)
 	bad := gocronlock.Elect(t.Context(), a, "}")
 	<-bad.Done()
 	err = bad.IsLeader(t.Context())

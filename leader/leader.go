@@ -73,14 +73,8 @@ func Identity(text string) Option { return func(c *candidate) { c.identity = tex
 
 // OnError calls f with each error that does not end Run: the store is unavailable, or leadership
 // was lost ([mortise.ErrLost], with fn's own error). f is called by one goroutine at a time. By
-// default these errors are dropped.
-func OnError(f func(err error)) Option {
-	return func(c *candidate) {
-		if f != nil {
-			c.onError = f
-		}
-	}
-}
+// default these errors are dropped. f is not nil.
+func OnError(f func(err error)) Option { return func(c *candidate) { c.onError = f } }
 
 const (
 	// again is the interval at which a leader repeats its proclamation. The store may have lost the
@@ -130,19 +124,13 @@ const (
 func Run(ctx context.Context, c Client, name string, fn func(ctx context.Context, term Term) error,
 	opts ...Option) error {
 	x := candidate{name: name, identity: defaultIdentity(), onError: func(error) {}, fn: fn}
-	for _, o := range opts {
-		if o != nil {
-			o(&x)
-		}
-	}
 	if ctx == nil || c == nil || fn == nil {
 		return fail.New("lead", name, fail.Invalidf("the context, the Client and the function must not be nil"))
 	}
-	if !valid(x.identity) {
-		return fail.New("lead", name, fail.Invalidf("Identity(%q): 1 to 256 bytes of UTF-8 without control characters",
-			fail.Shorten(x.identity)))
+	err := x.apply(opts)
+	if err != nil {
+		return fail.New("lead", name, err)
 	}
-	var err error
 	if x.locker, err = c.Locker(mortise.Fenced(), mortise.NonReentrant()); err != nil {
 		return err
 	}
@@ -164,6 +152,22 @@ func Run(ctx context.Context, c Client, name string, fn func(ctx context.Context
 		sleep(ctx, backoff(failures))
 		failures++
 	}
+}
+
+func (x *candidate) apply(opts []Option) error {
+	for _, o := range opts {
+		if o == nil {
+			return fail.Invalidf("a nil Option; omit it")
+		}
+		o(x)
+	}
+	switch {
+	case x.onError == nil:
+		return fail.Invalidf("OnError(nil); omit the option to drop the errors")
+	case !valid(x.identity):
+		return fail.Invalidf("Identity(%q): 1 to 256 bytes of UTF-8 without control characters", fail.Shorten(x.identity))
+	}
+	return nil
 }
 
 // defaultIdentity returns the host's name and the process id.
@@ -313,7 +317,7 @@ type Leader struct {
 func Observe(ctx context.Context, c Follower, name string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
 		if c == nil {
-			yield(Leader{}, fail.New("proclamations", name, fail.Invalidf("the Follower must not be nil")))
+			yield(Leader{}, fail.New("observe", name, fail.Invalidf("the Follower must not be nil; pass a *mortise.Client")))
 			return
 		}
 		for p, err := range c.Proclamations(ctx, name) {

@@ -362,7 +362,9 @@ func TestWhatWillNotPassIsReturned(t *testing.T) {
 		"a control character": {client, "n", untilDone, name("a\nb"), mortise.ErrInvalid},
 		"Run within Run": {client, "n", func(ctx context.Context, _ leader.Term) error {
 			return leader.Run(ctx, client, "n", untilDone)
-		}, []leader.Option{nil, leader.OnError(nil)}, mortise.ErrInvalid},
+		}, nil, mortise.ErrInvalid},
+		"a nil option":  {client, "n", untilDone, []leader.Option{nil}, mortise.ErrInvalid},
+		"a nil OnError": {client, "n", untilDone, []leader.Option{leader.OnError(nil)}, mortise.ErrInvalid},
 	} {
 		if err := leader.Run(ctx, c.client, c.name, c.fn, c.opts...); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", what, err, c.want)
@@ -466,6 +468,9 @@ func TestFollowingStopsWithTheLoopAndAtWhatWillNotPass(t *testing.T) {
 	}
 	if n != 3 {
 		t.Errorf("%d rounds", n)
+	}
+	if _, err := leader.Current(t.Context(), nil, "n"); !errors.Is(err, mortise.ErrInvalid) {
+		t.Errorf("of a nil Follower: %v", err)
 	}
 	if _, err := leader.Current(ended(), client, "n"); !errors.Is(err, context.Canceled) {
 		t.Error(err)

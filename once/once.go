@@ -74,6 +74,7 @@ type Option func(*schedule)
 type schedule struct {
 	claim   mortise.TickRequest
 	onError func(error)
+	err     error // of an option
 }
 
 // CatchUp starts missed ticks: the n before the newest tick, the oldest first. n is zero, the
@@ -85,8 +86,8 @@ func CatchUp(n int) Option { return func(s *schedule) { s.claim.CatchUp = n } }
 // default a tick may be late by an interval, and by CatchUp's number of intervals besides.
 func MaxLate(d time.Duration) Option {
 	return func(s *schedule) {
-		if s.claim.MaxLate = d; d == 0 {
-			s.claim.MaxLate = -1 // Every refuses it
+		if s.claim.MaxLate = d; d <= 0 {
+			s.err = fail.Invalidf("MaxLate(%v): positive; omit the option, and a tick may be late by an interval", d)
 		}
 	}
 }
@@ -96,11 +97,12 @@ func Offset(d time.Duration) Option { return func(s *schedule) { s.claim.Offset 
 
 // OnError calls f with each error that does not end Every: the store failed, and is asked again
 // within 5 seconds; or the store's clock was set back behind the last started tick, and ticks wait
-// for the clock. f is called on the goroutine of Every. By default these errors are dropped.
+// for the clock. f is called on the goroutine of Every. By default these errors are dropped. f is not
+// nil.
 func OnError(f func(err error)) Option {
 	return func(s *schedule) {
-		if f != nil {
-			s.onError = f
+		if s.onError = f; f == nil {
+			s.err = fail.Invalidf("OnError(nil); omit the option to drop the errors")
 		}
 	}
 }
@@ -127,13 +129,17 @@ const (
 func Every(ctx context.Context, c Claimer, name string, interval time.Duration,
 	fn func(ctx context.Context, at time.Time), opts ...Option) error {
 	s := schedule{claim: mortise.TickRequest{ID: rand.Text(), Interval: interval}, onError: func(error) {}}
-	for _, o := range opts {
-		if o != nil {
-			o(&s)
-		}
-	}
 	if ctx == nil || c == nil || fn == nil {
 		return fail.New("every", name, fail.Invalidf("the context, the Claimer and the function must not be nil"))
+	}
+	for _, o := range opts {
+		if o == nil {
+			return fail.New("every", name, fail.Invalidf("a nil Option; omit it"))
+		}
+		o(&s)
+	}
+	if s.err != nil {
+		return fail.New("every", name, s.err)
 	}
 	for failures := 0; ; {
 		tick, err := c.ClaimTick(ctx, name, s.claim)

@@ -279,19 +279,29 @@ func TestWhatWillNotPassIsReturned(t *testing.T) {
 		err  error
 		want error
 	}{
-		"a nil function":   {once.Every(ctx, client, "n", time.Second, nil), mortise.ErrInvalid},
-		"a nil client":     {once.Every(ctx, nil, "n", time.Second, fn), mortise.ErrInvalid},
-		"a nil context":    {once.Every(none, client, "n", time.Second, fn), mortise.ErrInvalid},
-		"a bad name":       {once.Every(ctx, client, "", time.Second, fn), mortise.ErrInvalidName},
-		"no interval":      {once.Every(ctx, client, "n", 0, fn), mortise.ErrInvalid},
-		"a zero MaxLate":   {once.Every(ctx, client, "n", time.Second, fn, once.MaxLate(0)), mortise.ErrInvalid},
-		"a long Offset":    {once.Every(ctx, client, "n", time.Second, fn, once.Offset(time.Second)), mortise.ErrInvalid},
-		"a CatchUp of -1":  {once.Every(ctx, client, "n", time.Second, fn, once.CatchUp(-1)), mortise.ErrInvalid},
-		"a zero Client":    {once.Every(ctx, new(mortise.Client), "n", time.Second, fn), mortise.ErrInvalid},
-		"a nil option, ok": {once.Every(ended(), client, "n", time.Second, fn, nil, once.OnError(nil)), context.Canceled},
+		"a nil function":  {once.Every(ctx, client, "n", time.Second, nil), mortise.ErrInvalid},
+		"a nil client":    {once.Every(ctx, nil, "n", time.Second, fn), mortise.ErrInvalid},
+		"a nil context":   {once.Every(none, client, "n", time.Second, fn), mortise.ErrInvalid},
+		"a bad name":      {once.Every(ctx, client, "", time.Second, fn), mortise.ErrInvalidName},
+		"no interval":     {once.Every(ctx, client, "n", 0, fn), mortise.ErrInvalid},
+		"a zero MaxLate":  {once.Every(ctx, client, "n", time.Second, fn, once.MaxLate(0)), mortise.ErrInvalid},
+		"a long Offset":   {once.Every(ctx, client, "n", time.Second, fn, once.Offset(time.Second)), mortise.ErrInvalid},
+		"a CatchUp of -1": {once.Every(ctx, client, "n", time.Second, fn, once.CatchUp(-1)), mortise.ErrInvalid},
+		"a zero Client":   {once.Every(ctx, new(mortise.Client), "n", time.Second, fn), mortise.ErrInvalid},
+		"a nil option":    {once.Every(ctx, client, "n", time.Second, fn, nil), mortise.ErrInvalid},
+		"a nil OnError":   {once.Every(ctx, client, "n", time.Second, fn, once.OnError(nil)), mortise.ErrInvalid},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s: %v, want %v", what, c.err, c.want)
+		}
+	}
+	for want, opt := range map[string]once.Option{
+		"MaxLate(0s): ": once.MaxLate(0), "MaxLate(-5s): ": once.MaxLate(-5 * time.Second),
+		"a MaxLate of 1ns; whole milliseconds": once.MaxLate(1), "an offset of 1ns; whole milliseconds": once.Offset(1),
+		"an offset of -1ns; 0 or more": once.Offset(-1),
+	} {
+		if err := once.Every(ctx, client, "n", time.Second, fn, opt); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v does not say %q", err, want)
 		}
 	}
 	client.Close()

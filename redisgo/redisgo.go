@@ -33,11 +33,14 @@ import (
 // cluster; such connections do not count towards PoolSize. A command takes ReadTimeout (3 s by
 // default) at most: do not disable the timeout.
 func New(rdb redis.UniversalClient, opts ...Option) backend.Backend {
-	var o options
-	for _, opt := range opts {
-		opt(&o)
-	}
 	return redisproto.New(func() (redisproto.Adapter, error) {
+		var o options
+		for _, opt := range opts {
+			if opt == nil {
+				return nil, errors.New("redisgo.New: a nil Option; omit it")
+			}
+			opt(&o)
+		}
 		if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
 			return nil, errors.New("redisgo.New: the client is nil: pass what redis.NewClient or " +
 				"redis.NewClusterClient returned")

@@ -18,6 +18,7 @@ import (
 	redis "github.com/redis/rueidis"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/rueidis"
@@ -310,10 +311,23 @@ func TestOptionsThatCannotWorkAreErrorsOfOpen(t *testing.T) {
 			ClientTrackingOptions: []string{"BCAST"}}),
 		"DisableAutoPipelining":   rueidis.New(redis.ClientOption{InitAddress: to, DisableAutoPipelining: true}),
 		"NewWithClient: the clie": rueidis.NewWithClient(nil),
+		"rueidis: a nil Option":   rueidis.New(redis.ClientOption{InitAddress: to}, nil),
+		"WithShardedPubSub":       rueidis.New(redis.ClientOption{InitAddress: to}, rueidis.WithShardedPubSub(7)),
 	} {
 		_, err := b.Open(&ears{})
 		check.ErrorIf(t, err == nil || !strings.Contains(err.Error(), text), "%s: %v", text, err)
 	}
+}
+
+// rueidis itself finds that a slot has no node, and sends nothing.
+func TestASlotWithoutANodeIsNotServed(t *testing.T) {
+	cluster := redistest.StartCluster(t, 1)
+	cluster.Masters[0].Must("CLUSTER", "DELSLOTS", fmt.Sprint(redisproto.Slot("n")))
+	s, _ := open(t, rueidis.New(redis.ClientOption{InitAddress: cluster.Addrs()}))
+	_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second})
+	f := backend.FaultOf(err)
+	check.ErrorIf(t, !errors.Is(err, redis.ErrNoSlot) || f.MayHaveRun || !f.Temporary ||
+		!strings.Contains(f.Remedy, "does not serve this slot"), "%v: %+v", err, f)
 }
 
 // That a store is a cluster, which has no age, shows when the client is built: at this very command.

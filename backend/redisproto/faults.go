@@ -38,6 +38,8 @@ type reply struct {
 // used.
 var replies = []reply{
 	{prefix: "NOAUTH", remedy: "give the Redis client the server's username and password"},
+	// The reply to a command of more than ten arguments before AUTH.
+	{prefix: "Protocol error: unauthenticated", remedy: "give the Redis client the server's username and password"},
 	{prefix: "WRONGPASS", remedy: "the Redis client's username or password is wrong, or the user is disabled"},
 	{prefix: "AUTH failed", remedy: "the Redis client's username or password is wrong"},
 	{prefix: "invalid password", remedy: "the Redis client's password is wrong"},
@@ -117,8 +119,9 @@ const (
 		"WithReplicas also +wait; for Quorum also ~mortise:1:since (with " +
 		"WithRejoinScope ~mortise:1:since:SCOPE) and +info +get +set"
 	remedyCluster     = "the server is a cluster: give mortise a cluster client"
-	remedyUnreachable = "the command was not sent: look whether Redis runs, and at address, TLS and connection pool"
-	remedyLost        = "the connection broke or timed out before the reply"
+	remedyUnreachable = "the command was not sent: look whether Redis runs, at address, TLS and connection " +
+		"pool, and whether the Redis client was closed"
+	remedyLost = "the connection broke or timed out before the reply"
 )
 
 // fault returns the *backend.Fault for the error of a command; nil for nil.

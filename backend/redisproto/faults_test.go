@@ -24,6 +24,8 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 		{text: "NOAUTH HELLO must be called with the client already authenticated, otherwise the HELLO <proto> " +
 			"AUTH <user> <pass> option can be used to authenticate the client and select the RESP protocol " +
 			"version at the same time", remedy: "password"},
+		{text: "ERR Protocol error: unauthenticated multibulk length", remedy: "password"}, // ten arguments and more
+		{text: "ERR Protocol error: unauthenticated bulk length", remedy: "password"},
 		{text: "WRONGPASS invalid username-password pair or user is disabled.", remedy: "password"},
 		{text: "ERR AUTH <password> called without any password configured for the default user. Are you sure " +
 			"your configuration is correct?", remedy: "has no password"},

@@ -9,6 +9,7 @@ package redisproto
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 
 	"github.com/mortise-go/mortise/backend"
@@ -30,6 +31,12 @@ func (open opener) Open(h backend.Handler) (backend.Store, error) {
 	a, err := open()
 	if err != nil {
 		return nil, err
+	}
+	if sharder, ok := a.(Sharder); ok {
+		if mode := sharder.ShardedPubSub(); mode < ShardedAuto || mode > ShardedOff {
+			_ = a.Close()
+			return nil, fmt.Errorf("WithShardedPubSub(%v): use ShardedAuto, ShardedOn or ShardedOff", mode)
+		}
 	}
 	s := &core{adapter: a, handler: h, seen: heldcache.New(heldcache.DefaultSize), tag: newTag()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -39,15 +39,6 @@ var (
 	_ redisproto.Loner     = (*adapter)(nil)
 )
 
-func newAdapter(opts []Option) *adapter {
-	a := &adapter{commands: newCommands()}
-	a.alone = commands{connect: a.connectLone, way: a.sendAlone}
-	for _, opt := range opts {
-		opt(&a.options)
-	}
-	return a
-}
-
 func (a *adapter) over(build func() (valkey.Client, error), discard func(valkey.Client)) *adapter {
 	a.client = redisproto.NewLazy(func() (valkey.Client, error) {
 		client, err := build()
@@ -221,6 +212,9 @@ func (a *adapter) LoadScripts(ctx context.Context, sources []string) error {
 }
 
 func (a *adapter) ServerError(err error) (string, bool) {
+	if errors.Is(err, valkey.ErrNoSlot) { // the servers' answer, known before the command was sent
+		return "CLUSTERDOWN " + err.Error(), true
+	}
 	var reply *valkey.ValkeyError
 	if !errors.As(err, &reply) || reply.IsNil() {
 		return "", false

@@ -57,7 +57,11 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 		case opt.DisableAutoPipelining && !opt.DisableCache:
 			return nil, errors.New("valkey.New: ClientOption.DisableAutoPipelining needs DisableCache as well")
 		}
-		a, opt := newAdapter(opts), opt // a copy for each Open
+		a, err := newAdapter(opts)
+		if err != nil {
+			return nil, err
+		}
+		opt := opt // a copy for each Open
 		opt.DisableRetry = true
 		plain := opt
 		plain.DisableCache = true
@@ -107,8 +111,24 @@ func NewWithClient(client valkey.Client, opts ...Option) backend.Backend {
 			return nil, errors.New("valkey.NewWithClient: the client is nil: pass what valkey.NewClient returned " +
 				"without an error")
 		}
-		return newAdapter(opts).over(func() (valkey.Client, error) { return client, nil }, func(valkey.Client) {}), nil
+		a, err := newAdapter(opts)
+		if err != nil {
+			return nil, err
+		}
+		return a.over(func() (valkey.Client, error) { return client, nil }, func(valkey.Client) {}), nil
 	})
+}
+
+func newAdapter(opts []Option) (*adapter, error) {
+	a := &adapter{commands: newCommands()}
+	a.alone = commands{connect: a.connectLone, way: a.sendAlone}
+	for _, opt := range opts {
+		if opt == nil {
+			return nil, errors.New("valkey: a nil Option; omit it")
+		}
+		opt(&a.options)
+	}
+	return a, nil
 }
 
 // Option changes what [New] and [NewWithClient] make.

@@ -113,6 +113,8 @@ func TestOptionsThatCannotWorkAreErrorsOfNew(t *testing.T) {
 			ClientTrackingOptions: []string{"BCAST"}}),
 		"DisableAutoPipelining":   valkey.New(valkeygo.ClientOption{InitAddress: to, DisableAutoPipelining: true}),
 		"NewWithClient: the clie": valkey.NewWithClient(nil),
+		"valkey: a nil Option":    valkey.New(valkeygo.ClientOption{InitAddress: to}, nil),
+		"WithShardedPubSub":       valkey.New(valkeygo.ClientOption{InitAddress: to}, valkey.WithShardedPubSub(-1)),
 	} {
 		if _, err := mortise.New(b); !errors.Is(err, mortise.ErrInvalid) || !strings.Contains(err.Error(), text) {
 			t.Errorf("%s: %v", text, err)

@@ -30,16 +30,19 @@ func checkTick(r *backend.TickRequest) error {
 	switch {
 	case r.Interval < MinInterval || r.Interval > MaxInterval:
 		return fail.Invalidf("an interval of %v; between %v and %v", r.Interval, MinInterval, MaxInterval)
-	case r.Interval%time.Millisecond != 0 || r.Offset%time.Millisecond != 0 || r.Late%time.Millisecond != 0:
-		return fail.Invalidf("an interval of %v, an offset of %v, at most %v late; all are whole milliseconds",
-			r.Interval, r.Offset, r.Late)
 	case r.Offset < 0 || r.Offset >= r.Interval:
 		return fail.Invalidf("an offset of %v; 0 or more, and less than the interval, %v", r.Offset, r.Interval)
 	case r.Missed < 0 || r.Missed > MaxCatchUp || time.Duration(r.Missed) > MaxInterval/r.Interval:
 		return fail.Invalidf("to catch up on %d ticks, %v apart; between 0 and %d, and at most %v back",
 			r.Missed, r.Interval, MaxCatchUp, MaxInterval)
 	case r.Late < 0:
-		return fail.Invalidf("at most %v late; positive, or 0 for no bound", r.Late)
+		return fail.Invalidf("a MaxLate of %v; positive, or 0 for no bound", r.Late)
+	case r.Interval%time.Millisecond != 0:
+		return fail.Invalidf("an interval of %v; whole milliseconds", r.Interval)
+	case r.Offset%time.Millisecond != 0:
+		return fail.Invalidf("an offset of %v; whole milliseconds", r.Offset)
+	case r.Late%time.Millisecond != 0:
+		return fail.Invalidf("a MaxLate of %v; whole milliseconds", r.Late)
 	}
 	return engine.CheckID("TickRequest.ID", r.ID)
 }

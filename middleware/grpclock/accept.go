@@ -85,6 +85,9 @@ func newAcceptor(of string, locks delegation.Acceptor, checker *delegation.Check
 	}
 	i := interceptor{answer: answerPlainly, readers: make(map[string]mortise.Locker)}
 	for _, o := range opts {
+		if o == nil {
+			panic("grpclock: " + of + ": a nil Option")
+		}
 		o(&i)
 	}
 	if len(i.readers) > 0 || i.options != nil || i.waits || i.retry != 0 || i.open {

@@ -265,6 +265,7 @@ func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 		"a long name": func() {
 			grpclock.UnaryClientInterceptor(i, grpclock.Services{testService: strings.Repeat("x", 256)})
 		},
+		"a nil option":      func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, nil) },
 		"no client":         func() { grpclock.UnaryDelegationInterceptor(nil, c) },
 		"no checker":        func() { grpclock.StreamDelegationInterceptor(s.Locks, nil) },
 		"WithWait":          func() { grpclock.UnaryDelegationInterceptor(s.Locks, c, grpclock.WithWait(time.Second)) },

@@ -157,6 +157,9 @@ func build(of string, locks mortise.Locker, methods Methods, stream bool, opts [
 	i := &interceptor{locks: locks, rules: rules, readers: make(map[string]mortise.Locker), answer: answerPlainly,
 		retry: DefaultRetryAfter}
 	for _, o := range opts {
+		if o == nil {
+			panic("grpclock: " + of + ": a nil Option")
+		}
 		o(i)
 	}
 	for m := range i.readers {

@@ -647,6 +647,7 @@ func TestMisuse(t *testing.T) {
 		"readers of no method": func() {
 			grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: order}, grpclock.WithReaders(locks, duplex))
 		},
+		"a nil option":           func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: order}, nil) },
 		"a wait that is none":    func() { grpclock.WithWait(0) },
 		"an answer that is none": func() { grpclock.WithErrorHandler(nil) },
 	})

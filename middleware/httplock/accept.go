@@ -33,6 +33,9 @@ func AcceptDelegations(locks delegation.Acceptor, checker *delegation.Checker,
 	}
 	m := middleware{answer: answerPlainly}
 	for _, o := range opts {
+		if o == nil {
+			panic("httplock: AcceptDelegations: a nil Option")
+		}
 		o(&m)
 	}
 	if m.read != nil || m.options != nil || m.waits || m.locked != 0 || m.retryAfter != 0 || m.open {

@@ -455,6 +455,7 @@ func TestDelegationMistakesPanicWhenTheProgramStarts(t *testing.T) {
 		"one, two names": func() {
 			httplock.NewTransport(nil, i, httplock.Origins{"https://x": "a", "https://x:443": "b"})
 		},
+		"a nil option":      func() { httplock.AcceptDelegations(locks, c, nil) },
 		"no client":         func() { httplock.AcceptDelegations(nil, c) },
 		"no checker":        func() { httplock.AcceptDelegations(locks, nil) },
 		"WithWait":          func() { httplock.AcceptDelegations(locks, c, httplock.WithWait(time.Second)) },

@@ -18,8 +18,9 @@ import (
 // Without options a request is refused at once while another request holds its lock. See the
 // package's documentation for modes and answers.
 //
-// New does no I/O. New panics if locks or key is nil, or an option is invalid, as
-// http.ServeMux.Handle does: such a mistake in the program shows at its start.
+// New does no I/O. New panics if locks or key is nil, or an option is nil or invalid, and the middleware
+// panics for a nil handler, as http.ServeMux.Handle does: such a mistake in the program shows at its
+// start.
 //
 // Cost: two commands for a request whose lock is free.
 func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) http.Handler {
@@ -29,10 +30,16 @@ func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) h
 	m := middleware{locks: locks, read: locks, key: key, locked: http.StatusLocked, answer: answerPlainly,
 		retryAfter: DefaultRetryAfter}
 	for _, o := range opts {
+		if o == nil {
+			panic("httplock: New: a nil Option")
+		}
 		o(&m)
 	}
 	m.waiting = append(m.options[:len(m.options):len(m.options)], mortise.WithWait(m.wait))
 	return func(next http.Handler) http.Handler {
+		if next == nil {
+			panic("httplock: New: the Handler must not be nil")
+		}
 		m := m
 		m.next = next
 		return &m

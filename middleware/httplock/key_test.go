@@ -80,6 +80,8 @@ func TestMisuse(t *testing.T) {
 	locks := mortise.Locker((*mortise.Client)(nil))
 	key := httplock.RouteKey("orders:{id}")
 	middle.Panic(t, "httplock: ", map[string]func(){
+		"a nil option":         func() { httplock.New(locks, key, nil) },
+		"a nil handler":        func() { httplock.New(locks, key)(nil) },
 		"no Locker":            func() { httplock.New(nil, key) },
 		"no key":               func() { httplock.New(locks, nil) },
 		"no placeholder":       func() { httplock.RouteKey("orders") },

@@ -140,6 +140,9 @@ func newReporter(opts []Option) (*reporter, error) {
 		begun:   make(map[attribute.Distinct]struct{}),
 	}
 	for _, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("telemetry: %w: a nil Option; omit it", mortise.ErrInvalid)
+		}
 		if err := o(r); err != nil {
 			return nil, fmt.Errorf("telemetry: %w", err)
 		}

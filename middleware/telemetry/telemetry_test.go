@@ -338,7 +338,7 @@ func TestMistakesAreRefused(t *testing.T) {
 	for name, o := range map[string]telemetry.Option{
 		"meters": telemetry.WithMeterProvider(nil), "tracers": telemetry.WithTracerProvider(nil),
 		"limit": telemetry.WithNameAttribute(0, func(s string) string { return s }),
-		"label": telemetry.WithNameAttribute(1, nil),
+		"label": telemetry.WithNameAttribute(1, nil), "a nil option": nil,
 	} {
 		_, err := telemetry.New(o)
 		check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "%s: %v", name, err)
