@@ -53,7 +53,7 @@ func TestThreeSchedulers(t *testing.T) {
 			return []gocron.SchedulerOption{gocron.WithDistributedLocker(gocronlock.Locker(c, "jobs:"))}, nil
 		}},
 		{"with a job's locker", 1, func(_ *testing.T, c *mortise.Client) ([]gocron.SchedulerOption, []gocron.JobOption) {
-			return nil, []gocron.JobOption{gocron.WithDistributedJobLocker(gocronlock.Locker(c, "jobs:", nil))}
+			return nil, []gocron.JobOption{gocron.WithDistributedJobLocker(gocronlock.Locker(c, "jobs:"))}
 		}},
 		{"with a locker that the job does not use", 3,
 			func(_ *testing.T, c *mortise.Client) ([]gocron.SchedulerOption, []gocron.JobOption) {
