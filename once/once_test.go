@@ -310,12 +310,6 @@ func TestWhatWillNotPassIsReturned(t *testing.T) {
 	}
 }
 
-func ended() context.Context {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	return ctx
-}
-
 func TestAPanicIsTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := check.Value(mortise.New(memory.New())).In(t)
