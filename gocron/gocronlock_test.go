@@ -17,11 +17,11 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	gocronlock "github.com/mortise-go/mortise/gocron"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/slow"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -241,22 +241,16 @@ func TestTheLocker(t *testing.T) {
 		"of a bad name: %v", err)
 }
 
-// slow is a Locker whose store takes its time to answer.
-type slow struct{ mortise.Locker }
-
-func (s slow) TryLock(ctx context.Context, name string, opts ...mortise.Option) (*mortise.Lease, error) {
-	time.Sleep(300 * time.Millisecond)
-	return s.Locker.TryLock(ctx, name, opts...)
-}
-
 // The splay is counted from when the lock is there: a store that answers late, which is when processes come
 // at different times, does not use it up.
 func TestTheSplayCountsFromTheAcquisition(t *testing.T) {
-	locks := check.Value(mortise.New(memory.New())).In(t)
-	t.Cleanup(func() { locks.Close() })
-	k := gocronlock.Locker(slow{locks}, "jobs:", gocronlock.Splay(250*time.Millisecond))
+	store := memory.New()
+	locks := check.Value(mortise.New(slow.Store{Store: store, Acquire: 300 * time.Millisecond})).In(t)
+	other := check.Value(mortise.New(store)).In(t)
+	t.Cleanup(func() { locks.Close(); other.Close() })
+	k := gocronlock.Locker(locks, "jobs:", gocronlock.Splay(250*time.Millisecond))
 	check.NoError(t, check.Value(k.Lock(t.Context(), "x")).In(t).Unlock(t.Context()))
-	_, err := locks.TryLock(t.Context(), "jobs:x")
+	_, err := other.TryLock(t.Context(), "jobs:x")
 	check.ErrorIf(t, !errors.Is(err, mortise.ErrNotAcquired), "right after the acquisition: %v", err)
 }
 
@@ -349,26 +343,11 @@ func TestALockThatComesTooLateIsReleased(t *testing.T) {
 // A job's end waits for a store that hangs for five seconds at most.
 func TestTheEndOfAJobDoesNotWaitForAStoreThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		locks := check.Value(mortise.New(hanging{memory.New()})).In(t)
+		locks := check.Value(mortise.New(slow.Store{Store: memory.New(), Release: time.Hour})).In(t)
 		lock := check.Value(gocronlock.Locker(locks, "jobs:", gocronlock.Splay(0)).Lock(t.Context(), "x")).In(t)
 		over := time.Now()
 		check.Is(t, "Unlock", lock.Unlock(t.Context()), context.DeadlineExceeded)
 		check.ErrorIf(t, time.Since(over) > 6*time.Second, "Unlock took %v", time.Since(over))
 		check.NoError(t, locks.Shutdown(t.Context()))
 	})
-}
-
-// hanging is a store that takes an hour for each release.
-type hanging struct{ *memory.Store }
-
-func (h hanging) Open(handler backend.Handler) (backend.Store, error) {
-	opened, err := h.Store.Open(handler)
-	return hangingSession{opened}, err
-}
-
-type hangingSession struct{ backend.Store }
-
-func (s hangingSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	time.Sleep(time.Hour)
-	return s.Store.Release(ctx, r)
 }

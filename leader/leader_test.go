@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/slow"
 	"github.com/mortise-go/mortise/leader"
 )
 
@@ -134,25 +135,11 @@ func TestWhatFollowsTheResultOfTheFunction(t *testing.T) {
 	})
 }
 
-// slowStore takes a millisecond for each request for the lock.
-type slowStore struct{ *memory.Store }
-
-func (s slowStore) Open(h backend.Handler) (backend.Store, error) {
-	opened, err := s.Store.Open(h)
-	return slowSession{opened}, err
-}
-
-type slowSession struct{ backend.Store }
-
-func (s slowSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	time.Sleep(time.Millisecond)
-	return s.Store.Acquire(ctx, r)
-}
-
 func TestAFunctionThatStepsDownAtOnceIsCalledAfterPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t)
-		c := check.Value(mortise.New(slowStore{f.store}, mortise.WithWatchdogTimeout(watchdog))).In(t)
+		store := slow.Store{Store: f.store, Acquire: time.Millisecond}
+		c := check.Value(mortise.New(store, mortise.WithWatchdogTimeout(watchdog))).In(t)
 		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
 		defer stop()
 		<-f.run(ctx, c, "a", func(context.Context, leader.Term) error { return leader.StepDown })
@@ -207,27 +194,13 @@ func TestALeaderThatLostTheLockCampaignsAgain(t *testing.T) {
 	})
 }
 
-// hangingStore takes an hour for each release.
-type hangingStore struct{ *memory.Store }
-
-func (s hangingStore) Open(h backend.Handler) (backend.Store, error) {
-	opened, err := s.Store.Open(h)
-	return hangingSession{opened}, err
-}
-
-type hangingSession struct{ backend.Store }
-
-func (s hangingSession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	time.Sleep(time.Hour)
-	return s.Store.Release(ctx, r)
-}
-
 // A resignation waits for a store that hangs for five seconds at most, whether or not leadership was lost before.
 func TestAResignationDoesNotWaitForAStoreThatHangs(t *testing.T) {
 	for _, lost := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			f := newFleet(t)
-			c := check.Value(mortise.New(hangingStore{f.store}, mortise.WithWatchdogTimeout(watchdog))).In(t)
+			hanging := slow.Store{Store: f.store, Release: time.Hour}
+			c := check.Value(mortise.New(hanging, mortise.WithWatchdogTimeout(watchdog))).In(t)
 			ctx, stop := context.WithCancel(t.Context())
 			var over time.Time
 			done := f.run(ctx, c, "a", func(ctx context.Context, _ leader.Term) error {

@@ -300,7 +300,7 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 	if len(sent) == 0 {
 		return errs
 	}
-	err := e.SendOff(ctx, func() error { (&releaseBatch{e, sent}).release(); return nil }, nil)
+	err := e.SendOff(ctx, func() error { (&releaseBatch{engine: e, todo: sent}).release(); return nil }, nil)
 	finishAll(sent, us, errs, err)
 	return errs
 }
@@ -324,6 +324,7 @@ func finishAll(sent []*batched, us []unlocking, errs []error, gone error) {
 type releaseBatch struct {
 	engine *Engine
 	todo   []*batched
+	alone  []*batched // to be sent after todo, each by itself
 }
 
 // batched is a release of a releaseBatch.
@@ -338,13 +339,9 @@ type batched struct {
 // tenure is sent afterwards, by itself.
 func (g *releaseBatch) release() {
 	e := g.engine
-	alone := g.prepare()
+	g.prepare()
 	sending := true
-	defer func() {
-		if sending {
-			g.abort(alone)
-		}
-	}()
+	defer abortIf(&sending, g)
 	first := time.Now()
 	for n := 0; len(g.todo) > 0; n++ {
 		if passing := g.send(); len(g.todo) > 0 && !e.retry.Again(passing, n, first) {
@@ -355,18 +352,18 @@ func (g *releaseBatch) release() {
 		}
 	}
 	sending = false
-	for _, x := range alone {
+	for _, x := range g.alone {
 		x.err = x.run(context.Background())
 	}
 }
 
 // abort ends the releases after a panic of the backend: those that were sent have an unknown outcome, and the others
 // are sent in the background.
-func (g *releaseBatch) abort(alone []*batched) {
+func (g *releaseBatch) abort() {
 	for _, x := range g.todo {
 		x.abort()
 	}
-	for _, x := range alone {
+	for _, x := range g.alone {
 		g.engine.begin()
 		go func() {
 			defer g.engine.end()
@@ -375,15 +372,15 @@ func (g *releaseBatch) abort(alone []*batched) {
 	}
 }
 
-// prepare begins the releases that can run now, and returns the others.
-func (g *releaseBatch) prepare() (alone []*batched) {
+// prepare begins the releases that can run now. The others go to alone.
+func (g *releaseBatch) prepare() {
 	all := g.todo
 	g.todo = make([]*batched, 0, len(all))
 	g.engine.lock()
 	defer g.engine.unlock()
 	for _, x := range all {
 		if t := x.tenure; !t.Idle() || t.Delegated.Load() {
-			alone = append(alone, x)
+			g.alone = append(g.alone, x)
 			continue
 		}
 		x.tenure.TryBegin()
@@ -391,7 +388,6 @@ func (g *releaseBatch) prepare() (alone []*batched) {
 			g.todo = append(g.todo, x)
 		}
 	}
-	return alone
 }
 
 // send sends all releases once, and settles those that succeeded or cannot be retried. The others stay in g.todo;

@@ -86,7 +86,7 @@ func (e *sender) carryOut(ctx context.Context, p pending, leaves bool) error {
 
 // abortIf aborts p if it is still being sent. The caller's goroutine defers it while it sends p: a backend that calls
 // the user's code, such as a hook of the client library, may panic.
-func abortIf(sending *bool, p pending) {
+func abortIf(sending *bool, p interface{ abort() }) {
 	if *sending {
 		*sending = false
 		p.abort()

@@ -69,6 +69,7 @@ var arrows = map[string]string{
 	"internal/redistest/anykind":     "backend",
 	"internal/redistest/check":       "",
 	"internal/redistest/conformance": "backend backend/backendtest internal/redistest internal/redistest/check",
+	"internal/redistest/slow":        "backend backend/memory",
 	"internal/redistest/middle": ". backend backend/memory internal/redistest internal/redistest/check " +
 		"middleware/delegation redisgo",
 }

@@ -73,6 +73,12 @@ type channel struct {
 	leftAt  time.Time // the last time that its last topic was unwatched
 }
 
+// request notes that a SUBSCRIBE of the channel is sent.
+func (ch *channel) request() {
+	ch.sent = true
+	ch.unanswered++
+}
+
 // live reports whether the server has confirmed the last SUBSCRIBE.
 func (c *channel) live() bool { return c.sent && c.unanswered == 0 }
 
@@ -440,8 +446,7 @@ func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic)
 		case !ch.sent && (trying || ch.suspect):
 			later = append(later, name)
 		case !ch.sent:
-			ch.sent = true
-			ch.unanswered++
+			ch.request()
 			subscribe = append(subscribe, name)
 		case ch.live():
 			confirm = append(confirm, ch.fresh...)
@@ -450,8 +455,7 @@ func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic)
 	}
 	if s.todo = later; len(later) > 0 && !s.awaits() {
 		s.trial = s.channels[later[0]]
-		s.trial.sent = true
-		s.trial.unanswered++
+		s.trial.request()
 		subscribe = append(subscribe, later[0])
 	}
 	return subscribe, confirm
