@@ -25,9 +25,9 @@ const DefaultWatchdogTimeout = 30 * time.Second
 type ClientOption func(*engine.Config) error
 
 // WithID sets the client's id: the name of the client in the store's records. The id must be unique
-// among all clients of the store, at all times: clients with one id would release each other's
-// locks. An id has 1 to 256 bytes of UTF-8 without control characters. The default is
-// "host/pid/random".
+// among all clients of the store, at all times: to clients with one id, [LockInfo.Mine] is true of
+// each other's locks, and a waiting writer's claim stands for both. An id has 1 to 256 bytes of UTF-8
+// without control characters. The default is "host/pid/random".
 func WithID(id string) ClientOption {
 	return func(c *engine.Config) error {
 		if err := engine.CheckID("WithID", id); err != nil {
@@ -89,10 +89,11 @@ func WithName(name string) ClientOption {
 }
 
 // WithPrefix puts a prefix before each name that the client uses in the store, for example "orders:":
-// names of locks of all kinds, of [Client.LockAll] and [Quorum], of semaphores and latches, and
-// names given to Inspect and ForceUnlock. The program passes names without the prefix. Errors,
-// events, log lines, [Lease.Name], [LockInfo] and delegations have the full name, as in the store.
-// Clients with different prefixes share no lock.
+// names of locks of all kinds, of [Client.LockAll] and [Quorum], of semaphores and latches, of ticks and
+// proclamations, and names given to Inspect and ForceUnlock. The program passes names without the
+// prefix. Errors, events, log lines, [Lease.Name], [LockInfo] and delegations have the full name, as in
+// the store. Clients with different prefixes share no lock, and a schedule begins anew under another
+// prefix.
 //
 // Redisson adds no prefix: to share a lock, Java uses the full name, or a NameMapper with the same
 // prefix. Leave the option out if Java chooses the names.
@@ -148,9 +149,9 @@ const DefaultHoldWarning = 10 * time.Minute
 
 // WithHoldWarning sets how long a lock or a permit may be held before the client logs a warning, once,
 // with the place of the Lock in the program: its Unlock may have been forgotten. The default is
-// [DefaultHoldWarning]; zero switches the warning off, and for a negative d New returns
-// [ErrInvalid]. There is no warning without [WithLogger], and for a lease that has proclaimed a text
-// ([Lease.Proclaim]): leaders hold their locks for long by design.
+// [DefaultHoldWarning]; zero switches the warning off, and more than [MaxLease] counts as MaxLease. For
+// a negative d New returns [ErrInvalid]. There is no warning without [WithLogger], and for a lease that
+// has proclaimed a text ([Lease.Proclaim]): leaders hold their locks for long by design.
 //
 // Cost: with a logger, Lock notes its caller's program counter: no command and no allocation.
 func WithHoldWarning(d time.Duration) ClientOption {
@@ -158,7 +159,7 @@ func WithHoldWarning(d time.Duration) ClientOption {
 		if d < 0 {
 			return fail.Invalidf("WithHoldWarning(%v): 0 switches it off", d)
 		}
-		c.HoldWarning = d
+		c.HoldWarning = min(d, MaxLease)
 		return nil
 	}
 }
@@ -213,7 +214,8 @@ func (c *Client) ID() string {
 	return c.engine.Config.ID
 }
 
-// Ping checks the connection to the store and loads scripts. An error wraps [ErrUnavailable].
+// Ping checks the connection to the store, three times at most. An error wraps [ErrUnavailable]. Cost:
+// one command; a client's first Ping also loads the scripts, some 50 in a round trip to each server.
 func (c *Client) Ping(ctx context.Context) error { return c.inner().Ping(ctx) }
 
 // Lock implements [Locker] with the reentrant lock.
@@ -255,10 +257,10 @@ func (c *Client) Close() error {
 // Shutdown refuses new locks, ends waits with [ErrClosed], and waits for the Unlocks of held leases
 // until ctx ends. Held leases are renewed meanwhile. When ctx ends, the leases that are left end with
 // [ErrClosed], and their locks run out in the store: Shutdown never releases a lock under running
-// work. The error, which wraps ctx's, has the number of these leases.
+// work. The error, which wraps ctx's, has their number, or else that of releases without an answer.
 //
-// Afterwards no goroutine and no connection of the client is left, and every operation returns
-// ErrClosed. A Redis client that was passed to the backend stays open. A second call waits for the
-// first and returns the same; if the second call's ctx ends earlier, so does the waiting of the
-// first.
+// Afterwards no connection of the client is left, no goroutine but those of calls that the store has
+// not answered, and every operation returns ErrClosed. A Redis client that was passed to the backend
+// stays open. A second call waits for the first and returns the same; if the second call's ctx ends
+// earlier, so does the waiting of the first.
 func (c *Client) Shutdown(ctx context.Context) error { return c.inner().Shutdown(ctx) }

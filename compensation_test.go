@@ -2,6 +2,7 @@ package mortise
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -168,5 +169,45 @@ func TestAnAbandonedGrantIsReleasedHoweverLongTheStoreIsUnavailable(t *testing.T
 		if state.Held {
 			t.Errorf("held by nobody for another %v", state.Remaining)
 		}
+	})
+}
+
+// An outage holds the request for a lock, and its compensation, up for longer than the lease, and then the compensation
+// arrives first: the lock is released all the same, and does not stay until the end of the late request's lease.
+func TestARequestThatAnOutageHeldUpForLongerThanItsLeaseIsReleased(t *testing.T) {
+	for name, answers := range map[string]bool{"no answer": false, "failures": true} {
+		for _, kind := range []LockerOption{{}, Fair()} {
+			t.Run(fmt.Sprint(name, ", fair ", kind.fair), func(t *testing.T) { heldUp(t, kind, answers) })
+		}
+	}
+}
+
+func heldUp(t *testing.T, kind LockerOption, answers bool) {
+	const lease, outage = 2 * time.Second, 5 * time.Second
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var late atomic.Pointer[call]
+		over := time.Now().Add(outage)
+		acquire := func(k *call) error { late.Store(k); return unknownOutcome() }
+		release := func(k *call) error {
+			if time.Now().Before(over) {
+				if answers {
+					return &backend.Fault{Err: errGone, Temporary: true}
+				}
+				time.Sleep(time.Until(over))
+			}
+			return k.run(context.Background())
+		}
+		c := on(t, spyOn(s, "Fair", hooks{
+			"Acquire": acquire, "Fair.Acquire": acquire, "Release": release, "Fair.Leave": release,
+		}))
+		l := need(c.Locker(kind))(t)
+		wants(t, errorOf(l.Lock(t.Context(), "x", WithLease(lease), WithWait(time.Second))), ErrUnavailable)
+		time.Sleep(time.Until(over) + 10*time.Millisecond)
+		if answers {
+			time.Sleep(time.Second) // the longest pause between two releases
+		}
+		must(t, late.Load().run(context.Background()))
+		time.Sleep(1500 * time.Millisecond)
+		must(t, thenUnlock(open().TryLock(t.Context(), "x")))
 	})
 }

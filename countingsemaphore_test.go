@@ -219,3 +219,62 @@ func TestAPermitIsNotKeptForAWaiterThatHasLeft(t *testing.T) {
 		must(t, <-second)
 	})
 }
+
+// The permits of a call that panics come back: no lease would ever bring them back.
+func TestACallForPermitsThatPanicsKeepsNone(t *testing.T) {
+	type acquire = func(ctx context.Context, s *CountingSemaphore) error
+	one := func(ctx context.Context, s *CountingSemaphore) error { return s.Acquire(ctx, 1) }
+	try := func(ctx context.Context, s *CountingSemaphore) error { return s.TryAcquire(ctx, 1) }
+	free := func(t *testing.T, s *CountingSemaphore) {
+		time.Sleep(time.Second)
+		if n := need(s.Available(t.Context()))(t); n != 1 {
+			t.Errorf("%d permits are free of one", n)
+		}
+	}
+	boom := func() { panic("boom") }
+	for name, take := range map[string]acquire{"Acquire": one, "TryAcquire": try} {
+		t.Run("the observer/"+name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+				s := open(WithObserver(Observer{Acquired: func(AcquiredEvent) { boom() }})).CountingSemaphore("n")
+				need(s.TrySetPermits(t.Context(), 1))(t)
+				panics(t, func() { _ = take(t.Context(), s) })
+				free(t, s)
+			})
+		})
+		t.Run("the backend/"+name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, m *memory.Store, _ func(...ClientOption) *Client) {
+				s := on(t, spyOn(m, "CountingSemaphores", hooks{"TakeCount": doneThenPanics()})).CountingSemaphore("n")
+				need(s.TrySetPermits(t.Context(), 1))(t)
+				panics(t, func() { _ = take(context.Background(), s) })
+				free(t, s)
+			})
+		})
+	}
+	t.Run("a waiter that was served meanwhile", func(t *testing.T) {
+		bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+			waiting := 0
+			s := open(WithObserver(Observer{Waiting: func(WaitingEvent) {
+				if waiting++; waiting == 2 {
+					time.Sleep(time.Second)
+					boom()
+				}
+			}})).CountingSemaphore("n")
+			need(s.TrySetPermits(t.Context(), 0))(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			first := later(func() error { return s.Acquire(ctx, 2) })
+			synctest.Wait()
+			panicked := later(func() any {
+				defer func() { _ = recover() }()
+				return s.Acquire(t.Context(), 1)
+			})
+			synctest.Wait()
+			must(t, s.Release(t.Context(), 1)) // the first is refused, and takes the permit for the second
+			if err := <-panicked; err != nil {
+				t.Errorf("the second returned %v", err)
+			}
+			cancel()
+			wants(t, <-first, context.Canceled)
+			free(t, s)
+		})
+	})
+}

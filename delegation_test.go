@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -294,6 +295,30 @@ func TestAHoldThatEndedByWithMaxHoldBlocksNoCallee(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A context descends from a lease also where an inner lease of the same lock has ended.
+func TestALeaseBehindAnEndedInnerOneIsDelegated(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		_, a, b := pair(t)
+		outer := lock(t, a, t.Context(), "n")
+		inner := lock(t, a, outer.Context(), "n")
+		ctx := inner.Context()
+		unlock(t, inner)
+		given := Delegations(outer.Context())
+		if got := Delegations(ctx); len(given) != 1 || !slices.Equal(got, given) {
+			t.Errorf("behind a re-entry that was unlocked: %v, want that of the outer lease, %v", got, given)
+		}
+		carried := called(t, b, outer.Context())
+		entered := lock(t, b, carried, "n", WithMaxHold(time.Second))
+		ctx = entered.Context()
+		time.Sleep(2 * time.Second)
+		wants(t, entered.Err(), ErrLost)
+		if got := Delegations(ctx); !slices.Equal(got, given) {
+			t.Errorf("behind a lease under a delegation that ended: %v, want the delegation, %v", got, given)
+		}
+		unlock(t, outer)
+	})
 }
 
 func TestForceUnlockEndsTheWaitOfCallees(t *testing.T) {

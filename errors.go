@@ -40,10 +40,11 @@ var (
 
 // Error is the error of every operation on a lock. It wraps a sentinel, and the cause.
 type Error struct {
-	// Op is the operation: lock, trylock, lockall, trylockall, unlock, lease, inspect, forceunlock, ping, proclaim,
-	// proclamations, claimtick; lead and current of package leader, every of package once; of
-	// latches and semaphores set, count, countdown, wait, delete, setpermits, acquire,
-	// tryacquire, release, available, addpermits, drain.
+	// Op is the operation: new, locker, lock, trylock, lockall, trylockall, quorum, do, unlock, lease,
+	// inspect, forceunlock, withdelegations, proclaim, proclamations, claimtick, ping, shutdown; lead,
+	// current and observe of package leader, every of package once; of latches and semaphores set,
+	// count, countdown, wait, delete, setpermits, acquire, tryacquire, release, available, addpermits,
+	// drain.
 	Op string
 	// Name is the lock's name.
 	Name string

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -387,4 +388,48 @@ func TestALateRemovalOfATextDoesNotHitTheNextLease(t *testing.T) {
 		}
 		must(t, second.Unlock(t.Context()))
 	})
+}
+
+// The lease ends before its text is removed, and the text is removed before the release, whatever the context.
+func TestAnUnlockEndsTheLeaseAndThenRemovesItsText(t *testing.T) {
+	for _, patient := range []bool{true, false} {
+		synctest.Test(t, func(t *testing.T) {
+			store := memory.New()
+			c, other := on(t, slowTexts{store}), on(t, store)
+			lease := need(c.Lock(t.Context(), "n"))(t)
+			must(t, lease.Proclaim(t.Context(), "here"))
+			following, stop := context.WithCancel(t.Context())
+			texts := make(chan string, 9)
+			go func() {
+				defer close(texts)
+				for p := range other.Proclamations(following, "n") {
+					texts <- p.Text
+				}
+			}()
+			synctest.Wait()
+			ctx, cancel := context.WithCancel(context.Background())
+			if !patient {
+				cancel()
+			}
+			unlocked := later(func() error { return lease.Unlock(ctx) })
+			synctest.Wait() // the removal of the text is on its way
+			wants(t, lease.Err(), ErrReleased)
+			wants(t, context.Cause(lease.Context()), ErrReleased)
+			if err := <-unlocked; patient {
+				must(t, err)
+			} else {
+				wants(t, err, context.Canceled)
+			}
+			time.Sleep(time.Second)
+			cancel()
+			stop()
+			var seen []string
+			for text := range texts {
+				seen = append(seen, text)
+			}
+			if !slices.Equal(seen, []string{"here", ""}) {
+				t.Errorf("a follower saw %q within a second, want the text and its end", seen)
+			}
+		})
+	}
 }

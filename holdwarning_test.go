@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -144,6 +145,7 @@ func TestHoldWarningIsSetAndSwitchedOff(t *testing.T) {
 	}{
 		{[]mortise.ClientOption{mortise.WithHoldWarning(time.Minute)}, 1},
 		{[]mortise.ClientOption{mortise.WithHoldWarning(0)}, 0},
+		{[]mortise.ClientOption{mortise.WithHoldWarning(math.MaxInt64)}, 0},
 		{nil, 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -154,6 +156,7 @@ func TestHoldWarningIsSetAndSwitchedOff(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer c.Close()
+			time.Sleep(time.Minute) // the client's clock begins at zero
 			lease, err := c.Lock(t.Context(), "n")
 			if err != nil {
 				t.Fatal(err)

@@ -65,8 +65,8 @@ func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) 
 
 // ForceUnlock removes a lock, whatever its owner, and wakes its waiters; it reports whether there
 // was a lock. ForceUnlock breaks exclusion: the holder learns of the removal at its next renewal only,
-// or at once with client-side caching. It is for operators that know that the holder is gone. Errors
-// are those of Lock. Cost: one command.
+// or at once with client-side caching, and waiters of the holder's own client wait until it does. It is
+// for operators that know that the holder is gone. Errors are those of Lock. Cost: one command.
 func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	return c.inner().ForceUnlock(ctx, backend.KindLock, engine.FullName(c.inner(), name))
 }

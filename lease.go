@@ -65,9 +65,10 @@ func (l *Lease) Token() (token int64, fenced bool) {
 // Proclaim stores a text of the lock's owner, for example its address, for processes that do not
 // hold the lock: [Client.Proclamations] returns the text, and its changes. The text has 1 to 256
 // bytes of UTF-8 without control characters. The next Proclaim replaces the text, even if its request
-// arrives first; an empty text removes it, and the text is gone when the lease ends. The store keeps a
-// text for an hour: proclaim again within this time if the lease may last longer. [WithHoldWarning]
-// does not apply to a lease that has proclaimed a text.
+// arrives first; an empty text removes it, and the text is gone when the lease ends: Unlock of the
+// outermost lease removes the text, with a command of its own. The store keeps a text for an hour:
+// proclaim again within this time if the lease may last longer. [WithHoldWarning] does not apply to a
+// lease that has proclaimed a text.
 //
 // Errors: [ErrNotHeld] if the lease has ended, [ErrUnavailable], [ErrClosed], ctx's own;
 // [ErrInvalid] for a text that is not allowed, for a lease of [LockAll], [Quorum], [Client.RW] or a
@@ -103,9 +104,10 @@ func (l *Lease) Proclaim(ctx context.Context, text string) error {
 // [ErrUnavailable], [ErrClosed] or ctx's own error if the release is not confirmed; the lock frees
 // itself, at the latest when its lease runs out.
 //
-// Cost: one command. None if the lock is handed to the next waiter of this client: both leases are
-// renewed ones (neither [WithLease] nor [WithMaxHold]) and have no token, this lease has no text of
-// Proclaim, and the store has confirmed this lease within the last quarter of a second.
+// Cost: one command, and one before it to remove a text of Proclaim. None if the lock is handed to the
+// next waiter of this client: both leases are renewed ones (neither [WithLease] nor [WithMaxHold]) and
+// have no token, this lease has no text of Proclaim, and the store has confirmed this lease within the
+// last quarter of a second.
 func (l *Lease) Unlock(ctx context.Context) error {
 	h := l.held()
 	if h == nil {

@@ -111,6 +111,37 @@ func TestALeaseThatEndsAsAskedIsNotLoggedAsAWarning(t *testing.T) {
 	}
 }
 
+// An observer may be told of an Unlock before it is told of the end.
+func TestReleasedReportsWhetherTheLeaseEndedAsAsked(t *testing.T) {
+	for name, x := range map[string]struct {
+		opt   Option
+		end   func(*memory.Store)
+		asked bool
+	}{
+		"unlocked":    {WithLease(time.Second), func(*memory.Store) {}, false},
+		"WithLease":   {WithLease(time.Second), func(*memory.Store) { time.Sleep(time.Second) }, true},
+		"WithMaxHold": {WithMaxHold(time.Minute), func(*memory.Store) { time.Sleep(time.Minute) }, true},
+		"lost":        {WithLease(time.Minute), func(s *memory.Store) { s.Delete("x"); time.Sleep(time.Second) }, false},
+		"unavailable": {WithMaxHold(time.Hour), func(s *memory.Store) {
+			s.SetDown(ErrUnavailable)
+			time.Sleep(time.Minute)
+		}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				told := make(chan ReleasedEvent, 1)
+				c := open(WithObserver(Observer{Released: func(e ReleasedEvent) { told <- e }}))
+				l := need(c.Lock(t.Context(), "x", x.opt))(t)
+				x.end(s)
+				err := l.Unlock(t.Context())
+				if e := <-told; e.Asked != x.asked || !errors.Is(err, e.Err) {
+					t.Errorf("asked: %v, want %v; Unlock: %v", e.Asked, x.asked, err)
+				}
+			})
+		})
+	}
+}
+
 func TestWithLeaseEndsTheLeaseBeforeTheStoreGrantsItToAnother(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()

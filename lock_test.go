@@ -93,6 +93,14 @@ func TestDo(t *testing.T) {
 	must(t, thenUnlock(c.TryLock(t.Context(), "x")))
 }
 
+func TestDoRunsNothingIfTheLockerReturnsNoLease(t *testing.T) {
+	err := Do(t.Context(), empty{}, "x", func(context.Context) error {
+		t.Error("the function ran without a lock")
+		return nil
+	})
+	wants(t, err, ErrInvalid)
+}
+
 // Do reports a loss beside the error of fn.
 func TestDoReportsALossBesideTheErrorOfTheFunction(t *testing.T) {
 	errMine := errors.New("mine")

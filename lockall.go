@@ -41,8 +41,9 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 // of the parts in this and other calls. If another owner holds a part, LockAll takes the parts one
 // after the other, in the order of their names, and waits for each as Lock does. While it waits for
 // the next part, it keeps the parts that it has, for 250 ms, and after several failed rounds longer,
-// up to 4 s. Then it releases all of them, and begins with the part that it waited for. LockAll and
-// Redisson's MultiLock exclude each other.
+// up to 4 s, but at most for three quarters of [WithLease] or [WithMaxHold]. Then it releases all of
+// them; every second round begins with the part that it waited for, and so does the round after a
+// store failed. LockAll and Redisson's MultiLock exclude each other.
 //
 // The lease ends as soon as a part is lost; its Unlock still releases the other parts. Its context
 // carries all parts: a Lock with it re-enters any of them. A part that ctx holds already, or that is
@@ -52,7 +53,9 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 //
 // Options are those of Lock; WithWait bounds the waiting for all parts together. Errors are those of
 // Lock, and name the part. They wrap [ErrUnavailable] also if a part was lost before the others were
-// acquired.
+// acquired. If the names are busy for longer at a time than three quarters of WithLease or WithMaxHold,
+// LockAll may wait for long: take a longer lease. LockAll is for up to some hundreds of parts: its time
+// grows with the square of their number.
 //
 // Cost: one command for the locks of a [*Client], [Fenced] and [NonReentrant] locks included, on a
 // cluster one for each slot, and as many to release them. Other parts (fair, polling, read-write,
@@ -103,6 +106,7 @@ func partsOf(
 		}
 	}
 	for i, p := range parts {
+		set[i].Request = probe
 		if err := partOf(p, rest, &set[i]); err != nil {
 			return set, 0, err
 		}
@@ -113,20 +117,26 @@ func partsOf(
 
 // partOf fills in x for the part p.
 func partOf(p Part, opts []Option, x *lockset.Part) error {
-	c, kind, own := lockerOf(p.Locker)
+	c, r, own := lockerOf(p.Locker)
 	switch {
 	case p.Locker == nil, own && c == nil:
 		return fail.Invalidf("the Locker of part %q is nil", fail.Shorten(p.Name))
 	case own:
 		x.Name = engine.FullName(c.inner(), p.Name)
-		x.Acquirer, x.Request = c.engine, kind.request(p.Name, false)
+		r.Name = p.Name
 		if err := engine.CheckName(x.Name); err != nil {
 			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), err)
 		}
 		var err error
-		if x.Request, err = c.with(x.Request, opts); err != nil { // an option that does not apply to this kind of lock
+		if x.Request, err = c.with(r, opts); err != nil { // an option that does not apply to this kind of lock
 			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), fail.Of(err).Err)
 		}
+		if _, is := p.Locker.(*side); is {
+			if err := c.hasRW(); err != nil {
+				return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), err)
+			}
+		}
+		x.Acquirer = c.engine
 		return nil
 	}
 	x.Other = func(ctx context.Context, try bool, wait time.Duration) (*lease.Handle, error) {
@@ -144,17 +154,22 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 	return nil
 }
 
-// lockerOf returns the client of a Locker of this package, and the properties of its locks; own is false for another
-// implementation.
-func lockerOf(l Locker) (c *Client, kind LockerOption, own bool) {
+// lockerOf returns the client of a Locker of this package, and a request for one of its locks, without a name; own is
+// false for another implementation, and for Quorum.
+func lockerOf(l Locker) (c *Client, r engine.Request, own bool) {
 	switch l := l.(type) {
 	case *Client:
-		return l, kind, true
+		return l, r, true
 	case *kinded:
 		if l != nil {
-			return l.client, l.kind, true
+			c, r = l.client, l.kind.request("", false)
 		}
-		return nil, kind, true
+		return c, r, true
+	case *side:
+		if l != nil {
+			c, r.Family = l.client, l.family
+		}
+		return c, r, true
 	}
-	return nil, kind, false
+	return nil, r, false
 }

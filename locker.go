@@ -100,8 +100,11 @@ func Do(ctx context.Context, l Locker, name string, fn func(ctx context.Context)
 		return fail.New("do", name, fail.Invalidf("the Locker and the function must not be nil"))
 	}
 	held, err := l.Lock(ctx, name, opts...)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case held == nil:
+		return fail.New("do", name, fail.Invalidf("the Locker returned neither a lease nor an error"))
 	}
 	defer func() {
 		lost := held.Err()

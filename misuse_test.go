@@ -418,6 +418,21 @@ func TestABackendThatPanicsInAReleaseFreesTheLockAllTheSame(t *testing.T) {
 	}
 }
 
+// The store may have granted the lock to the next waiter's owner before the panic: that grant is released.
+func TestABackendThatPanicsAfterAHandoffFreesTheLock(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := on(t, spyOn(s, "Queue", hooks{"Serve": doneThenPanics()}))
+		l := need(c.Lock(context.Background(), "x", WithLease(time.Hour)))(t)
+		next := queued(t.Context(), c, "x", WithWait(time.Minute), WithLease(time.Hour))
+		panics(t, func() { _ = l.Unlock(context.Background()) })
+		must(t, next.lease(t).Unlock(t.Context()))
+		time.Sleep(5 * time.Second)
+		if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
+
 func TestABackendThatPanicsInAReleaseOfSeveralLocksFreesThemAllTheSame(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
 		boom, answer := true, make(chan struct{})
@@ -427,10 +442,7 @@ func TestABackendThatPanicsInAReleaseOfSeveralLocksFreesThemAllTheSame(t *testin
 				panic("a hook of the client library")
 			}
 			return c.run(context.Background())
-		}, "SetHolds": func(c *call) error {
-			<-answer
-			return c.run(context.Background())
-		}}))
+		}, "SetHolds": onceClosed(answer)}))
 		all := need(LockAll(context.Background(), Parts(c, "x", "y", "z"), WithLease(time.Hour)))(t)
 		again := begin(all.Context(), c, "z", WithLease(time.Hour)) // the release of z waits for it
 		synctest.Wait()
@@ -438,6 +450,41 @@ func TestABackendThatPanicsInAReleaseOfSeveralLocksFreesThemAllTheSame(t *testin
 		close(answer)
 		if a := <-again; a.err == nil {
 			must(t, a.Unlock(t.Context()))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		must(t, thenUnlock(c.LockAll(ctx, "x", "y", "z")))
+		must(t, c.Shutdown(ctx))
+	})
+}
+
+// The releases of y and z wait for re-entries, and are sent one by one. The panic ends the first of them.
+func TestABackendThatPanicsInAReleaseByItselfSendsTheOthers(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		var boomed atomic.Bool
+		answer := make(chan struct{})
+		c := on(t, spyOn(s, "Batch", hooks{"Release": func(c *call) error {
+			if boomed.CompareAndSwap(false, true) {
+				panic("a hook of the client library")
+			}
+			return c.run(context.Background())
+		}, "SetHolds": onceClosed(answer)}))
+		all := need(LockAll(context.Background(), Parts(c, "x", "y", "z"), WithLease(time.Hour)))(t)
+		again := []waiter{queued(all.Context(), c, "y"), queued(all.Context(), c, "z")}
+		panicked := later(func() (value any) {
+			defer func() { value = recover() }()
+			_ = all.Unlock(context.Background())
+			return nil
+		})
+		synctest.Wait()
+		close(answer)
+		if <-panicked == nil {
+			t.Error("the panic of the backend was swallowed")
+		}
+		for _, w := range again {
+			if a := <-w; a.err == nil {
+				must(t, a.Unlock(t.Context()))
+			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
@@ -468,6 +515,29 @@ func TestAPanicInLockAllReleasesWhatItHas(t *testing.T) {
 		free("the observer, locks taken one by one")
 		panics(t, func() { _, _ = LockAll(t.Context(), []Part{one(c, "x"), one(panicking{}, "y")}) })
 		free("another Locker")
+	})
+}
+
+// The lock of the observer's event is unlocked, and may be another call's when the panic ends LockAll.
+func TestAPanicOfAcquiredInLockAllLeavesAWaiterItsLock(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		acquired := 0
+		var c *Client
+		var next waiter
+		c = open(WithObserver(Observer{Acquired: func(AcquiredEvent) {
+			if acquired++; acquired == 2 {
+				next = queued(context.Background(), c, "y")
+				panic("boom")
+			}
+		}}))
+		panics(t, func() { _, _ = c.LockAll(t.Context(), "x", "y") })
+		synctest.Wait()
+		l := next.lease(t)
+		check(t, l.Err())
+		other := open()
+		wants(t, errorOf(other.TryLock(t.Context(), "y")), ErrNotAcquired)
+		check(t, l.Unlock(t.Context()))
+		check(t, thenUnlock(other.LockAll(t.Context(), "x", "y")))
 	})
 }
 

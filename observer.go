@@ -13,13 +13,16 @@ import (
 //
 // Waiting, Acquired, NotAcquired and Released are called by the goroutine of the user's call, before
 // the call returns: a slow function delays the call, and a slow Waiting also the client's later calls
-// for the same name. A panic reaches the caller; a lock that the call acquired is then released.
+// for the same name. A panic reaches the caller; a lock that the call acquired is then released, and
+// after a panic of Waiting neither Acquired nor NotAcquired is called. A
+// call of [Quorum] has a goroutine for each store, which calls them; a panic reaches the caller there,
+// too. A lease of Quorum that has a store locked again, or is lost, calls them without a caller.
 //
 // Renewed, RenewalFailed and Lost are called one at a time by a goroutine of the client, after the
 // contexts of ended leases have ended; so Released may come before Lost. Up to 1,024 of these
 // events and of log lines are queued. Further events are dropped, and the log has their number.
 // [Client.Shutdown] delivers all events before it returns, if its ctx leaves the time, and reports
-// handlers that did not return.
+// handlers that did not return. A panic without a caller ends the process.
 type Observer struct {
 	// Waiting: a call began to wait: for another holder, for permits, for a latch. Acquired
 	// or NotAcquired follows.
@@ -27,7 +30,7 @@ type Observer struct {
 	// Acquired: a lock was acquired or entered again, permits were acquired, or a latch is open. For
 	// each lease, Lost or Released follows; both if a lost lease is unlocked.
 	Acquired func(AcquiredEvent)
-	// NotAcquired: such a call returned an error, except for a wrong argument.
+	// NotAcquired: such a call returned an error; with a wrong argument only if the call has waited.
 	NotAcquired func(NotAcquiredEvent)
 	// Renewed: the watchdog renewed a lease.
 	Renewed func(RenewedEvent)
@@ -78,7 +81,7 @@ func (o Observer) inner() engine.Observer {
 		}),
 		Lost: told(o.Lost, func(e engine.Event) LostEvent { return LostEvent{subject(e), e.Held, e.Asked, e.Err} }),
 		Released: told(o.Released, func(e engine.Event) ReleasedEvent {
-			return ReleasedEvent{subject(e), e.Held, e.Took, e.Holds, e.Err}
+			return ReleasedEvent{subject(e), e.Held, e.Took, e.Holds, e.Asked, e.Err}
 		}),
 	}
 }
@@ -192,6 +195,9 @@ type ReleasedEvent struct {
 	Took time.Duration
 	// Holds is the remaining hold count.
 	Holds int
+	// Asked reports whether the lease had ended before Unlock as [WithLease] or [WithMaxHold] asked:
+	// the Asked of its LostEvent, which may come later.
+	Asked bool
 	// Err is what Unlock returned.
 	Err error
 }

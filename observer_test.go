@@ -216,6 +216,79 @@ func TestTheEventsOfAReentryHaveOneKind(t *testing.T) {
 	})
 }
 
+// An observer hears of a wrong argument only if it was told that the call waits: the end of each wait is reported.
+func TestAWrongArgumentIsReportedAfterAWaitOnly(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gauges
+		var refused []NotAcquiredEvent
+		told := Observer{NotAcquired: func(e NotAcquiredEvent) { refused = append(refused, e) }}
+		c := on(t, memory.New(), WithObserver(Observers(g.observer(), told)))
+		ctx, rw := t.Context(), c.RW()
+		strict := need(c.Locker(NonReentrant()))(t)
+		outer := lock(t, c, ctx, "n")
+		wants(t, errorOf(strict.Lock(outer.Context(), "n")), ErrInvalid)
+		wants(t, errorOf(strict.TryLock(outer.Context(), "n")), ErrInvalid)
+		Delegations(outer.Context())
+		wants(t, errorOf(strict.Lock(outer.Context(), "n")), ErrInvalid)
+		unlock(t, outer)
+		reader := lock(t, rw.Read, ctx, "rw")
+		wants(t, errorOf(rw.Write.Lock(reader.Context(), "rw")), ErrInvalid)
+		unlock(t, reader)
+		if len(refused) > 0 {
+			t.Errorf("wrong arguments are reported: %v", refused)
+		}
+
+		writer := lock(t, rw.Write, ctx, "rw")
+		reader = lock(t, rw.Read, writer.Context(), "rw")
+		other := lock(t, rw.Read, writer.Context(), "rw")
+		got := queued(reader.Context(), rw.Write, "rw") // it waits for the other reader
+		unlock(t, writer)
+		unlock(t, other) // the first reader is alone, and cannot become a writer
+		wants(t, (<-got).err, ErrInvalid)
+		unlock(t, reader)
+		if len(refused) != 1 || !refused[0].Contended {
+			t.Errorf("reported %v, want the end of the wait", refused)
+		}
+		g.check(t)
+	})
+}
+
+// A release whose caller has left reports the hold count that remains.
+func TestAReleaseWhoseCallerHasLeftReportsWhatRemains(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		left := make(chan int, 2)
+		c := on(t, memory.New(), WithObserver(Observer{Released: func(e ReleasedEvent) { left <- e.Holds }}))
+		outer := need(c.Lock(t.Context(), "n"))(t)
+		inner := need(c.Lock(outer.Context(), "n"))(t)
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		wants(t, inner.Unlock(gone), context.Canceled)
+		wants(t, outer.Unlock(gone), context.Canceled)
+		if a, b := <-left, <-left; a != 1 || b != 0 {
+			t.Errorf("the hold counts %d and %d remain, want 1 and 0", a, b)
+		}
+	})
+}
+
+// Nor does a wait for a callee to leave, and then for the lock itself, change the kind.
+func TestTheEventsOfACallThatOutlivesItsDelegationHaveOneKind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var g gauges
+		store := memory.New()
+		c, callee := on(t, store, WithObserver(g.observer())), on(t, store)
+		fair := need(c.Locker(Fair()))(t)
+		outer := need(c.Lock(t.Context(), "n"))(t)
+		within := need(callee.WithDelegations(t.Context(), Delegations(outer.Context())...))(t)
+		inner := need(callee.Lock(within, "n"))(t)
+		got := queued(context.WithoutCancel(outer.Context()), fair, "n") // it waits for the callee
+		must(t, outer.Unlock(t.Context()))
+		must(t, inner.Unlock(t.Context()))
+		l := got.lease(t)
+		must(t, l.Unlock(t.Context()))
+		g.check(t)
+	})
+}
+
 // A LockAll that acquired its locks too late releases them and waits once more.
 func TestAnObserverHearsOnceOfEachWaitOfLockAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -33,9 +33,9 @@ type Proclamation struct {
 // answers. Other errors end the loop: [ErrClosed], [ErrInvalidName], [ErrWrongKind]; [ErrInvalid]
 // with a backend without proclamations.
 //
-// Cost: a subscription, three commands at the beginning, two for each change, and another each time
-// that the owner's lease would have ended without a renewal: after two thirds of the watchdog timeout,
-// or more. Loops of a client for the same name share the subscription and the last of these commands.
+// Cost: a subscription, three commands at the beginning, two for each change, and another when the
+// owner's lease would have ended without a renewal, after two thirds of the watchdog timeout or more;
+// without a text about each 5 s. A client's loops for a name share the subscription and this command.
 func (c *Client) Proclamations(ctx context.Context, name string) iter.Seq2[Proclamation, error] {
 	return func(yield func(Proclamation, error) bool) {
 		if ctx == nil {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/engine"
 )
 
 // fleet is Quorum over five stores, for as many processes as asked for.
@@ -612,6 +613,83 @@ func TestQuorumUnlockOfALeaseThatWasLostUnnoticedSaysSo(t *testing.T) {
 		must(t, errorOf(on(t, stores[0].Store).ForceUnlock(t.Context(), "x")))
 		must(t, l.Err())
 		wants(t, l.Unlock(t.Context()), ErrNotHeld)
+	})
+}
+
+// The stores are asked from goroutines of their own, where a panic would end the process. What the call got in the
+// other stores is given back first.
+func TestQuorumAPanicOfTheObserverReachesTheCaller(t *testing.T) {
+	tryLock := func(t *testing.T, q Locker) {
+		panics(t, func() { _, _ = q.TryLock(context.Background(), "x") })
+	}
+	unlock := func(t *testing.T, q Locker) {
+		l := need(q.Lock(t.Context(), "x"))(t)
+		panics(t, func() { _ = l.Unlock(context.Background()) })
+	}
+	boom := Observer{Released: func(ReleasedEvent) { panic("boom") }}
+	for what, x := range map[string]struct {
+		observer Observer // of the client of the second store
+		held     []int    // the stores in which another owner holds the lock
+		call     func(*testing.T, Locker)
+	}{
+		"Acquired":              {Observer{Acquired: func(AcquiredEvent) { panic("boom") }}, nil, tryLock},
+		"NotAcquired":           {Observer{NotAcquired: func(NotAcquiredEvent) { panic("boom") }}, []int{1}, tryLock},
+		"Released":              {boom, nil, unlock},
+		"Released by the round": {boom, []int{0, 2}, tryLock},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mine, theirs []*Client
+				for i := range 3 {
+					s, o := memory.New(), Observer{}
+					if i == 1 {
+						o = x.observer
+					}
+					mine = append(mine, on(t, s, WithRejoinDelay(0), WithObserver(o)))
+					theirs = append(theirs, on(t, s, WithRejoinDelay(0)))
+				}
+				var held []*Lease
+				for _, i := range x.held {
+					held = append(held, need(theirs[i].Lock(t.Context(), "x"))(t))
+				}
+				x.call(t, need(Quorum(mine...))(t))
+				synctest.Wait()
+				for _, l := range held {
+					must(t, l.Unlock(t.Context()))
+				}
+				for i, c := range theirs {
+					check(t, thenUnlock(c.TryLock(t.Context(), "x")))
+					if s := mine[i].engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+						t.Errorf("store %d: left: %+v", i, s)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A call of Quorum waits in the first store, behind a Lock of the same client. It cannot claim what that store keeps
+// for the client's entry.
+func TestQuorumNothingIsKeptForAWaiterBehindOneThatLeft(t *testing.T) {
+	fleet(t, func(t *testing.T, stores []*memory.Store, open func(...ClientOption) (Locker, []*Client)) {
+		holder, _ := open()
+		quorum, clients := open()
+		other := on(t, stores[0])
+		l := need(holder.Lock(t.Context(), "x"))(t)
+		ctx, leave := context.WithCancel(t.Context())
+		first := queued(ctx, clients[0], "x")
+		second := queued(t.Context(), quorum, "x")
+		next := queued(t.Context(), other, "x")
+		leave()
+		wants(t, (<-first).err, context.Canceled)
+		synctest.Wait()
+		must(t, l.Unlock(t.Context()))
+		start := time.Now()
+		must(t, next.lease(t).Unlock(t.Context()))
+		if took := time.Since(start); took > 200*time.Millisecond {
+			t.Errorf("the lock was free for %v", took)
+		}
+		must(t, second.lease(t).Unlock(t.Context()))
 	})
 }
 

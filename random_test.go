@@ -246,6 +246,13 @@ func recovered(f func()) {
 	f()
 }
 
+// refused counts the error of a call. Wrong arguments are left out: NotAcquired has those only of calls that waited.
+func refused(n *atomic.Int64, err error) {
+	if !errors.Is(err, ErrInvalid) {
+		n.Add(1)
+	}
+}
+
 // observer counts the events of each lease.
 func (x *history) observer(a *actor) Observer {
 	count := func(lease uint64, which int) {
@@ -255,7 +262,7 @@ func (x *history) observer(a *actor) Observer {
 	return Observer{
 		Waiting:     func(WaitingEvent) { x.mayPanic() },
 		Acquired:    func(e AcquiredEvent) { count(e.Lease, 0); x.mayPanic() },
-		NotAcquired: func(NotAcquiredEvent) { a.refused.Add(1); x.mayPanic() },
+		NotAcquired: func(e NotAcquiredEvent) { refused(&a.refused, e.Err); x.mayPanic() },
 		Released:    func(e ReleasedEvent) { count(e.Lease, 1); x.mayPanic() },
 		Lost: func(e LostEvent) {
 			count(e.Lease, 2)
@@ -417,7 +424,7 @@ func (x *history) lock(a *actor, l Locker, name string, shared bool) []*taking {
 	}
 	x.log("client %d locked %q: %v", a.number, name, err)
 	if err != nil {
-		a.failed.Add(1)
+		refused(&a.failed, err)
 		return nil
 	}
 	taken := &taking{of: a, name: name, shared: shared, lease: got, outer: outer}
@@ -433,7 +440,7 @@ func (x *history) acquire(a *actor) []*taking {
 	p, err := a.Semaphore("s", 0).Acquire(ctx, n)
 	x.log("client %d acquired %d permits: %v", a.number, n, err)
 	if err != nil {
-		a.failed.Add(1)
+		refused(&a.failed, err)
 		return nil
 	}
 	taken := &taking{of: a, name: "s", permits: n, lease: p.lease}
@@ -468,7 +475,7 @@ func (x *history) lockAll(a *actor) {
 func (x *history) unlock(a *taking) {
 	a.unlocked.Store(true)
 	before, left, start := a.lease.Err(), a.left(), time.Now()
-	a.released = !errors.Is(before, ErrClosed)
+	a.released = true
 	ctx, cancel := context.WithCancel(context.Background())
 	if x.chance(0.3) {
 		ctx, cancel = context.WithTimeout(ctx, x.upTo(time.Second))

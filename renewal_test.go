@@ -153,3 +153,54 @@ func TestAWallClockThatIsSetBackEndsNoLease(t *testing.T) {
 		must(t, l.Unlock(t.Context()))
 	})
 }
+
+// A renewal after a machine slept counts: by the monotonic clock the lease that it makes ends before the one that the
+// machine slept through.
+func TestALeaseThatIsRenewedAfterAMachineSleptLastsAsLongAsItsRenewal(t *testing.T) {
+	for name, x := range map[string]struct {
+		act   func(t *testing.T, c *Client) *Lease
+		lasts time.Duration // after the sleep, at least
+	}{
+		"WithMaxHold": {func(t *testing.T, c *Client) *Lease {
+			l := need(c.Lock(t.Context(), "x", WithMaxHold(time.Minute)))(t)
+			time.Sleep(28500 * time.Millisecond)
+			sleepMachine(c, 20*time.Second)
+			return l
+		}, 10 * time.Second},
+		"re-entry": {func(t *testing.T, c *Client) *Lease {
+			l := need(c.Lock(t.Context(), "x", WithLease(time.Hour)))(t)
+			sleepMachine(c, time.Hour-time.Minute)
+			time.Sleep(2 * time.Second)
+			return need(c.Lock(l.Context(), "x", WithLease(5*time.Minute)))(t)
+		}, 4 * time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				l := x.act(t, open())
+				time.Sleep(x.lasts)
+				must(t, l.Err())
+				must(t, l.Context().Err())
+				must(t, l.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// A machine that slept while a request for the lock was under way: the first renewal is in time by the wall clock.
+func TestALeaseThatWasAcquiredWhileAMachineSleptIsRenewedInTime(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		spy := spyOn(s, "", nil)
+		c := on(t, spy)
+		must(t, errorOf(c.Lock(t.Context(), "other"))) // a client without leases does not look at the clocks
+		spy.hook("Acquire", func(x *call) error {
+			err := x.run(x.ctx)
+			sleepMachine(c, 22*time.Second)
+			time.Sleep(2 * time.Second)
+			return err
+		})
+		l := need(c.Lock(t.Context(), "x"))(t)
+		time.Sleep(20 * time.Second)
+		must(t, l.Err())
+		must(t, l.Unlock(t.Context()))
+	})
+}

@@ -39,19 +39,19 @@ type Semaphore struct {
 // process or by Redisson. If the store has none, Acquire waits. Use zero if the limit is managed
 // elsewhere, or is changed while processes that declare a limit come and go.
 func (c *Client) Semaphore(name string, limit int) *Semaphore {
-	return &Semaphore{
-		count: counters.NewSemaphore(c.inner(), engine.FullName(c.inner(), name)), limit: engine.Limit{N: int64(limit)},
-	}
+	s := &Semaphore{count: counters.NewSemaphore(c.inner(), engine.FullName(c.inner(), name))}
+	s.limit.N.Store(int64(limit))
+	return s
 }
 
 // SetPermits sets the number of permits, free or in use, zero or more, and wakes waiters if there are
 // more permits. Permits in use stay in use, so the number of free permits may be negative then. The
-// number replaces the limits that clients have declared, and the limit of this Semaphore even if it
-// was not declared yet: see [Client.Semaphore].
+// number replaces the limits that clients have declared. It becomes the limit of this Semaphore, even
+// if that was not declared yet; zero declares none: see [Client.Semaphore].
 //
 // Redisson: setPermits. Cost: one command.
 func (p *Semaphore) SetPermits(ctx context.Context, n int) error {
-	return p.count.SetLimit(ctx, n, &p.limit.Declared)
+	return p.count.SetLimit(ctx, n, &p.limit)
 }
 
 // TrySetPermits sets the number of permits to n, zero or more, if the store has no semaphore of the
@@ -63,7 +63,8 @@ func (p *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 }
 
 // AddPermits adds delta permits; a negative delta removes permits. Permits in use stay in use, so the
-// number of free permits may be negative then. delta is not zero.
+// number of free permits may be negative then. delta is not zero. The limit that this Semaphore
+// declares stays as it is, and Acquire refuses more permits than that; [Semaphore.SetPermits] changes it.
 //
 // Redisson: addPermits. Cost: one command.
 func (p *Semaphore) AddPermits(ctx context.Context, delta int) error { return p.count.Add(ctx, delta) }
@@ -94,7 +95,7 @@ func (p *Semaphore) Delete(ctx context.Context) (bool, error) { return p.count.D
 // Permit ends with [ErrLost] before another Go process can get its permits.
 //
 // Redisson: acquire(n, lease, unit), tryAcquire(n, wait, lease, unit). Cost: one command if n are
-// free; renewals are batched, in one command for up to 256 calls of a slot.
+// free; renewals are batched, in one command for up to 256 permits of a slot.
 func (p *Semaphore) Acquire(ctx context.Context, n int, opts ...Option) (*Permit, error) {
 	return p.acquire(ctx, n, engine.Request{}, opts)
 }
@@ -115,7 +116,7 @@ func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts [
 	if err != nil {
 		return nil, err
 	}
-	if err := cmp.Or(p.count.CheckWants(n, int(p.limit.N)), p.count.Check()); err != nil {
+	if err := cmp.Or(p.count.CheckWants(n, int(p.limit.N.Load())), p.count.Check()); err != nil {
 		return nil, r.Fail(err)
 	}
 	l, err := p.count.Engine.Acquire(ctx, ctx, r)

@@ -3,6 +3,7 @@ package mortise
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -220,6 +221,24 @@ func TestPermitsThatWereSetAreNotReplacedByTheSemaphoresOwnLimit(t *testing.T) {
 	})
 }
 
+// The number that was set is the limit of the Semaphore from then on: for the size of a request, and for a store that
+// lost its data.
+func TestPermitsThatWereSetAreTheSemaphoresLimit(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+		p := open().Semaphore("n", 3)
+		wants(t, errorOf(p.Acquire(t.Context(), 4)), ErrInvalid)
+		must(t, p.SetPermits(t.Context(), 5))
+		permit := need(p.Acquire(t.Context(), 4))(t)
+		must(t, permit.Release(t.Context()))
+		wants(t, errorOf(p.Acquire(t.Context(), 6)), ErrInvalid)
+		need(p.Delete(t.Context()))(t)
+		must(t, need(p.Acquire(t.Context(), 1))(t).Release(t.Context()))
+		if i := need(p.Inspect(t.Context()))(t); i.Limit != 5 {
+			t.Errorf("the limit is %d after the data was lost, and 5 were set", i.Limit)
+		}
+	})
+}
+
 // Nor are permits whose SetPermits did not wait for the store's answer.
 func TestPermitsThatWereSetBehindTheirCallerAreNotReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
@@ -233,6 +252,53 @@ func TestPermitsThatWereSetBehindTheirCallerAreNotReplaced(t *testing.T) {
 			t.Errorf("the limit is %d, and 5 were set", i.Limit)
 		}
 	})
+}
+
+// Nor are they if a call that declares a limit is under way: the store may get the two requests in either order.
+func TestACallThatDeclaresALimitDoesNotUndoSetPermits(t *testing.T) {
+	late := func(c *call) error {
+		err := c.run(c.ctx)
+		time.Sleep(time.Second)
+		return err
+	}
+	var lost atomic.Bool
+	again := func(c *call) error {
+		if lost.Swap(true) {
+			return c.run(c.ctx)
+		}
+		time.Sleep(time.Second)
+		return &backend.Fault{Err: errGone, Temporary: true}
+	}
+	calls := map[string]func(p *Semaphore) error{
+		"Acquire":    func(p *Semaphore) error { return errorOf(p.Acquire(context.Background(), 1)) },
+		"SetPermits": func(p *Semaphore) error { return p.SetPermits(context.Background(), 5) },
+	}
+	for name, x := range map[string]struct {
+		slow  string // the request that takes a second
+		first string
+		then  string
+		hook  func(*call) error
+	}{
+		"SetPermits has been executed":    {"SetLimit", "SetPermits", "Acquire", late},
+		"SetPermits is on its way":        {"SetLimit", "SetPermits", "Acquire", delayed(time.Second)},
+		"a declaration has been executed": {"Permits.Acquire", "Acquire", "SetPermits", late},
+		"a declaration is on its way":     {"Permits.Acquire", "Acquire", "SetPermits", delayed(time.Second)},
+		"a declaration is sent again":     {"Permits.Acquire", "Acquire", "SetPermits", again},
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+				c := on(t, spyOn(s, "Semaphores", hooks{x.slow: x.hook}))
+				p := c.Semaphore("n", 3)
+				first := later(func() error { return calls[x.first](p) })
+				synctest.Wait()
+				must(t, calls[x.then](p))
+				must(t, <-first)
+				if i := need(p.Inspect(t.Context()))(t); i.Limit != 5 || i.Out != 1 {
+					t.Errorf("%d of %d permits are in use, want 1 of 5, which were set", i.Out, i.Limit)
+				}
+			})
+		})
+	}
 }
 
 // A call that declares a limit waits behind no call of its client that declares another, or none: that one may wait for
@@ -263,5 +329,66 @@ func TestALimitIsDeclaredThoughACallOfTheClientWaitsAlready(t *testing.T) {
 		}
 		cancel()
 		wants(t, <-fifth, context.Canceled)
+	})
+}
+
+// The error of Permit.Release has the operation release. The error that an observer has of the same release, or that a
+// fake returns, does not change afterwards.
+func TestTheErrorOfAReleaseIsItsCallersOwn(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var reported error
+		p := open(WithObserver(Observer{Released: func(e ReleasedEvent) { reported = e.Err }})).Semaphore("n", 1)
+		permit := need(p.Acquire(t.Context(), 1))(t)
+		need(p.Delete(t.Context()))(t)
+		var of, told *Error
+		if err := permit.Release(t.Context()); !errors.As(err, &of) || of.Op != "release" {
+			t.Errorf("the error of Release: %v", err)
+		}
+		if !errors.As(reported, &told) || told == of || told.Op != "unlock" {
+			t.Errorf("the observer has %v", reported)
+		}
+		shared := &Error{Op: "acquire", Err: ErrUnavailable}
+		for _, err := range []error{shared, fmt.Errorf("a fake: %w", &Error{Op: "unlock", Err: ErrNotHeld})} {
+			fake := NewPermit(t.Context(), "n", func(context.Context) error { return err })
+			if got := fake.Release(t.Context()); got.Error() != err.Error() {
+				t.Errorf("the error of a fake is %v, want %v", got, err)
+			}
+		}
+	})
+}
+
+// Calls of one client want two, two and one. The request of the first names the last as the waiter with the smallest
+// wish, and arrives after both have left: the store keeps what is free for the last.
+func TestALeasedPermitIsNotKeptForAWaiterThatHasLeft(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := spyOn(memory.New(), "Semaphores Enrolments", nil)
+		sem, theirs := on(t, b).Semaphore("n", 0), on(t, b.Store).Semaphore("n", 0)
+		must(t, errorOf(theirs.TrySetPermits(t.Context(), 2)))
+		one, other := need(theirs.Acquire(t.Context(), 1))(t), need(theirs.Acquire(t.Context(), 1))(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		wait := func(ctx context.Context, n int) <-chan error {
+			defer synctest.Wait()
+			return later(func() error { return errorOf(sem.Acquire(ctx, n)) })
+		}
+		first, second, last := wait(ctx, 2), wait(t.Context(), 2), wait(ctx, 1)
+		var late atomic.Bool
+		arrives := make(chan struct{})
+		b.hook("Permits.Acquire", func(k *call) error {
+			if late.CompareAndSwap(false, true) {
+				<-arrives
+			}
+			return k.run(k.ctx)
+		})
+		must(t, one.Release(t.Context()))
+		synctest.Wait() // the first asks
+		cancel()
+		wants(t, <-first, context.Canceled)
+		wants(t, <-last, context.Canceled)
+		synctest.Wait() // the second has asked, and was refused
+		close(arrives)
+		synctest.Wait()
+		must(t, need(theirs.TryAcquire(t.Context(), 1))(t).Release(t.Context()))
+		must(t, other.Release(t.Context()))
+		must(t, <-second)
 	})
 }

@@ -242,6 +242,41 @@ func TestAReaderReentersDuringShutdown(t *testing.T) {
 	})
 }
 
+func TestAHolderReentersDuringShutdownWhileItsReleaseIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := spyOn(memory.New(), "", nil)
+		c := on(t, b)
+		outer := lock(t, c, context.Background(), "x")
+		inner := lock(t, c, outer.Context(), "x")
+		b.hook("Release", func(c *call) error { time.Sleep(time.Second); return c.run(c.ctx) })
+		down := later(func() error { return c.Shutdown(context.Background()) })
+		unlocked := later(func() error { return inner.Unlock(context.Background()) })
+		synctest.Wait() // the release of the inner lease is under way
+		again, err := c.Lock(outer.Context(), "x")
+		must(t, err)
+		waiting := later(func() error { return errorOf(c.Lock(outer.Context(), "x")) }) // behind a live hold: refused
+		wants(t, <-waiting, ErrClosed)
+		must(t, errors.Join(<-unlocked, again.Unlock(t.Context()), outer.Unlock(t.Context()), <-down))
+	})
+}
+
+func TestAHolderReentersDuringShutdownThoughItsTurnCameBeforeItLooked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for range 20 { // a select takes one of two ready channels at random
+			b := spyOn(memory.New(), "", nil)
+			slow := Observer{Waiting: func(WaitingEvent) { time.Sleep(time.Minute) }}
+			c := on(t, b, WithObserver(slow))
+			outer := lock(t, c, context.Background(), "x")
+			inner := lock(t, c, outer.Context(), "x")
+			b.hook("Release", func(c *call) error { time.Sleep(time.Second); return c.run(c.ctx) })
+			down := later(func() error { return c.Shutdown(context.Background()) })
+			unlocked := later(func() error { return inner.Unlock(context.Background()) })
+			synctest.Wait()
+			must(t, errors.Join(thenUnlock(c.Lock(outer.Context(), "x")), <-unlocked, outer.Unlock(t.Context()), <-down))
+		}
+	})
+}
+
 // A call with a context that cannot end, when Shutdown ended it, once reported a failure of the store.
 // See rule 14 of package backendtest.
 func TestWaitersThatShutdownEndsReportErrClosed(t *testing.T) {
@@ -280,9 +315,69 @@ func TestAnUnlockThatShutdownEndsReportsErrClosed(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		c.Shutdown(ctx)
+		wants(t, c.Shutdown(ctx), context.DeadlineExceeded)
 		if err := <-unlocked; !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable) {
 			t.Errorf("%v, want ErrClosed", err)
 		}
+	})
+}
+
+// A lease that Shutdown ended is reported when it is unlocked, by itself or with others: so each lease is reported,
+// even if a Lost event was dropped.
+func TestAnUnlockAfterShutdownIsReported(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+		var reported []ReleasedEvent
+		c := open(WithObserver(Observer{Released: func(e ReleasedEvent) { reported = append(reported, e) }}))
+		alone := need(c.Lock(t.Context(), "alone"))(t)
+		several := need(c.LockAll(t.Context(), "a", "b"))(t)
+		ended, cancel := context.WithCancel(t.Context())
+		cancel()
+		wants(t, c.Shutdown(ended), context.Canceled)
+		for range 2 { // the second Unlock of a lease is not reported
+			wants(t, alone.Unlock(t.Context()), ErrNotHeld)
+			wants(t, several.Unlock(t.Context()), ErrNotHeld)
+		}
+		names := make(map[string]int)
+		for _, e := range reported {
+			names[e.Name]++
+			wants(t, e.Err, ErrNotHeld)
+			wants(t, e.Err, ErrClosed)
+		}
+		if len(reported) != 3 || names["alone"] != 1 || names["a"] != 1 || names["b"] != 1 {
+			t.Errorf("reported %v", names)
+		}
+	})
+}
+
+// The error wraps the error of the context and its cause: for leases that are left, for a handler that does not return,
+// and where a second Shutdown hurries the first.
+func TestTheErrorOfShutdownWrapsTheContextsErrorAndItsCause(t *testing.T) {
+	why := errors.New("the deadline of the deployment")
+	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+		ended, end := context.WithCancelCause(t.Context())
+		end(why)
+		first := open()
+		need(first.Lock(t.Context(), "n"))(t)
+		err := first.Shutdown(ended)
+		wants(t, err, context.Canceled)
+		wants(t, err, why)
+
+		hurried := open()
+		need(hurried.Lock(t.Context(), "m"))(t)
+		waits := later(func() error { return hurried.Shutdown(context.Background()) })
+		synctest.Wait()
+		_ = hurried.Shutdown(ended)
+		err = <-waits
+		wants(t, err, context.Canceled)
+		wants(t, err, why)
+
+		goOn := make(chan struct{})
+		stuck := open(WithObserver(Observer{Lost: func(LostEvent) { <-goOn }}))
+		need(stuck.Lock(t.Context(), "k", WithLease(MinLease)))(t)
+		time.Sleep(time.Second)
+		err = stuck.Shutdown(ended)
+		close(goOn)
+		wants(t, err, context.Canceled)
+		wants(t, err, why)
 	})
 }

@@ -177,6 +177,7 @@ func (s spySession) Capabilities() (has backend.Capabilities) {
 	all.CountingSemaphores = spyCounts{all.CountingSemaphores, s}
 	all.CountDownLatches = spyLatches{all.CountDownLatches, s}
 	all.Semaphores, all.Enrolments = spySemaphores{all.Semaphores, s}, spyEnrolments{all.Enrolments, s}
+	all.Age = spyAge{all.Age, s}
 	all.Leaver, all.Replicas = s, true
 	for _, name := range strings.Fields(s.spy.can) {
 		reflect.ValueOf(&has).Elem().FieldByName(name).Set(reflect.ValueOf(all).FieldByName(name))
@@ -240,6 +241,23 @@ func (s spyQueue) Leave(ctx context.Context, name string, entry uint64) error {
 	return errorOf(through(s.at, ctx, "Leave", name, func(ctx context.Context, name string) (any, error) {
 		return nil, s.QueueStore.Leave(ctx, name, entry)
 	}))
+}
+
+type spyAge struct {
+	backend.AgeStore
+	at spySession
+}
+
+// AcquireAged counts as an Acquire, and has its hook called.
+func (s spyAge) AcquireAged(ctx context.Context, r backend.AgedRequest) (backend.AgedReply, error) {
+	var young atomic.Bool
+	acquire := func(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
+		reply, err := s.AgeStore.AcquireAged(ctx, backend.AgedRequest{AcquireRequest: q, Age: r.Age})
+		young.Store(reply.Young)
+		return reply.AcquireReply, err
+	}
+	reply, err := through(s.at, ctx, "Acquire", r.AcquireRequest, acquire)
+	return backend.AgedReply{AcquireReply: reply, Young: err == nil && young.Load()}, err
 }
 
 type spyEnrolments struct {
@@ -402,6 +420,14 @@ func replyLost(c *call) error {
 		return err
 	}
 	return unknownOutcome()
+}
+
+// onceClosed is a hook of a call that is made when ch is closed, whether its caller waits for it or not.
+func onceClosed(ch <-chan struct{}) func(*call) error {
+	return func(c *call) error {
+		<-ch
+		return c.run(context.Background())
+	}
 }
 
 // delayed is a hook of a call that takes d longer, whether its caller waits for it or not.

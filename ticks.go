@@ -42,16 +42,16 @@ type Tick struct {
 // multiples of the interval since the Unix epoch, plus the offset, by the store's clock; the clocks of
 // the processes do not matter. Package once, which runs a function at each tick, uses ClaimTick.
 //
-// The store keeps the last claimed tick. If the store has none, because the name is new or the store
-// was emptied, the newest tick may have been claimed before, and is not granted: the tick after it is
-// the first. A claim with another interval or offset is also granted only ticks later than the last.
+// The store keeps the last claimed tick for 30 days and CatchUp+2 intervals. If the store has none,
+// because the name is new, had no granted claim for so long, or the store was emptied, the newest tick
+// may have been claimed before, and is not granted: the tick after it is the first. A claim with
+// another interval or offset is also granted only ticks later than the last.
 //
 // Errors: [ErrUnavailable], [ErrClosed], [ErrInvalidName], [ErrWrongKind], ctx's own; [ErrInvalid]
 // for a bad r, and with a backend without schedules. The outcome of a claim with ErrUnavailable or
 // ctx's error is unknown. All are wrapped in [*Error].
 //
-// Cost: one command. The schedule of a name is a key of some 100 bytes; the key expires after the last
-// granted claim, in an hour and CatchUp+2 intervals. It shares nothing with the lock of the same name.
+// Cost: one command. The schedule is a key of some 100 bytes, apart from the lock of the same name.
 func (c *Client) ClaimTick(ctx context.Context, name string, r TickRequest) (Tick, error) {
 	reply, err := counters.ClaimTick(ctx, c.inner(), backend.TickRequest{
 		Name: engine.FullName(c.inner(), name), ID: r.ID, Interval: r.Interval, Offset: r.Offset,

@@ -15,6 +15,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/bound"
+	"github.com/mortise-go/mortise/internal/engine"
 )
 
 // far is a store that is 20 ms away.
@@ -156,6 +157,71 @@ func TestAPollingWaitersBoundedWaitEndsWithNotAcquired(t *testing.T) {
 		}
 		time.Sleep(time.Second) // the last command's answer comes to no caller
 		synctest.Wait()
+	})
+}
+
+// A call that polls slowly cannot claim what the store keeps for its client's entry. When it becomes the first waiter
+// of the client, the entry leaves the store's queue, and the next client is served.
+func TestNothingIsKeptForAPollingWaiterBehindOneThatLeft(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		holder, c, other := open(), open(), open()
+		polling := need(c.Locker(Polling(50 * time.Millisecond)))(t)
+		for _, behind := range [][]Locker{{polling}, {polling, other}, {polling, c}, {polling, c, other}} {
+			l := need(holder.Lock(t.Context(), "x"))(t)
+			ctx, leave := context.WithCancel(t.Context())
+			first := queued(ctx, c, "x")
+			var passed []<-chan error
+			for _, k := range behind {
+				passed = append(passed, later(func() error { return thenUnlock(k.Lock(t.Context(), "x")) }))
+				synctest.Wait()
+			}
+			leave()
+			wants(t, (<-first).err, context.Canceled)
+			synctest.Wait()
+			must(t, l.Unlock(t.Context()))
+			start := time.Now()
+			for _, x := range passed {
+				must(t, <-x)
+			}
+			if took := time.Since(start); took > 400*time.Millisecond {
+				t.Errorf("%d waiters had the free lock after %v", len(passed), took)
+			}
+			synctest.Wait()
+		}
+		time.Sleep(5 * time.Second)
+		if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+			t.Errorf("left: %+v", s)
+		}
+	})
+}
+
+// The request that takes the entry out of the store's queue is late: it arrives after the next waiter has enrolled.
+func TestAnEntryThatLeavesLateTakesNoOtherWithIt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		arrives := make(chan struct{})
+		c := on(t, spyOn(s, "Queue", hooks{"Leave": func(c *call) error {
+			<-arrives
+			return c.run(c.ctx)
+		}}))
+		l := need(open().Lock(t.Context(), "x"))(t)
+		other := queued(t.Context(), open(), "x")
+		ctx, leave := context.WithCancel(t.Context())
+		first := queued(ctx, c, "x")
+		polling := queued(t.Context(), need(c.Locker(Polling(50*time.Millisecond)))(t), "x", WithWait(10*time.Second))
+		last := queued(t.Context(), c, "x")
+		leave()
+		wants(t, (<-first).err, context.Canceled)
+		wants(t, (<-polling).err, ErrNotAcquired)
+		time.Sleep(10 * time.Second) // last has enrolled
+		close(arrives)
+		synctest.Wait()
+		must(t, l.Unlock(t.Context()))
+		start := time.Now()
+		must(t, other.lease(t).Unlock(t.Context()))
+		must(t, last.lease(t).Unlock(t.Context()))
+		if took := time.Since(start); took > 100*time.Millisecond {
+			t.Errorf("the lock was free for %v", took)
+		}
 	})
 }
 

@@ -251,7 +251,8 @@ type Record struct {
 	Reserved bool
 	// Kind is KindRead or KindWrite, by the holder, for a read-write lock.
 	Kind Kind
-	// Owner is the holder; if only readers hold the lock, the first reader in the order of names.
+	// Owner is the holder; if only readers hold the lock, the first reader in the order of names. Of
+	// several owners it is one whose lease is not over: see [DelegationStore].
 	Owner string
 	// Holds is the owner's hold count, by Kind.
 	Holds int

@@ -17,7 +17,8 @@ type ProclamationStore interface {
 	// store remembers the Number for the Keep of that request, also if the request removed the text.
 	Proclaim(ctx context.Context, r ProclaimRequest) (bool, error)
 	// Proclaimed returns the proclamation of the lock's present owner; the zero Proclamation if the
-	// lock is free, or if its owner has no text.
+	// lock is free, or if its owner has no text. For both methods, an owner whose lease is over does not
+	// hold the lock, even if owners that entered the lock after it still do.
 	Proclaimed(ctx context.Context, name string) (Proclamation, error)
 }
 

@@ -39,10 +39,11 @@ type TickRequest struct {
 	Late time.Duration
 }
 
-// Keep returns how long the store keeps the granted tick: longer than the request can reach into the
-// past.
+// Keep returns how long the store keeps the granted tick: 30 days longer than the request can reach
+// into the past. After the end the name is new to the store, and no tick that is due is granted; so
+// the record is to outlive a stop of all processes.
 func (r TickRequest) Keep() time.Duration {
-	return time.Duration(r.Missed+2)*r.Interval + time.Hour
+	return time.Duration(r.Missed+2)*r.Interval + 30*24*time.Hour
 }
 
 // TickReply answers a TickRequest.

@@ -335,7 +335,7 @@ func (c *costs) waiting() (rows []cost) {
 	}
 	until(30, 0)
 	rows = append(rows, cost{"30 waiters, for a second", c.count(func() { time.Sleep(time.Second) })})
-	rows = append(rows, cost{"`Unlock` and hand-over to one of 30, in 3 other processes", c.count(func() {
+	rows = append(rows, cost{"`Unlock` and handoff to one of 30, in 3 other processes", c.count(func() {
 		c.unlock(lease)
 		lease = <-got
 		c.asked(1 + 1) // and those that look whether who was told has come, if this takes long
@@ -355,7 +355,7 @@ func (c *costs) waiting() (rows []cost) {
 		})
 	}
 	time.Sleep(400 * time.Millisecond)
-	rows = append(rows, cost{"`Unlock` and hand-over to one of 10 in the same process, held for a while", c.count(func() {
+	rows = append(rows, cost{"`Unlock` and handoff to one of 10 in the same process, held for a while", c.count(func() {
 		c.unlock(lease)
 		lease = <-got
 		time.Sleep(200 * time.Millisecond)

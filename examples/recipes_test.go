@@ -66,14 +66,16 @@ func leadScheduler(ctx context.Context, locks *mortise.Client, lead func(context
 	})
 }
 
-func callPartner(ctx context.Context, locks *mortise.Client, call func(context.Context) error) error {
-	partner := locks.Semaphore("partner-api", 10) // the limit of the fleet
-	permit, err := partner.Acquire(ctx, 1, mortise.WithWait(time.Minute))
-	if err != nil {
-		return err
+func partnerCaller(locks *mortise.Client, call func(context.Context) error) func(context.Context) error {
+	partner := locks.Semaphore("partner-api", 10) // once: it declares the limit of the fleet
+	return func(ctx context.Context) error {
+		permit, err := partner.Acquire(ctx, 1, mortise.WithWait(time.Minute))
+		if err != nil {
+			return err
+		}
+		defer permit.Release(ctx) // a permit of a dead process expires
+		return call(permit.Context())
 	}
-	defer permit.Release(ctx) // a permit of a dead process expires
-	return call(permit.Context())
 }
 
 func lookUp(ctx context.Context, locks *mortise.Client, read func(context.Context) error) error {
@@ -197,12 +199,12 @@ func TestRecipesOfLocksSemaphoresReadersAndLockAll(t *testing.T) {
 	}
 	err := errors.Join(
 		shipOrder(t.Context(), locks),
-		callPartner(t.Context(), locks, counted(func(ctx context.Context) error {
+		partnerCaller(locks, counted(func(ctx context.Context) error {
 			if free, err := locks.Semaphore("partner-api", 10).Available(ctx); free != 9 || err != nil {
 				t.Errorf("%d permits are free: %v", free, err)
 			}
 			return nil
-		})),
+		}))(t.Context()),
 		lookUp(t.Context(), locks, counted(held(t, locks, "catalog"))),
 		transfer(t.Context(), locks, counted(held(t, locks, "accounts:8"))),
 	)

@@ -16,7 +16,7 @@ import (
 
 // products are the packages whose options docs/reference/options.md lists.
 var products = []string{
-	".", "backend/valkey", "fxmodule", "leader", "once", "middleware/delegation", "middleware/grpclock",
+	".", "backend/valkey", "fxmodule", "gocron", "leader", "once", "middleware/delegation", "middleware/grpclock",
 	"middleware/httplock", "middleware/telemetry", "redisgo", "rueidis",
 }
 
@@ -90,15 +90,25 @@ func TestReferenceNamesEachOption(t *testing.T) {
 
 func TestReferenceNamesEachError(t *testing.T) {
 	errors, found := page(t, "../docs/reference/errors.md"), 0
-	exported(t, ".", func(name string, _ ast.Node) {
-		if strings.HasPrefix(name, "Err") {
-			found++
-			if !strings.Contains(errors, "| `"+name+"` |") {
-				t.Errorf("docs/reference/errors.md has no row %s", name)
+	for _, dir := range products {
+		exported(t, dir, func(name string, d ast.Node) {
+			v, ok := d.(*ast.ValueSpec)
+			if !ok || !strings.HasPrefix(name, "Err") {
+				return
 			}
-		}
-	})
-	if found < 8 {
+			for _, n := range v.Names {
+				found++
+				row := "| `" + n.Name + "` |"
+				if dir != "." {
+					row = "`" + strings.Replace(filepath.Base(dir), "gocron", "gocronlock", 1) + "." + n.Name + "`"
+				}
+				if !strings.Contains(errors, row) {
+					t.Errorf("docs/reference/errors.md has no row with %s of %s", n.Name, dir)
+				}
+			}
+		})
+	}
+	if found < 24 {
 		t.Errorf("only %d errors found", found)
 	}
 }

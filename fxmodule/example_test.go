@@ -51,7 +51,7 @@ func Example() {
 func ExampleGoRedis() {
 	app := fx.Options(
 		fx.Supply(&redis.UniversalOptions{Addrs: []string{"localhost:6379"}}),
-		fxmodule.GoRedis(fxmodule.ClientOptions(mortise.WithID("shipping-1"))),
+		fxmodule.GoRedis(fxmodule.ClientOptions(mortise.WithName("shipping"))),
 		fx.Provide(NewOrders),
 		fx.Invoke(func(*Orders) {}),
 	)

@@ -27,8 +27,10 @@
 //
 // Building the graph does no I/O. OnStart pings the store and loads the scripts, so a wrong address
 // fails the start with a clear error, at the latest when the start's context ends. OnStop is
-// [mortise.Client.Shutdown] within the stop's context: fx first stops the services with a Locker.
-// Locks still held then are not released under running work, and expire.
+// [mortise.Client.Shutdown]: fx first stops the services with a Locker. Shutdown waits for held
+// locks, and stops waiting before the stop's deadline, by a tenth of the time that is left, two
+// seconds at most: fx skips all remaining OnStop hooks once the stop's context has ended. Locks
+// still held then are not released under running work, and expire.
 package fxmodule
 
 import (
@@ -38,6 +40,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"time"
 
 	"go.uber.org/fx"
 
@@ -187,7 +190,9 @@ func (c *config) client(
 		return nil, fmt.Errorf("fxmodule: %s: %w", c.subject(), err)
 	}
 	stop := func(ctx context.Context) error {
-		err := client.Shutdown(ctx)
+		waiting, cancel := early(ctx)
+		defer cancel()
+		err := client.Shutdown(waiting)
 		if on.close != nil {
 			err = errors.Join(err, on.close())
 		}
@@ -211,6 +216,16 @@ func (c *config) client(
 		OnStop: stop,
 	})
 	return client, nil
+}
+
+// early returns a context that ends before ctx's deadline, because fx calls no hook after the deadline. Shutdown may
+// return a second later than its context ends, if a handler hangs: of fx's 15 seconds, 1.5 are kept.
+func early(ctx context.Context) (context.Context, context.CancelFunc) {
+	end, bounded := ctx.Deadline()
+	if !bounded {
+		return context.WithCancel(ctx)
+	}
+	return context.WithDeadline(ctx, end.Add(-min(time.Until(end)/10, 2*time.Second)))
 }
 
 func (c *config) lockerOf(client *mortise.Client) (mortise.Locker, error) {

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
+	"os/signal"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -241,6 +244,37 @@ func TestAStopIsBoundedAndReleasesNothingUnderRunningWork(t *testing.T) {
 	defer rdb.Close()
 	n, err := rdb.Exists(context.Background(), "n").Result()
 	check.ErrorIf(t, n != 1 || err != nil, "the record was removed (%d, %v) while the work may still run", n, err)
+}
+
+// fx skips the hooks that remain once the stop's context has ended.
+func TestLeasesThatAreStillHeldLeaveTimeForTheRemainingHooks(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt) // starts the goroutine of os/signal outside of the bubble
+	defer signal.Stop(signals)
+	synctest.Test(t, func(t *testing.T) {
+		var in struct {
+			fx.In
+			A mortise.Locker `name:"a"`
+			B mortise.Locker `name:"b"`
+		}
+		flushed := false
+		flush := func(life fx.Lifecycle) {
+			life.Append(fx.StopHook(func() { flushed = true }))
+		}
+		app := fxtest.New(t, fx.Invoke(flush), fxmodule.Memory(fxmodule.Named("a")), fxmodule.Memory(fxmodule.Named("b")),
+			fx.Populate(&in))
+		app.RequireStart()
+		check.NoError(t, check.Err(in.A.Lock(t.Context(), "n")))
+		check.NoError(t, check.Err(in.B.Lock(t.Context(), "n")))
+		ctx, cancel := context.WithTimeout(t.Context(), fx.DefaultTimeout)
+		defer cancel()
+		check.Is(t, "Stop", app.Stop(ctx), context.DeadlineExceeded)
+		check.ErrorIf(t, ctx.Err() != nil, "Stop returned at the end of its context")
+		check.ErrorIf(t, !flushed, "the hook that was appended first has not run")
+		for name, l := range map[string]mortise.Locker{"a": in.A, "b": in.B} {
+			check.Is(t, name+" after the stop", check.Err(l.TryLock(t.Context(), "other")), mortise.ErrClosed)
+		}
+	})
 }
 
 // Two applications on one store share locks; the store stays usable when one of them ends.

@@ -197,7 +197,13 @@ func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	case err != nil:
 		return !errors.Is(err, mortise.ErrUnavailable), err
 	}
-	defer x.resign(ctx, lease)
+	resigned := false
+	resign := func() error { resigned = true; return x.resign(ctx, lease) }
+	defer func() {
+		if !resigned { // a panic, or nothing to lead
+			_ = resign()
+		}
+	}()
 	err = lease.Proclaim(ctx, x.identity)
 	if err != nil && !errors.Is(err, mortise.ErrInvalid) { // ErrInvalid: no proclamations, lead unseen
 		again := errors.Is(err, mortise.ErrUnavailable) || errors.Is(err, mortise.ErrNotHeld)
@@ -205,10 +211,17 @@ func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	}
 	err = x.lead(lease)
 	lost := lease.Err()
+	if released := resign(); lost == nil && errors.Is(released, mortise.ErrLost) {
+		lost = released // before fn returned: the client had not noticed
+	}
 	closed := errors.Is(lost, mortise.ErrClosed)
 	switch {
 	case closed || errors.Is(lost, mortise.ErrLost):
-		if err != nil && !onlyEnded(err, context.Canceled) {
+		switch {
+		case err == nil || onlyEnded(err, context.Canceled):
+		case errors.Is(err, lost): // the context's cause, perhaps beside another error
+			lost = err
+		default:
 			lost = fmt.Errorf("%w; the leader's function returned: %w", lost, err)
 		}
 		return closed, lost
@@ -235,16 +248,16 @@ func (x *candidate) lead(lease *mortise.Lease) error {
 	return x.fn(lease.Context(), Term{x.identity, token, lease})
 }
 
-// resign gives leadership up. The client repeats a failed release until the lease ends.
-func (x *candidate) resign(ctx context.Context, lease *mortise.Lease) {
+// resign gives leadership up, and returns the error of Unlock. The client repeats a failed release until the lease
+// ends.
+func (x *candidate) resign(ctx context.Context, lease *mortise.Lease) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), resigning)
 	defer cancel()
-	if lease.Err() == nil {
-		_ = lease.Proclaim(ctx, "") // followers learn of the resignation at once
-	}
-	if err := lease.Unlock(ctx); errors.Is(err, mortise.ErrUnavailable) {
+	err := lease.Unlock(ctx) // it removes the proclamation: followers learn of the resignation at once
+	if errors.Is(err, mortise.ErrUnavailable) {
 		x.onError(err)
 	}
+	return err
 }
 
 // ended returns the error of Run after the end of ctx. err is the error of fn, or of the campaign.

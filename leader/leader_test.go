@@ -14,6 +14,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/backendtest"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/slow"
@@ -192,6 +193,46 @@ func TestALeaderThatLostTheLockCampaignsAgain(t *testing.T) {
 			t.Errorf("returned %v", err)
 		}
 	})
+}
+
+// deaf is a store that does not report changes, as go-redis's.
+type deaf struct{ *memory.Store }
+
+func (d deaf) Open(h backend.Handler) (backend.Store, error) { return d.Store.Open(inattentive{h}) }
+
+type inattentive struct{ backend.Handler }
+
+func (inattentive) Changed(backend.Topic) {}
+
+// A leader whose record is gone may learn of that only at its release: what its function returned, perhaps because a
+// later leader's token was larger, does not end the campaign.
+func TestALossThatOnlyTheReleaseNoticesIsALoss(t *testing.T) {
+	refused := errors.New("stale token")
+	for _, result := range []error{nil, refused} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t)
+			ctx, stop := context.WithCancel(t.Context())
+			defer stop()
+			c := check.Value(mortise.New(deaf{f.store}, mortise.WithWatchdogTimeout(watchdog))).In(t)
+			done := f.run(ctx, c, "a", func(ctx context.Context, term leader.Term) error {
+				if len(f.led()) > 1 {
+					return untilDone(ctx, term)
+				}
+				f.store.Delete("n")
+				return result
+			})
+			time.Sleep(time.Second) // with the pause before the next campaign
+			if got := f.led(); !slices.Equal(got, []string{"a", "a"}) {
+				t.Errorf("the function returned %v; %v led, want two terms of a", result, got)
+			}
+			if len(f.errs) != 1 || !errors.Is(f.errs[0], mortise.ErrLost) || result != nil && !errors.Is(f.errs[0], result) {
+				t.Errorf("the function returned %v; told %v, want the loss with it", result, f.errs)
+			}
+			stop()
+			check.Is(t, "Run", <-done, context.Canceled)
+			check.NoError(t, c.Shutdown(t.Context()))
+		})
+	}
 }
 
 // A resignation waits for a store that hangs for five seconds at most, whether or not leadership was lost before.
@@ -419,6 +460,31 @@ func TestFollowersSeeEachLeader(t *testing.T) {
 	})
 }
 
+// The costs that Client.Proclamations documents: while there is no leader, a command about each 5 s.
+func TestAFollowerWithoutALeaderAsksEachFiveSeconds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := backendtest.NewFaults(memory.New())
+		c := check.Value(mortise.New(store)).In(t)
+		ctx, stop := context.WithCancel(t.Context())
+		var loops sync.WaitGroup
+		for range 3 {
+			loops.Go(func() {
+				for range leader.Observe(ctx, c, "n") {
+				}
+			})
+		}
+		time.Sleep(time.Second)
+		began := store.Count(backendtest.OpProclaimed)
+		time.Sleep(time.Minute)
+		if n := store.Count(backendtest.OpProclaimed) - began; n < 11 || n > 16 {
+			t.Errorf("%d commands in a minute without a leader, want one about each 5 s", n)
+		}
+		stop()
+		loops.Wait()
+		check.NoError(t, c.Shutdown(context.Background()))
+	})
+}
+
 func TestFollowingStopsWithTheLoopAndAtWhatWillNotPass(t *testing.T) {
 	client := check.Value(mortise.New(memory.New())).In(t)
 	n := 0
@@ -608,6 +674,35 @@ func TestACandidateOfAClientWithADefaultWaitIsOneWaiter(t *testing.T) {
 		c.Close()
 		other.Close()
 	})
+}
+
+// A function that returns the cause of its context names the loss itself.
+func TestALossThatTheFunctionReturnsIsToldOnce(t *testing.T) {
+	own := errors.New("disk full")
+	for _, returns := range []func(cause error) error{
+		func(cause error) error { return cause },
+		func(cause error) error { return fmt.Errorf("flushing: %w; %w", own, cause) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t)
+			ctx, stop := context.WithCancel(t.Context())
+			done := f.run(ctx, f.client(), "a", func(ctx context.Context, _ leader.Term) error {
+				<-ctx.Done()
+				return returns(context.Cause(ctx))
+			})
+			synctest.Wait()
+			f.store.Delete("n")
+			time.Sleep(time.Second)
+			stop()
+			<-done
+			if len(f.errs) != 1 || !errors.Is(f.errs[0], mortise.ErrLost) ||
+				strings.Count(f.errs[0].Error(), mortise.ErrLost.Error()) != 1 {
+				t.Errorf("told %v, want the loss once", f.errs)
+			} else if both := returns(mortise.ErrLost); errors.Is(both, own) && !errors.Is(f.errs[0], own) {
+				t.Errorf("told %v, without the function's own error", f.errs)
+			}
+		})
+	}
 }
 
 // An error that wraps the context's own beside another is not the context's own.

@@ -16,16 +16,21 @@
 // at.UnixMilli() can serve as a fencing token for fn's writes.
 //
 // A name unknown to the store begins with the next tick, also after the store was emptied, because
-// the store cannot know whether the newest tick was started. With an interval of a day the first
-// run may be a day away; call the function itself for a run at the start of the program.
+// the store cannot know whether the newest tick was started. The store forgets a name of which no tick
+// was started for 30 days and two intervals, and CatchUp's number of intervals besides: for example,
+// because all processes were stopped. With an interval of a day the first run may be a day away; call
+// the function itself for a run at the start of the program.
 //
 // # At most once
 //
 // A process claims a tick with one command, and then calls fn. So a tick is not started if the
 // process dies or the ctx of Every ends between the two steps, or if the reply to its claim is
 // lost until the next tick is claimed. A process that repeats a claim after a lost reply gets the
-// tick. Once started, a tick is not started again, whatever the outcome of fn: work with an
-// at-least-once requirement belongs into a job queue.
+// tick. If the repeated claim was answered, and the first request reaches the store only when the next
+// tick is due, the late request takes this tick, which is then not started.
+//
+// Once started, a tick is not started again, whatever the outcome of fn: work with an at-least-once
+// requirement belongs into a job queue.
 //
 // Two faults can start a tick twice. A store may lose the last claim and keep the claim before: a
 // Redis replica promoted without the last claim, as with locks, or a Redis restored from an older

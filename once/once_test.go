@@ -183,6 +183,46 @@ func TestTicksOfAnOutage(t *testing.T) {
 	}
 }
 
+// The store remembers the last tick while the whole fleet is stopped.
+func TestTicksAfterAStopOfTheFleet(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		stop time.Duration
+		opts []once.Option
+		want []float64 // days
+	}{
+		{"over a weekend: the newest is started", 3 * 24 * time.Hour, nil, []float64{1, 4}},
+		{"longer than what can be made up: that much is", 9 * 24 * time.Hour, []once.Option{once.CatchUp(2)},
+			[]float64{1, 8, 9, 10}},
+		{"longer than the name is known: as a new name", 33 * 24 * time.Hour, nil, []float64{1, 35}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				const day = 24 * time.Hour
+				f, begin := newFleet(t), time.Now()
+				run := func(d time.Duration) {
+					ctx, stop := context.WithTimeout(t.Context(), d)
+					defer stop()
+					<-f.every(ctx, 1, day, 0, c.opts...)
+				}
+				run(day + time.Hour)
+				time.Sleep(c.stop)
+				run(time.Hour)
+				if len(f.ticks(begin)) == 1 {
+					run(day)
+				}
+				got := f.ticks(begin)
+				for i := range got {
+					got[i] /= day.Seconds()
+				}
+				if !slices.Equal(got, c.want) {
+					t.Errorf("the ticks of days %v were started, want %v", got, c.want)
+				}
+			})
+		})
+	}
+}
+
 func TestAProcessThatBeginsLaterTakesPart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, begin := newFleet(t), time.Now()

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -36,26 +37,65 @@ func (a *adapter) Features() redisproto.Features {
 	return redisproto.Features{Cluster: a.cluster, Leaves: a.batcher != nil}
 }
 
-func (a *adapter) Ping(ctx context.Context) error { return a.client.Ping(ctx).Err() }
+func (a *adapter) Ping(ctx context.Context) error {
+	_, err := a.ask(ctx, "ping")
+	return err
+}
 
 // Hello implements [redisproto.Greeter].
-func (a *adapter) Hello(ctx context.Context) (server, version string, err error) {
-	reply, err := a.client.Do(ctx, "hello").Result()
+func (a *adapter) Hello(ctx context.Context) (map[string]string, error) {
+	reply, err := a.ask(ctx, "hello")
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	fields := map[any]any{}
+	fields := map[string]string{}
 	switch r := reply.(type) {
 	case map[any]any: // RESP3
-		fields = r
+		for name, value := range r {
+			fields[fmt.Sprint(name)] = fmt.Sprint(value)
+		}
 	case []any:
 		for pair := range slices.Chunk(r, 2) {
-			if _, named := pair[0].(string); named && len(pair) == 2 {
-				fields[pair[0]] = pair[1]
+			if len(pair) == 2 {
+				fields[fmt.Sprint(pair[0])] = fmt.Sprint(pair[1])
 			}
 		}
 	}
-	return fmt.Sprint(fields["server"]), fmt.Sprint(fields["version"]), nil
+	return fields, nil
+}
+
+// ask sends a command without a key, on a cluster to several masters at once: a master that hangs must not delay a
+// client of the others.
+func (a *adapter) ask(ctx context.Context, args ...any) (any, error) {
+	one := func(ctx context.Context, server redis.UniversalClient) (any, error) {
+		cmd := newCmd(ctx, args...)
+		send(ctx, server, []scriptCmd{cmd})
+		return result(cmd, (*redis.Cmd).Result)
+	}
+	c, ok := a.client.(*redis.ClusterClient)
+	if !ok {
+		return one(ctx, a.client)
+	}
+	masters, err := someMasters(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	return redisproto.First(ctx, masters, one)
+}
+
+// someMasters returns the masters of some slots, from memory. ForEachMaster would ask the cluster for its slots, and
+// perhaps a node that hangs.
+func someMasters(ctx context.Context, c *redis.ClusterClient) (all []redis.UniversalClient, err error) {
+	for i := 0; i < 16 && len(all) < 4; i++ {
+		m, err := c.MasterForKey(ctx, strconv.Itoa(i))
+		if err != nil {
+			return nil, err
+		}
+		if !slices.Contains(all, redis.UniversalClient(m)) {
+			all = append(all, m)
+		}
+	}
+	return all, nil
 }
 
 func (a *adapter) Close() error {
@@ -74,7 +114,7 @@ func (a *adapter) LoadScripts(ctx context.Context, sources []string) error {
 	load := func(ctx context.Context, rdb redis.Cmdable) error {
 		_, err := rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 			for _, source := range sources {
-				p.ScriptLoad(ctx, source)
+				_ = p.Process(ctx, newCmd(ctx, "script", "load", source))
 			}
 			return nil
 		})
@@ -191,7 +231,8 @@ func (a *adapter) ShardedPubSub() redisproto.ShardedPubSub {
 }
 
 func (a *adapter) AskSharded(ctx context.Context) error {
-	return a.client.PubSubShardNumSub(ctx).Err()
+	_, err := a.ask(ctx, "pubsub", "shardnumsub")
+	return err
 }
 
 // Master uses go-redis' own view of the cluster.
@@ -403,7 +444,7 @@ func (a *adapter) replicate(ctx context.Context, cmd redis.Cmder, w *redisproto.
 			cluster.ReloadState(ctx) // the cluster client would do so, but node bypasses it
 			return
 		}
-		addr, asking, redirected := redisproto.Redirected(text)
+		addr, asking, redirected := redisproto.Redirected(text, node.Options().Addr)
 		if !redirected {
 			return
 		}
@@ -476,6 +517,9 @@ func (x *waits) send(ctx context.Context, rdb *redis.Client, ask bool, cmd redis
 		defer func() { <-r.places }()
 	case <-ctx.Done():
 		cmd.SetErr(ctx.Err())
+		return
+	case <-time.After(redisproto.Queueing):
+		cmd.SetErr(redisproto.Queued(cap(r.places)))
 		return
 	}
 	if patience := rdb.Options().ReadTimeout; patience > 0 && w.Timeout > patience/2 {

@@ -28,6 +28,10 @@ import (
 // *redis.ClusterClient. New does no I/O. A nil client, or a *redis.Ring, is an error of
 // mortise.New. The client stays open when the locks are closed.
 //
+// Pass the client itself, not a struct that embeds it, and use AddHook to see its commands. A
+// wrapped client counts as a client of a single server: a wrapped *redis.ClusterClient gets no
+// locks, and New cannot recognise a wrapped *redis.Ring, which grants locks twice.
+//
 // While a goroutine waits for a lock, and some 30 s longer, the backend uses a connection in
 // addition to the client's pool, or with sharded pub/sub a connection for each master of the
 // cluster; such connections do not count towards PoolSize. A command takes ReadTimeout (3 s by

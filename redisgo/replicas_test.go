@@ -83,3 +83,19 @@ func TestAClientOfAnotherTypeIsRefusedReplicas(t *testing.T) {
 	lease := check.Value(locks.Lock(context.Background(), "n")).In(t)
 	check.Done(t, lease.Unlock(context.Background()))
 }
+
+// Renewals of names in several slots would fail, and all leases would be lost.
+func TestAClientOfASingleServerGetsNoLocksOnACluster(t *testing.T) {
+	srv := redistest.Start(t, redistest.WithCluster())
+	single := redis.NewClient(&redis.Options{Addr: srv.Addr()})
+	defer single.Close()
+	cluster := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{srv.Addr()}})
+	defer cluster.Close()
+	for what, rdb := range map[string]redis.UniversalClient{"Client": single, "wrapped ClusterClient": unknown{cluster}} {
+		locks := check.Value(mortise.New(redisgo.New(rdb))).In(t)
+		defer locks.Close()
+		_, err := locks.TryLock(t.Context(), "n")
+		check.ErrorIf(t, !errors.Is(err, mortise.ErrUnavailable) ||
+			!strings.Contains(err.Error(), "give mortise a cluster client"), "%s: %v", what, err)
+	}
+}

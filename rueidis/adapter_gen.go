@@ -67,11 +67,13 @@ func (a *adapter) Untracked() redisproto.Commands {
 }
 
 // connectPlain returns the client without tracking: the adapter's only client if the server does not support tracking.
+// Subscriptions use it: the end of each connection of a client that tracks is reported as a change of all records.
 func (a *adapter) connectPlain(ctx context.Context) (rueidis.Client, error) {
-	if a.tracking.Load() {
-		return a.plain.Get(ctx)
+	client, err := a.connect(ctx) // sets a.cluster, for plain
+	if err != nil || !a.tracking.Load() {
+		return client, err
 	}
-	return a.connect(ctx)
+	return a.plain.Get(ctx)
 }
 
 // newLine makes the line of a lone caller: a client without tracking, with one connection. It returns nil if the client
@@ -168,23 +170,21 @@ func (a *adapter) Ping(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return client.Do(ctx, client.B().Ping().Build()).Error()
+	_, err = ask(ctx, client, "PING")
+	return err
 }
 
 // Hello implements [redisproto.Greeter].
-func (a *adapter) Hello(ctx context.Context) (server, version string, err error) {
+func (a *adapter) Hello(ctx context.Context) (map[string]string, error) {
 	client, err := a.connect(ctx)
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	fields, err := client.Do(ctx, client.B().Arbitrary("HELLO").Build()).AsMap()
+	reply, err := ask(ctx, client, "HELLO")
 	if err != nil {
-		return "", "", err
+		return nil, err
 	}
-	name, number := fields["server"], fields["version"]
-	server, _ = name.ToString()
-	version, _ = number.ToString()
-	return server, version, nil
+	return reply.AsStrMap()
 }
 
 // LoadScripts loads the scripts on all nodes of a cluster: rueidis does not say which are
@@ -196,10 +196,14 @@ func (a *adapter) LoadScripts(ctx context.Context, sources []string) error {
 	}
 	loaded := false
 	for _, node := range client.Nodes() {
+		load := make([]rueidis.Completed, len(sources))
+		for i, source := range sources {
+			load[i] = node.B().ScriptLoad().Script(source).Build()
+		}
 		var failed error
-		for _, source := range sources {
-			if e := node.Do(ctx, node.B().ScriptLoad().Script(source).Build()).Error(); e != nil {
-				failed, err = e, e
+		for _, reply := range node.DoMulti(ctx, load...) {
+			if failed = reply.Error(); failed != nil {
+				err = failed
 				break
 			}
 		}
@@ -243,7 +247,7 @@ func (a *adapter) Close() error {
 
 // Subscribe uses a connection of its own. Dedicate dials, and takes no context.
 func (a *adapter) Subscribe(ctx context.Context, ev redisproto.Events) (redisproto.Subscription, error) {
-	client, err := a.connect(ctx)
+	client, err := a.connectPlain(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -326,7 +330,8 @@ func (a *adapter) AskSharded(ctx context.Context) error {
 	if client.Mode() != rueidis.ClientModeCluster {
 		return redisproto.ErrNoCluster
 	}
-	return client.Do(ctx, client.B().PubsubShardnumsub().Build()).Error()
+	_, err = ask(ctx, client, "PUBSUB", "SHARDNUMSUB")
+	return err
 }
 
 // slotRange is a range of slots, and the master that has them.
@@ -444,7 +449,7 @@ func nodeAt(ctx context.Context, client rueidis.Client, addr, key string) rueidi
 
 func (a *adapter) SubscribeShard(ctx context.Context, addr, name string,
 	ev redisproto.ShardEvents) (redisproto.Subscription, error) {
-	client, err := a.connect(ctx)
+	client, err := a.connectPlain(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -552,7 +557,7 @@ func (a *adapter) replicate(ctx context.Context, x *call, w *redisproto.Wait) {
 		if !replied {
 			return
 		}
-		addr, ask, redirected := redisproto.Redirected(text)
+		addr, ask, redirected := redisproto.Redirected(text, "")
 		if !redirected {
 			return
 		}

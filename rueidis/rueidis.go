@@ -9,9 +9,12 @@
 package rueidis
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -41,7 +44,9 @@ import (
 // Standalone.EnableRedirect or AuthCredentialsFn, or with the client of NewWithClient.
 //
 // While a goroutine waits for a lock, and some 30 s longer, there is a further connection for
-// subscriptions, or with sharded pub/sub a connection for each master of the cluster.
+// subscriptions, or with sharded pub/sub a connection for each master of the cluster. It belongs to
+// the client without tracking, which on a cluster is built for subscriptions only, and reads the
+// cluster's slots every ShardsRefreshInterval, 10 s by default.
 func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 	return redisproto.New(func() (redisproto.Adapter, error) {
 		switch {
@@ -77,14 +82,18 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 			}
 			untold := plain
 			untold.OnInvalidations = nil
-			untold.ForceSingleClient = true // untold is not used while the server may be a cluster
 			// Two connections (2 to the power of 1), so that two round trips can overlap; or one, if
 			// the user asks for one.
 			if untold.PipelineMultiplex >= 0 {
 				untold.PipelineMultiplex = 1
 			}
-			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) { return rueidis.NewClient(untold) },
-				rueidis.Client.Close)
+			a.plain = redisproto.NewLazy(func() (rueidis.Client, error) {
+				opt := untold
+				opt.ForceSingleClient = !a.cluster // plain is not used before this is known
+				// On a cluster it has subscriptions only, which do not notice that slots have moved.
+				opt.ClusterOption.ShardsRefreshInterval = cmp.Or(opt.ClusterOption.ShardsRefreshInterval, 10*time.Second)
+				return newClient(opt)
+			}, rueidis.Client.Close)
 		}
 		return a.over(func() (rueidis.Client, error) {
 			if a.tracking.Load() {
@@ -108,7 +117,7 @@ func newClient(opt rueidis.ClientOption) (rueidis.Client, error) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), settling)
 	defer cancel()
-	if err := client.Do(ctx, client.B().ClusterSlots().Build()).Error(); err != nil {
+	if _, err := ask(ctx, client, "CLUSTER", "SLOTS"); err != nil {
 		client.Close()
 		return nil, err
 	}
@@ -117,6 +126,19 @@ func newClient(opt rueidis.ClientOption) (rueidis.Client, error) {
 
 // settling bounds how long a cluster may take to answer newClient.
 const settling = 5 * time.Second
+
+// ask sends a command without a key, on a cluster to several nodes at once: a node that hangs must not delay a client
+// of the others.
+func ask(ctx context.Context, client rueidis.Client, args ...string) (rueidis.RedisMessage, error) {
+	nodes := []rueidis.Client{client}
+	if all := client.Nodes(); client.Mode() == rueidis.ClientModeCluster && len(all) > 0 {
+		nodes = slices.Collect(maps.Values(all)) // in a random order
+		nodes = nodes[:min(len(nodes), 4)]
+	}
+	return redisproto.First(ctx, nodes, func(ctx context.Context, node rueidis.Client) (rueidis.RedisMessage, error) {
+		return node.Do(ctx, node.B().Arbitrary(args...).Build()).ToMessage()
+	})
+}
 
 // NewWithClient makes a backend of an existing client. The client stays open when the locks are
 // closed, and there is no client-side caching: a client's handling of invalidations is fixed when

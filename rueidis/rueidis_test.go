@@ -196,6 +196,45 @@ func TestALostConnectionForgetsAll(t *testing.T) {
 		err)
 }
 
+// Nothing is read over a connection for subscriptions, so its end says nothing about records: nothing is forgotten, and
+// no lease is renewed for it.
+func TestALostSubscriptionForgetsNothing(t *testing.T) {
+	single, cluster := redistest.Start(t), redistest.StartCluster(t, 3)
+	for what, c := range map[string]struct {
+		servers []*redistest.Server
+		sharded redisproto.ShardedPubSub
+	}{
+		"single":  {[]*redistest.Server{single}, rueidis.ShardedAuto},
+		"cluster": {cluster.Masters, rueidis.ShardedOff},
+		"sharded": {cluster.Masters, rueidis.ShardedOn},
+	} {
+		t.Run(what, func(t *testing.T) {
+			// With one address: rueidis may close connections to further ones soon after it has opened them.
+			opt := redis.ClientOption{InitAddress: []string{c.servers[0].Addr()}}
+			holder, _ := open(t, rueidis.New(opt))
+			s, e := open(t, rueidis.New(opt, rueidis.WithShardedPubSub(c.sharded)))
+			check.FatalIf(t, !try(t, holder, what, "h").Granted || try(t, s, what, "o").Granted, "exclusion")
+			s.Subscribe(backend.Topic{Name: what})
+			e.await(t, "watching "+what)
+			sum := func(of func(*redistest.Server) int64) (n int64) {
+				for _, srv := range c.servers {
+					n += of(srv)
+				}
+				return n
+			}
+			scripts := func(srv *redistest.Server) int64 { return srv.Calls("evalsha", "eval") }
+			before := sum(scripts)
+			check.Equal(t, "%d connections for subscriptions", sum(func(srv *redistest.Server) int64 {
+				return do(t, srv, "CLIENT", "KILL", "TYPE", "pubsub").(int64)
+			}), 1)
+			e.await(t, "watching "+what)
+			e.silent(t, "changed all")
+			check.ErrorIf(t, try(t, s, what, "o").Granted, "granted")
+			check.Equal(t, "%d commands for the refusal", sum(scripts)-before, 0)
+		})
+	}
+}
+
 func TestTheUsersOwnOnInvalidationsIsCalledToo(t *testing.T) {
 	srv := redistest.Start(t)
 	heard := make(chan int, 10)

@@ -18,7 +18,8 @@
 -- request claims it: the lease begins. heard: while the entry was the first in the queue, the client heard a release
 -- that served no entry, so a foreign client is assumed to have had the lock. polls: the interval at which a client
 -- asks that cannot be told, otherwise 0. If the server refuses writes (it is full), the entry is not put into the
--- queue.
+-- queue. A first entry that has waited for 100 ms, and whose client does not listen, is removed: after a release by a
+-- foreign client only the client of the first entry asks at once, and a dead one would not.
 local heard = ARGV[7] == '1'
 local claim = 'mortise:reserved:' .. ARGV[5]
 local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1 -- and has no owner
@@ -49,7 +50,17 @@ if not mine and not free and not reserved then
     redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
     redis.pcall('pexpire', round, 60000)
   end
-  if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
+  local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
+  -- Entries of an ordinary queue, which are served one after the other, are not that old.
+  if first[1] ~= ARGV[5] and now[1] * 1000000 + now[2] - first[2] > 100000 then
+    local dropped = false
+    --! include drop_silent queue=KEYS[2] round=round channel=KEYS[4] first=first[1] asker=ARGV[5] dropped=dropped
+    if dropped and first[1] and first[1] ~= ARGV[5] then -- its client does not know that it is the first
+      --! include teller channel=KEYS[4]
+      tell(first[1], 'n' .. math.min(math.max(left, 20), 1000) .. ':')
+    end
+  end
+  if first[1] ~= ARGV[5] then
     return {0, left, 0}
   end
   if not window then

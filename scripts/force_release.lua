@@ -13,7 +13,7 @@ if several == 0 then
   return 0
 end
 --! include not_read_write
-local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
+local owners = several > 1 and redis.pcall('hgetall', KEYS[1]) or {} -- an error has no entries
 local served = false
 redis.call('del', KEYS[1])
 for i = 1, math.min(#owners, 128), 2 do

@@ -28,6 +28,7 @@ end
 local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
   --! include teller channel=KEYS[2]
-  tell(second, 'n' .. math.min(math.max(left, 20), 1000) .. ':')
+  local round, message = KEYS[3] .. ':round', 'n' .. math.min(math.max(left, 20), 1000) .. ':'
+  --! include tell_first queue=KEYS[3] round=round first=second message=message asker=''
 end
 return there

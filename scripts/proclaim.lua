@@ -15,6 +15,11 @@
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
+local left
+--! include own_lease owner=ARGV[1] left=left
+if left == 0 then
+  return 0
+end
 local said = redis.call('hmget', KEYS[2], 'owner', 'text', 'token', 'number')
 if said[1] == ARGV[1] and (tonumber(said[4]) or 0) > tonumber(ARGV[4]) then
   return 1

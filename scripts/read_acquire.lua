@@ -53,8 +53,9 @@ if kept or left >= -1 then
 end
 if queued then
   local placed, was, served = 0, nil, nil
+  local wrote = redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w'
   --! include leave_wake_queue entry=ARGV[4] placed=placed was=was
-  if not was or was >= 0 then -- the entry was not told to ask: perhaps no other was
+  if not was or was >= 0 or wrote then -- the entry was not told to ask as a reader: perhaps no other was
     --! include tell_sides reading=true served=served
   end
 end

@@ -129,7 +129,21 @@ end
 if window > now and not false then
 served = true
 if false and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -176,7 +190,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -218,12 +249,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -256,7 +302,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "b8dfa2dc8a1b20c247e08c82fe9495c665d44930"
+const AcquireSHA = "1052c0131215d8657a1b68d17035d14d5aaed403"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -334,7 +380,21 @@ end
 if window > now and not false then
 served = true
 if false and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -381,7 +441,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -423,12 +500,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', lock, lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -492,7 +584,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "d8d8d16fc2408f44cd1d572e91dbf00cfa13a375"
+const AcquireAllSHA = "da693f6e4cfaa12a063c2aa884d2144f862e181b"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -564,7 +656,21 @@ end
 if window > now and not false then
 served = true
 if false and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -611,7 +717,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -653,12 +776,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -698,7 +836,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "d188e0c63c77a8ab4e62055870b402fc17d81158"
+const AcquireFencedSHA = "4e60857c93ca1c58ccc365d366459962e527e389"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -793,7 +931,21 @@ end
 if window > now and not false then
 served = true
 if false and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -840,7 +992,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -882,12 +1051,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -918,7 +1102,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "c50438042a462b052577ede83e151b3e83fee229"
+const AgedAcquireSHA = "46cd75b11eaea69a4646b5ba3aa883dd6c7433cd"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1223,7 +1407,21 @@ end
 if window > now and not false then
 served = true
 if true and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -1270,7 +1468,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -1312,12 +1527,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -1344,7 +1574,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "b9d2914837e3c230b178154adadb79c18eb84273"
+const DelegateReleaseSHA = "434e12b1518693f5c1a82b41f32a58e183feaca4"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1404,7 +1634,8 @@ const DelegateRenewSHA = "1c5ff54d7a07ceedd118fc2384c9613e7bb1ed84"
 // request claims it: the lease begins. heard: while the entry was the first in the queue, the client heard a release
 // that served no entry, so a foreign client is assumed to have had the lock. polls: the interval at which a client
 // asks that cannot be told, otherwise 0. If the server refuses writes (it is full), the entry is not put into the
-// queue.
+// queue. A first entry that has waited for 100 ms, and whose client does not listen, is removed: after a release by a
+// foreign client only the client of the first entry asks at once, and a dead one would not.
 const EnrolSource = `local heard = ARGV[7] == '1'
 local claim = 'mortise:reserved:' .. ARGV[5]
 local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1
@@ -1462,7 +1693,21 @@ end
 if window > now and not heard then
 served = true
 if false and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == ARGV[5] or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', KEYS[2], entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', KEYS[2], behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not heard
@@ -1509,7 +1754,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= ARGV[5] then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == ARGV[5] or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', KEYS[2], entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', KEYS[2], behind, behind)[1]
+end
+if redis.pcall('exists', KEYS[2]) == 0 then
+redis.pcall('set', KEYS[2] .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -1551,12 +1813,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', KEYS[2], entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', KEYS[2], behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[2], -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -1590,7 +1867,36 @@ if ARGV[8] ~= '0' then
 redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
 redis.pcall('pexpire', round, 60000)
 end
-if redis.call('zrange', KEYS[2], 0, 0)[1] ~= ARGV[5] then
+local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
+if first[1] ~= ARGV[5] and now[1] * 1000000 + now[2] - first[2] > 100000 then
+local dropped = false
+local behind = 0
+for _ = 1, 64 do
+if not first[1] or first[1] == ARGV[5] or string.sub(first[1], 1, 1) == 'n' then
+break
+end
+local listeners = 0
+listeners = redis.pcall('pubsub', string.sub(first[1], 1, 1) == 's' and 'shardnumsub' or 'numsub',
+KEYS[4] .. ':to:' .. string.match(first[1], '^.?([^:]*)'))[2]
+if listeners ~= 0 then
+break
+elseif redis.pcall('hget', round, 'polls:' .. first[1]) == false then
+redis.pcall('zrem', KEYS[2], first[1])
+dropped = true
+else
+behind = behind + 1
+end
+first[1] = redis.pcall('zrange', KEYS[2], behind, behind)[1]
+end
+if dropped and first[1] and first[1] ~= ARGV[5] then
+local function tell(entry, message)
+return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
+KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+end
+tell(first[1], 'n' .. math.min(math.max(left, 20), 1000) .. ':')
+end
+end
+if first[1] ~= ARGV[5] then
 return {0, left, 0}
 end
 if not window then
@@ -1675,7 +1981,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "5d4385c8d2d6c6f4d29c2adf0a89cd6872f8088d"
+const EnrolSHA = "e786ecd0b3d1acc3a845f2d716d12668c7152dfb"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2050,7 +2356,21 @@ end
 if window > now and not true then
 served = true
 if true and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not true
@@ -2097,7 +2417,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -2139,12 +2476,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -2278,7 +2630,21 @@ end
 if window > now and not false then
 served = true
 if true and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -2325,7 +2691,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -2367,12 +2750,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -2391,7 +2789,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "6ade8c176536c909211efc17ee503d29a5e416c9"
+const FairLeaveSHA = "e71cfb8ca4260a2d7ac8b330e125f324efd97480"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2470,7 +2868,21 @@ end
 if window > now and not true then
 served = true
 if true and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not true
@@ -2517,7 +2929,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -2559,12 +2988,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -2698,7 +3142,21 @@ end
 if window > now and not false then
 served = true
 if true and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -2745,7 +3203,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -2787,12 +3262,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -2811,7 +3301,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "28b50e872058822afffc21a295edd271bca38c55"
+const FairReleaseSHA = "a29e283de672635f181b27d25681e78f387231dc"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -2829,7 +3319,7 @@ end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
-local owners = several > 1 and redis.call('hgetall', KEYS[1]) or {}
+local owners = several > 1 and redis.pcall('hgetall', KEYS[1]) or {}
 local served = false
 redis.call('del', KEYS[1])
 for i = 1, math.min(#owners, 128), 2 do
@@ -2893,7 +3383,21 @@ end
 if window > now and not false then
 served = true
 if true and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -2940,7 +3444,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -2982,12 +3503,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -3011,18 +3547,40 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "a36c1bbf120a8cc8549cbfe6755c5fd3cbff7658"
+const ForceReleaseSHA = "230e333be07e3d65a2b2cc333eb03eed63a08df5"
 
 // InspectSource is inspect.lua.
 //
 //	keys:      lock hash
 //	reply:     strings  pttl, then owner and hold count in turn; pttl is -2 where the key is absent
-const InspectSource = `local out = redis.call('hgetall', KEYS[1])
-table.insert(out, 1, string.format('%.0f', redis.call('pttl', KEYS[1])))
+//
+// Reads a lock. If the lock has several owners, those past their deadlines are left out: see delegate_enter.
+const InspectSource = `local out = {string.format('%.0f', redis.call('pttl', KEYS[1]))}
+local fields, over = redis.call('hgetall', KEYS[1]), {}
+if #fields > 2 and redis.call('hexists', KEYS[1], 'mode') == 0 then
+local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+local nest = 'mortise:1:nest:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+nest = 'mortise:1:nest:' .. KEYS[1]
+end
+local entries = redis.call('hgetall', nest)
+for i = 1, #entries, 2 do
+local ends = tonumber(string.match(entries[i + 1], '^%d+:(%d+)$'))
+over[entries[i]] = ends and ends <= now
+end
+end
+for i = 1, #fields, 2 do
+if not over[fields[i]] then
+table.insert(out, fields[i])
+table.insert(out, fields[i + 1])
+end
+end
 return out`
 
 // InspectSHA is the SHA-1 of [InspectSource].
-const InspectSHA = "096d0282c11170d1ecb9820a5eaed2b8ac892321"
+const InspectSHA = "55066e7a848d958e29dc7b30c49245758b4ae0af"
 
 // JointSource is joint.lua.
 //
@@ -3256,7 +3814,21 @@ end
 if window > now and not false then
 served = true
 if reserved and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', KEYS[3], entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -3303,7 +3875,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', KEYS[3], entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+end
+if redis.pcall('exists', KEYS[3]) == 0 then
+redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -3345,12 +3934,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', KEYS[3], entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -3371,12 +3975,26 @@ local function tell(entry, message)
 return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
 KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
 end
-tell(second, 'n' .. math.min(math.max(left, 20), 1000) .. ':')
+local round, message = KEYS[3] .. ':round', 'n' .. math.min(math.max(left, 20), 1000) .. ':'
+local entry, behind = second, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', KEYS[3], entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+end
 end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "dd631e11a68858f9d521acd7a903bd7528fa8b50"
+const LeaveQueueSHA = "41b4065c32a664aba64207a2e63d2178c7e2d722"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -3501,7 +4119,7 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[7]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[7])) == 'number' and 1 or 0
-redis.pcall('pexpire', queue, 60000)
+redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[7])
 redis.pcall('hdel', queue .. ':wants', ARGV[7])
@@ -3538,13 +4156,32 @@ written = redis.pcall('zadd', queue, score and 0 or came, ARGV[7])
 end
 if ARGV[9] ~= '1' then
 redis.pcall('hset', queue .. ':wants', ARGV[7], ARGV[9])
-redis.pcall('pexpire', queue .. ':wants', 60000)
+redis.pcall('pexpire', queue .. ':wants', 600000)
 elseif score then
 redis.pcall('hdel', queue .. ':wants', ARGV[7])
 end
 if type(written) == 'number' then
-redis.pcall('pexpire', queue, 60000)
-placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[7] and 2 or 1
+redis.pcall('pexpire', queue, 600000)
+local first, dropped
+for _ = 1, 64 do
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+if not first[1] or first[1] == ARGV[7] or came - first[2] < 100000 or string.sub(first[1], 1, 1) == 'n' then
+break
+end
+local listeners
+listeners = redis.pcall('pubsub', string.sub(first[1], 1, 1) == 's' and 'shardnumsub' or 'numsub',
+channel .. ':to:' .. string.match(first[1], '^.?([^:]*)'))[2]
+if listeners ~= 0 then
+break
+end
+redis.pcall('zrem', queue, first[1])
+redis.pcall('hdel', queue .. ':wants', first[1])
+dropped = true
+end
+if dropped and first[1] and first[1] ~= ARGV[7] then
+tell(first[1], 'n1000:')
+end
+placed = first[1] == ARGV[7] and 2 or 1
 end
 end
 end
@@ -3595,7 +4232,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "aa15c2383706a4359d356cad7605ca033c23cc3f"
+const PermitsAcquireSHA = "1914c56f086297601742559712da0345815c11b3"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -3668,7 +4305,15 @@ local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
-tell(first, 'n' .. ends - at + 1 .. ':')
+local message = 'n' .. ends - at + 1 .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
 end
 elseif foreign > 0 then
 local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -3689,10 +4334,17 @@ local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 
 owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-if first then
-tell(first, 'n' .. length .. ':')
-else
-redis.pcall('pexpire', queue, length)
+local message = 'n' .. length .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
+if not first then
+redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
 end
 redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
@@ -3767,7 +4419,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "3dfa7be8c1546db195d2d1808a0deadc423990cf"
+const PermitsCountSHA = "cdf275090ec8da9db29701afa3f882ea9581fc1e"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -3875,7 +4527,15 @@ local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
-tell(first, 'n' .. ends - at + 1 .. ':')
+local message = 'n' .. ends - at + 1 .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
 end
 elseif foreign > 0 then
 local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -3896,10 +4556,17 @@ local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 
 owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-if first then
-tell(first, 'n' .. length .. ':')
-else
-redis.pcall('pexpire', queue, length)
+local message = 'n' .. length .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
+if not first then
+redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
 end
 redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
@@ -3974,7 +4641,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "50747338f4d680f6c3d89e674dcdea04c5ec54fb"
+const PermitsReleaseSHA = "484fb7bd9ea90e6670bd141cb32f5406fe0da4c3"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -4094,7 +4761,15 @@ local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
-tell(first, 'n' .. ends - at + 1 .. ':')
+local message = 'n' .. ends - at + 1 .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
 end
 elseif foreign > 0 then
 local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -4115,10 +4790,17 @@ local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 
 owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-if first then
-tell(first, 'n' .. length .. ':')
-else
-redis.pcall('pexpire', queue, length)
+local message = 'n' .. length .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
+if not first then
+redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
 end
 redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
@@ -4193,7 +4875,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "df43da46dd96d7b8063e4f66e33fa6cf9b20a831"
+const PermitsSetSHA = "0dcd33279506b3ea049cee3e641f88099306ca4d"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -4205,6 +4887,25 @@ const PermitsSetSHA = "df43da46dd96d7b8063e4f66e33fa6cf9b20a831"
 // Stores the text of the lock's owner, and tells the followers of a change. An empty text removes the stored text. The
 // number is stored also then: a request with a smaller number of the same owner changes nothing.
 const ProclaimSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
+return 0
+end
+local left
+left = redis.call('pttl', KEYS[1])
+if redis.call('hlen', KEYS[1]) > 1 then
+local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+local nest = 'mortise:1:nest:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+nest = 'mortise:1:nest:' .. KEYS[1]
+end
+local entry = redis.call('hmget', nest, ARGV[1])[1] or ''
+local ends = tonumber(string.match(entry, '^%d+:(%d+)$'))
+if ends and ends < 9007199254740991 then
+left = math.max(ends - now, 0)
+end
+end
+if left == 0 then
 return 0
 end
 local said = redis.call('hmget', KEYS[2], 'owner', 'text', 'token', 'number')
@@ -4225,7 +4926,7 @@ end
 return 1`
 
 // ProclaimSHA is the SHA-1 of [ProclaimSource].
-const ProclaimSHA = "c5743fed1e3746328d350af9a6bb42f2f343b593"
+const ProclaimSHA = "336e37d9472f03b4ae53c0da0c67c8da7e7b8362"
 
 // ProclaimedSource is proclaimed.lua.
 //
@@ -4234,16 +4935,36 @@ const ProclaimSHA = "c5743fed1e3746328d350af9a6bb42f2f343b593"
 //	reply:     strings  nothing, or owner, text, token, and what is left of the owner's lease in ms
 //	           (-1: no end)
 //
-// Reads the text of the lock's present owner. A text of another owner, or of more bytes than most, counts as none.
+// Reads the text of the lock's present owner. A text of another owner, of an owner whose lease is over, or of more
+// bytes than most, counts as none.
 const ProclaimedSource = `local said = redis.call('hmget', KEYS[2], 'owner', 'text', 'token')
 local owner, text, token = said[1], said[2], said[3]
 if not (owner and text and token) or #text > tonumber(ARGV[1]) or redis.call('hexists', KEYS[1], owner) == 0 then
 return {}
 end
-return {owner, text, token, string.format('%.0f', redis.call('pttl', KEYS[1]))}`
+local left
+left = redis.call('pttl', KEYS[1])
+if redis.call('hlen', KEYS[1]) > 1 then
+local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+local nest = 'mortise:1:nest:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+nest = 'mortise:1:nest:' .. KEYS[1]
+end
+local entry = redis.call('hmget', nest, owner)[1] or ''
+local ends = tonumber(string.match(entry, '^%d+:(%d+)$'))
+if ends and ends < 9007199254740991 then
+left = math.max(ends - now, 0)
+end
+end
+if left == 0 then
+return {}
+end
+return {owner, text, token, string.format('%.0f', left)}`
 
 // ProclaimedSHA is the SHA-1 of [ProclaimedSource].
-const ProclaimedSHA = "55fc49d508528b1c8d3f18040c36ee3148e60644"
+const ProclaimedSHA = "b63bc6e3f93f7bccc03ae9169982bca5fdc3986e"
 
 // ReadAcquireSource is read_acquire.lua.
 //
@@ -4346,13 +5067,32 @@ written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
 end
 if '1' ~= '1' then
 redis.pcall('hset', queue .. ':wants', ARGV[4], '1')
-redis.pcall('pexpire', queue .. ':wants', 60000)
+redis.pcall('pexpire', queue .. ':wants', 600000)
 elseif score then
 redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
 if type(written) == 'number' then
-redis.pcall('pexpire', queue, 60000)
-placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+redis.pcall('pexpire', queue, 600000)
+local first, dropped
+for _ = 1, 64 do
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+if not first[1] or first[1] == ARGV[4] or came - first[2] < 100000 or string.sub(first[1], 1, 1) == 'n' then
+break
+end
+local listeners
+listeners = redis.pcall('pubsub', string.sub(first[1], 1, 1) == 's' and 'shardnumsub' or 'numsub',
+channel .. ':to:' .. string.match(first[1], '^.?([^:]*)'))[2]
+if listeners ~= 0 then
+break
+end
+redis.pcall('zrem', queue, first[1])
+redis.pcall('hdel', queue .. ':wants', first[1])
+dropped = true
+end
+if dropped and first[1] and first[1] ~= ARGV[4] then
+tell(first[1], 'n1000:')
+end
+placed = first[1] == ARGV[4] and 2 or 1
 end
 end
 if queued and not mode and left >= -1 then
@@ -4424,6 +5164,7 @@ return left == -1 and -1 or math.max(left, 1)
 end
 if queued then
 local placed, was, served = 0, nil, nil
+local wrote = redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w'
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4432,7 +5173,7 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
-redis.pcall('pexpire', queue, 60000)
+redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
 redis.pcall('hdel', queue .. ':wants', ARGV[4])
@@ -4441,7 +5182,7 @@ local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf'
 if first and first ~= ARGV[4] then
 tell(first, 'n1000:')
 end
-if not was or was >= 0 then
+if not was or was >= 0 or wrote then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4514,7 +5255,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "b2c7697ed8377acd912f0fb1dcf1cd6269fff93f"
+const ReadAcquireSHA = "d5ed41f9ed2e720c5aa3ec946da671010f73a3ce"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -4640,7 +5381,15 @@ local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
-tell(first, 'n' .. ends - at + 1 .. ':')
+local message = 'n' .. ends - at + 1 .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
 end
 elseif foreign > 0 then
 local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -4661,10 +5410,17 @@ local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 
 owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-if first then
-tell(first, 'n' .. length .. ':')
-else
-redis.pcall('pexpire', queue, length)
+local message = 'n' .. length .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
+if not first then
+redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
 end
 redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
@@ -4743,7 +5499,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "0ec994124274f4a554faad548e617039a1e232c6"
+const ReadReleaseSHA = "4a92790786b82244c5f59a9f132b51b4a3a8b997"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -4890,7 +5646,21 @@ end
 if window > now and not false then
 served = true
 if true and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -4937,7 +5707,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -4979,12 +5766,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -5009,7 +5811,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "e8933f5900183155ede4234eee4acd84cf731409"
+const ReleaseSHA = "51ad15779914279e80bb78301c811a2c6bf2c962"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -5096,7 +5898,21 @@ end
 if window > now and not false then
 served = true
 if true and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -5143,7 +5959,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
+if redis.pcall('exists', queue) == 0 then
+redis.pcall('set', queue .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -5185,12 +6018,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', lock, lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', queue, entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', queue, behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -5210,7 +6058,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "8ef3dc0bdcbfac68aa68751f94569ecb22c4edb5"
+const ReleaseAllSHA = "3f81becfa326cbe57bd4d08218af2a5755ad7e1d"
 
 // RenewSource is renew.lua.
 //
@@ -5312,7 +6160,15 @@ local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
-tell(first, 'n' .. ends - at + 1 .. ':')
+local message = 'n' .. ends - at + 1 .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
 end
 elseif foreign > 0 then
 local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -5333,10 +6189,17 @@ local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 
 owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-if first then
-tell(first, 'n' .. length .. ':')
-else
-redis.pcall('pexpire', queue, length)
+local message = 'n' .. length .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
+if not first then
+redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
 end
 redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
@@ -5414,7 +6277,7 @@ end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "94ada43785d09148cbb366fadabd701436cf01c5"
+const RwForceReleaseSHA = "78d7ac6fb6c8ac081b824fcf76f84bcea0308955"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -5478,7 +6341,7 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
-redis.pcall('pexpire', queue, 60000)
+redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[1])
 redis.pcall('hdel', queue .. ':wants', ARGV[1])
@@ -5551,7 +6414,7 @@ end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "c53b12f7d7ac63189a718a3b15be82ebc40837eb"
+const RwLeaveSHA = "4433b4d168d5f819f042590b56e3f7438f2acda1"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -5607,7 +6470,15 @@ local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
-tell(first, 'n' .. ends - at + 1 .. ':')
+local message = 'n' .. ends - at + 1 .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
 end
 elseif foreign > 0 then
 local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -5628,10 +6499,17 @@ local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 
 owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-if first then
-tell(first, 'n' .. length .. ':')
-else
-redis.pcall('pexpire', queue, length)
+local message = 'n' .. length .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
+if not first then
+redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
 end
 redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
@@ -5712,7 +6590,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "148e830ae8e275e7e0ed58cfbf07cc039de9013c"
+const RwWithdrawSHA = "c3d0840d8aa9059acfdbf9a231d6fcde9b15bdb9"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -5776,7 +6654,15 @@ local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
-tell(first, 'n' .. ends - at + 1 .. ':')
+local message = 'n' .. ends - at + 1 .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
 end
 elseif foreign > 0 then
 local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -5797,10 +6683,17 @@ local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 
 owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-if first then
-tell(first, 'n' .. length .. ':')
-else
-redis.pcall('pexpire', queue, length)
+local message = 'n' .. length .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
+if not first then
+redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
 end
 redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
@@ -5875,7 +6768,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "4570e2afc3e8d79a95afe0591d72c0797ef80e34"
+const SemaphoreAddSHA = "2110f79a386f3a87045dbc6a111193a1099746a1"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -5940,7 +6833,15 @@ local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
-tell(first, 'n' .. ends - at + 1 .. ':')
+local message = 'n' .. ends - at + 1 .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
 end
 elseif foreign > 0 then
 local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -5961,10 +6862,17 @@ local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 
 owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-if first then
-tell(first, 'n' .. length .. ':')
-else
-redis.pcall('pexpire', queue, length)
+local message = 'n' .. length .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
+if not first then
+redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
 end
 redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
@@ -6039,7 +6947,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "5e4d41a8e8e495f25bc7ac34aa928423f5dbb191"
+const SemaphoreCancelSHA = "9065f12be1209b92df1d79e9ba645606132ea04d"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -6052,6 +6960,7 @@ const SemaphoreDeleteSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
+redis.call('zrange', KEYS[2], 0, 0)
 if not redis.call('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx') then
 return tonumber(redis.call('get', KEYS[3]))
 end
@@ -6059,7 +6968,7 @@ redis.call('del', KEYS[1], KEYS[2])
 return value and 1 or 0`
 
 // SemaphoreDeleteSHA is the SHA-1 of [SemaphoreDeleteSource].
-const SemaphoreDeleteSHA = "73205e828839f496da39ac3a5f19af03b11cf85c"
+const SemaphoreDeleteSHA = "fc8bf1a849e38f83791ed4847662a10d6a40107d"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -6113,7 +7022,7 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
-redis.pcall('pexpire', queue, 60000)
+redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[1])
 redis.pcall('hdel', queue .. ':wants', ARGV[1])
@@ -6183,7 +7092,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "435303f898f1b50909f271aaa52b9c84e58b07da"
+const SemaphoreLeaveSHA = "90ca6e622c1a55fbc6be807870d275ebd2faaad0"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -6246,7 +7155,15 @@ local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
-tell(first, 'n' .. ends - at + 1 .. ':')
+local message = 'n' .. ends - at + 1 .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
 end
 elseif foreign > 0 then
 local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -6267,10 +7184,17 @@ local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 
 owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-if first then
-tell(first, 'n' .. length .. ':')
-else
-redis.pcall('pexpire', queue, length)
+local message = 'n' .. length .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
+if not first then
+redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
 end
 redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
@@ -6345,7 +7269,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "6f9ecbc36c782b4ec4129f6ff824c05ccc533a7a"
+const SemaphoreSetSHA = "a272a998fea193440a3a5f5c426598257a39f418"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -6437,7 +7361,7 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
-redis.pcall('pexpire', queue, 60000)
+redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
 redis.pcall('hdel', queue .. ':wants', ARGV[4])
@@ -6451,7 +7375,7 @@ else
 carried = true
 end
 elseif ARGV[3] == '1' then
-carried = redis.call('exists', KEYS[2]) == 1
+carried = redis.call('get', KEYS[2]) ~= false
 end
 if carried then
 return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0, 0}
@@ -6473,13 +7397,32 @@ written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
 end
 if ARGV[6] ~= '1' then
 redis.pcall('hset', queue .. ':wants', ARGV[4], ARGV[6])
-redis.pcall('pexpire', queue .. ':wants', 60000)
+redis.pcall('pexpire', queue .. ':wants', 600000)
 elseif score then
 redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
 if type(written) == 'number' then
-redis.pcall('pexpire', queue, 60000)
-placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[4] and 2 or 1
+redis.pcall('pexpire', queue, 600000)
+local first, dropped
+for _ = 1, 64 do
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+if not first[1] or first[1] == ARGV[4] or came - first[2] < 100000 or string.sub(first[1], 1, 1) == 'n' then
+break
+end
+local listeners
+listeners = redis.pcall('pubsub', string.sub(first[1], 1, 1) == 's' and 'shardnumsub' or 'numsub',
+channel .. ':to:' .. string.match(first[1], '^.?([^:]*)'))[2]
+if listeners ~= 0 then
+break
+end
+redis.pcall('zrem', queue, first[1])
+redis.pcall('hdel', queue .. ':wants', first[1])
+dropped = true
+end
+if dropped and first[1] and first[1] ~= ARGV[4] then
+tell(first[1], 'n1000:')
+end
+placed = first[1] == ARGV[4] and 2 or 1
 end
 end
 if queued and free > 0 then
@@ -6524,7 +7467,7 @@ end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "2386d394509242b9cf662c628d1f816a9f542c76"
+const SemaphoreTakeSHA = "65ce2fd483e2ed61960a90ef695c7b01541b6c0c"
 
 // ServeSource is serve.lua.
 //
@@ -6635,7 +7578,21 @@ end
 if window > now and not false then
 served = true
 if true and two[1] then
-tell(first, 'n' .. math.ceil(window - now) .. ':')
+local message = 'n' .. math.ceil(window - now) .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', KEYS[3], entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+end
 end
 elseif window > 0 or tenures > 0 or foreign > 0 then
 local missed = window > 0 and not false
@@ -6682,7 +7639,24 @@ last, more = client, more - 1
 end
 end
 if two[1] and first ~= '' then
-tell(first, 'n' .. length .. ':')
+local message = 'n' .. length .. ':'
+local entry, behind = first, 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', KEYS[3], entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+end
+if redis.pcall('exists', KEYS[3]) == 0 then
+redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
+end
 end
 elseif tenures > 0 then
 owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
@@ -6724,12 +7698,27 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
-redis.call('pexpire', KEYS[1], polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
 if two[2] then
-tell(two[2], 'n1000:')
+local message = 'n' .. lasts .. ':'
+local entry, behind = two[2], 0
+for _ = 1, 64 do
+if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+end
+local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
+local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
+if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
+redis.pcall('zrem', KEYS[3], entry)
+else
+behind = behind + 1
+end
+entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+end
 local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
 if last and last ~= two[2] then
 tell(last, 'l')
@@ -6771,7 +7760,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "c56235ee138e0fe534d0449dbd15415964586780"
+const ServeSHA = "b26645fe83e02d8bdce9c96368a8c3770b77c931"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -6857,7 +7846,7 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[6]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[6])) == 'number' and 1 or 0
-redis.pcall('pexpire', queue, 60000)
+redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[6])
 redis.pcall('hdel', queue .. ':wants', ARGV[6])
@@ -6900,20 +7889,39 @@ written = redis.pcall('zadd', queue, score and 0 or came, ARGV[6])
 end
 if 'w' ~= '1' then
 redis.pcall('hset', queue .. ':wants', ARGV[6], 'w')
-redis.pcall('pexpire', queue .. ':wants', 60000)
+redis.pcall('pexpire', queue .. ':wants', 600000)
 elseif score then
 redis.pcall('hdel', queue .. ':wants', ARGV[6])
 end
 if type(written) == 'number' then
-redis.pcall('pexpire', queue, 60000)
-placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == ARGV[6] and 2 or 1
+redis.pcall('pexpire', queue, 600000)
+local first, dropped
+for _ = 1, 64 do
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+if not first[1] or first[1] == ARGV[6] or came - first[2] < 100000 or string.sub(first[1], 1, 1) == 'n' then
+break
+end
+local listeners
+listeners = redis.pcall('pubsub', string.sub(first[1], 1, 1) == 's' and 'shardnumsub' or 'numsub',
+channel .. ':to:' .. string.match(first[1], '^.?([^:]*)'))[2]
+if listeners ~= 0 then
+break
+end
+redis.pcall('zrem', queue, first[1])
+redis.pcall('hdel', queue .. ':wants', first[1])
+dropped = true
+end
+if dropped and first[1] and first[1] ~= ARGV[6] then
+tell(first[1], 'n1000:')
+end
+placed = first[1] == ARGV[6] and 2 or 1
 end
 end
 local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "688210e89051f4c2d1786d28b1e06176a5ca44b3"
+const WriteAcquireSHA = "0665daa63bc25b4ed6b91b722d9a3e44b7c1f6b7"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -6997,7 +8005,15 @@ local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
 if foreign > 0 and ends >= at and ends <= at + 200 then
 turn = true
 if first then
-tell(first, 'n' .. ends - at + 1 .. ':')
+local message = 'n' .. ends - at + 1 .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
 end
 elseif foreign > 0 then
 local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -7018,10 +8034,17 @@ local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 
 owed = math.min(entries, 8) / foreign
 redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-if first then
-tell(first, 'n' .. length .. ':')
-else
-redis.pcall('pexpire', queue, length)
+local message = 'n' .. length .. ':'
+for _ = 1, 64 do
+if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+break
+end
+redis.pcall('zrem', queue, first)
+redis.pcall('hdel', queue .. ':wants', first)
+first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+end
+if not first then
+redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
 end
 redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
@@ -7099,4 +8122,4 @@ end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "4cf491bdf682cf8dd8329c11d22b3255306e61b8"
+const WriteReleaseSHA = "300b243ac2f21bc0a03fd8a02a1e5764f46c102f"

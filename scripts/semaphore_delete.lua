@@ -7,6 +7,7 @@
 --
 -- Removes a semaphore, and its permits in use. once remembers, for keep, the outcome of this request.
 --! include count_value
+redis.call('zrange', KEYS[2], 0, 0) -- fails on a key of another type, before the first write
 if not redis.call('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx') then
   return tonumber(redis.call('get', KEYS[3]))
 end

@@ -40,7 +40,7 @@ if free >= wants then
     carried = true
   end
 elseif ARGV[3] == '1' then
-  carried = redis.call('exists', KEYS[2]) == 1
+  carried = redis.call('get', KEYS[2]) ~= false
 end
 if carried then
   return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0, 0}

@@ -274,6 +274,19 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 				"addpermits": c.Semaphore(n, 0).AddPermits(background, 1),
 			})
 		}
+		beside := e.lock(c, background, "{s}:timeout") // the name of the permits of s in use
+		p := c.Semaphore("s", 2)
+		e.allNamed("s", mortise.ErrWrongKind, map[string]error{
+			"tryacquire": second(p.TryAcquire(background, 1)),
+			"release":    p.Release(background, id(1)),
+			"available":  second(p.Available(background)),
+			"inspect":    second(p.Inspect(background)),
+			"setpermits": p.SetPermits(background, 1),
+			"delete":     second(c.CountingSemaphore("s").Delete(background)),
+		})
+		st := e.inspect(c, "{s}:timeout")
+		e.errorIf(!st.Held || !st.Mine, "operations of a semaphore left of the lock %+v", st)
+		e.unlock(beside)
 		s.set(semaphore, "1", 2)
 		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
 		e.named(second(c.Inspect(background, "n")), "inspect", "n", mortise.ErrWrongKind)

@@ -433,6 +433,21 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		got, _ = writeWith(all[1], 5, backend.Enrolment{Entry: 1})
 		e.errorIf(!got, "the second writer is refused")
 	}},
+	{"Port_Enrolment_AClientThatWasToldAsAWriterAndReadsTellsTheReaders", func(e *env) {
+		all, ears := watchingAll(e, 3, writing)
+		holder := e.bare()
+		writeWith(holder, 1, backend.Enrolment{})
+		writeWith(all[0], 2, backend.Enrolment{Entry: 1})
+		for i, s := range all[1:] {
+			got, q := readWith(s, 3+i, backend.Enrolment{Entry: 1})
+			e.fatalIf(got || !q.Enrolled, "a reader beside a writer: %v, %+v", got, q)
+		}
+		call(e, holder.Capabilities().ReadWrite.ReleaseWrite, backend.ReleaseRequest{Name: "n", Owner: ownerOf(1)})
+		e.until("the writer is told", func() bool { return ears[0].reserved() == 1 })
+		got, _ := readWith(all[0], 5, backend.Enrolment{Entry: 1}) // its writer has given up
+		e.fatalIf(!got, "a reader is refused where its client's writer was told")
+		e.until("the readers are told", func() bool { return ears[1].reserved() == 1 && ears[2].reserved() == 1 })
+	}},
 	{"Port_Enrolment_ARefusalOfWhatIsKeptEndsWithThatSecond", func(e *env) {
 		left := map[string]func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool){
 			"read": func(s *raw, owner int, r backend.Enrolment) (time.Duration, bool) {

@@ -21,7 +21,10 @@ func (h *turnEars) Reserved(t backend.Topic, entry uint64) {
 	h.add(fmt.Sprintf("reserved %s for %d", said(t), entry))
 }
 
-func (h *turnEars) First(t backend.Topic, _ uint64, _ time.Duration) { h.add("first " + said(t)) }
+func (h *turnEars) First(t backend.Topic, _ uint64, after time.Duration) {
+	h.add("first " + said(t))
+	h.add(fmt.Sprintf("first %s after %v", said(t), after))
+}
 
 func (h *turnEars) Wanted(t backend.Topic, entry uint64) {
 	h.add(fmt.Sprintf("wanted %s by another than %d", said(t), entry))
@@ -359,6 +362,18 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		e.until("the session that watches has it", func() bool { return all[1].asks("n", "0:1").Granted })
 		atMost(e, "it has it %v after the release", time.Since(released), 3*time.Second)
 		e.errorIf(ears[0].told(), "a session that does not watch the lock was told")
+	}},
+	{"Port_TheEntryBehindAPollingSessionAsksWhenItsTimeIsOver", func(e *env) {
+		all, ears := e.relays(3)
+		holder, polls, behind := all[0], all[1], all[2]
+		holder.take("n", "h:1", long)
+		r := call(e, polls.Capabilities().Queue.Enrol, backend.EnrolRequest{Entry: 1, Polls: 20 * time.Millisecond,
+			AcquireRequest: backend.AcquireRequest{Name: "n", Owner: "p:1", Lease: long}})
+		e.fatalIf(r.Granted || !r.Enrolled, "Enrol of a session that polls: %+v, want it enrolled", r)
+		behind.watch(&ears[2].ears, "n")
+		behind.waits("n", "b:1")
+		holder.release("n", "h:1", 0)
+		e.until("the next is told of two pauses", func() bool { return ears[2].count("first n after 40ms") == 1 })
 	}},
 	{"Port_SessionsAreServedInRotation", func(e *env) {
 		const rounds = 10

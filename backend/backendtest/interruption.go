@@ -23,6 +23,13 @@ var interruptionTests = []test{
 			e.granted("the waiter gets it", waiting)
 		}
 	}},
+	{"Rule12_APingOutlivesABrokenConnection", func(e *env) {
+		c, f := e.tapped()
+		hook, _ := first(Fate{Lost: true}, OpPing)
+		f.Hook(hook)
+		e.done("Ping", c.Ping(background))
+		equal(e, "%d pings were sent", f.Count(OpPing), 2)
+	}},
 	{"Rule12_RenewalsGoOnAfterAReconnect", func(e *env) {
 		c, renewed := renewing(e)
 		lease := e.lock(c, background, "n")

@@ -72,6 +72,9 @@ func (x counts) remember(q backend.CountRequest, took int64) {
 func counted[R any](ctx context.Context, x counts, q backend.CountRequest, run func(count, once *record) R) (R, error) {
 	return locked(ctx, x.client, func(s *Store) (reply R, err error) {
 		count, err := x.find(q.Topic.Name)
+		if q.Topic.Kind == backend.KindSemaphore && err == nil {
+			err = x.checkOut(q.Topic.Name)
+		}
 		if err != nil {
 			return reply, err
 		}
@@ -228,6 +231,7 @@ func (x counts) DrainCount(ctx context.Context, q backend.CountRequest) (int64, 
 
 // DeleteCount implements [backend.CountingSemaphoreStore].
 func (x semaphores) DeleteCount(ctx context.Context, q backend.CountRequest) (bool, error) {
+	q.Topic.Kind = backend.KindSemaphore // the permits in use are removed, too
 	return counted(ctx, x.counts, q, func(count, once *record) bool {
 		if once != nil {
 			return once.took == 1
@@ -268,6 +272,14 @@ func (x permits) out(name string) map[string]*permit {
 	return nil
 }
 
+// checkOut returns an error if other data than permits in use have the name of the permits in use.
+func (x counts) checkOut(name string) error {
+	if r := x.store.find(outName(name)); r != nil && r.out == nil {
+		return wrongKind(r)
+	}
+	return nil
+}
+
 // reclaim adds the expired permits to the count. It reports whether there were any, and then returns the count.
 func (x permits) reclaim(name string) (there int64, ended bool) {
 	now := time.Now()
@@ -295,6 +307,9 @@ func (x permits) Acquire(ctx context.Context, q backend.PermitRequest) (backend.
 
 func (x permits) acquire(q backend.PermitRequest) (reply backend.PermitReply, err error) {
 	if _, err := x.find(q.Name); err != nil {
+		return reply, err
+	}
+	if err := x.checkOut(q.Name); err != nil {
 		return reply, err
 	}
 	_, more := x.reclaim(q.Name)
@@ -411,6 +426,9 @@ func (x permits) announceFree(name string) {
 // Release implements [backend.SemaphoreStore].
 func (x permits) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	return locked(ctx, x.client, func(*Store) (reply backend.ReleaseReply, err error) {
+		if err := x.checkOut(q.Name); err != nil {
+			return reply, err
+		}
 		out, there := x.out(q.Name), int64(0)
 		reply.Held = true
 		for id := range backend.PermitIDs(q.Owner) {

@@ -14,8 +14,10 @@
 // suite: memory is the reference model for other backends.
 //
 // Limits: processes share nothing, and nothing survives the process. Two replicas of a service with
-// a Store each exclude their own goroutines only. Fencing tokens start from the wall clock, so
-// tokens of a restarted process are larger than earlier tokens, as long as the clock has advanced.
+// a Store each exclude their own goroutines only. Fencing tokens start from the wall clock's
+// milliseconds, so tokens of a restarted process are larger than earlier tokens, as long as the clock
+// has advanced and the lock was taken less than once a millisecond. There are no replicas:
+// mortise.WithReplicas is refused.
 package memory
 
 import (
@@ -134,7 +136,9 @@ func (s *Store) SetDown(err error) {
 }
 
 // Delete removes the data stored under name, as an operator's DEL would: no release is announced.
-// The holder and the waiters are told of the change. The name's fencing tokens continue to rise.
+// The holder and the waiters are told of the change, except waiters for a fair lock, which ask within
+// 5 s, and services that wait to enter (mortise.Client.WithDelegations), which ask when the lease of
+// the service before them would have ended. The name's fencing tokens continue to rise.
 func (s *Store) Delete(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,15 +154,13 @@ func (s *Store) Flush() {
 	clear(s.records)
 	clear(s.places)
 	clear(s.queues.lines)
+	clear(s.queues.extra)
 	clear(s.queues.turns)
 	clear(s.enrolments.lines)
 	clear(s.claims)
 	s.expiries = nil
 	s.arm()
 	s.tokens.fold()
-	if s.down != nil {
-		return
-	}
 	for x := range s.sessions {
 		x.tell(event{what: changedAll})
 	}
@@ -286,9 +288,12 @@ func (s *Store) expire() {
 	for len(s.expiries) > 0 && !now.Before(s.expiries[0].deadline) {
 		r := heap.Pop(&s.expiries).(*record)
 		delete(s.records, r.name)
+		delete(s.queues.extra, r.name)
 		if s.changed(r); r.reserved == fairWaiters || s.queues.lines[r.name] != nil {
 			queued = append(queued, r)
+			continue
 		}
+		delete(s.queues.turns, r.name)
 	}
 	s.arm()
 	for _, r := range queued {
@@ -309,7 +314,6 @@ func (s *Store) released(r *record) {
 // changed tells the sessions that watch r, and the sessions of its holders, that r is gone.
 func (s *Store) changed(r *record) {
 	switch {
-	case s.down != nil:
 	case r.foreign:
 		for _, k := range []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore} {
 			s.watchers.tell(changed, backend.Topic{Kind: k, Name: r.name})

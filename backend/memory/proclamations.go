@@ -21,7 +21,7 @@ func saidName(name string) string { return "mortise:1:proclaim:{" + name + "}" }
 func (x proclaimed) Proclaim(ctx context.Context, q backend.ProclaimRequest) (bool, error) {
 	return locked(ctx, x.client, func(s *Store) (bool, error) {
 		held, err := s.held(q.Name, q.Owner)
-		if held == nil {
+		if held == nil || held.parts != nil && find(s.live(held), q.Owner) < 0 {
 			return false, err
 		}
 		r := s.find(saidName(q.Name))
@@ -59,8 +59,13 @@ func (x proclaimed) Proclaimed(ctx context.Context, name string) (backend.Procla
 		if held == nil || r.said.text == "" {
 			return out, err
 		}
+		owners := s.live(held)
+		at := find(owners, r.said.owner)
+		if at < 0 {
+			return out, nil
+		}
 		return backend.Proclamation{
-			Owner: r.said.owner, Token: r.said.token, Text: r.said.text, Remaining: remaining(held.deadline),
+			Owner: r.said.owner, Token: r.said.token, Text: r.said.text, Remaining: remaining(owners[at].deadline),
 		}, nil
 	})
 }

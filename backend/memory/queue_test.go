@@ -3,6 +3,8 @@ package memory
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -323,6 +325,33 @@ func TestAFairWaiterThatListensGoesBeforeTheQueue(t *testing.T) {
 	})
 }
 
+func TestAStoreThatIsDownTellsNoWaiterForPermits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, topic := New(), backend.Topic{Kind: backend.KindSemaphore, Name: "n"}
+		var all []*waiter
+		for i := range 3 { // the first takes the permit, the others wait for it
+			w := watch(t, s)
+			w.Subscribe(topic)
+			q := backend.PermitRequest{Name: "n", Owner: strings.Repeat(fmt.Sprint(i+1), 32), Lease: time.Minute, Limit: 1,
+				Enrolment: backend.Enrolment{Entry: uint64(i + 1), Least: 1}}
+			_, err := w.Capabilities().Semaphores.Acquire(t.Context(), q)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, w)
+		}
+		q := backend.ReleaseRequest{Name: "n", Owner: strings.Repeat("1", 32)}
+		_, err := all[0].Capabilities().Semaphores.Release(t.Context(), q)
+		if got := all[1].read(); err != nil || !slices.Contains(got, "reserved n 2") {
+			t.Fatalf("Release: %v, and the second session was told %q", err, got)
+		}
+		all[2].read()
+		s.SetDown(errors.New("down"))
+		all[1].Close() // its permit would go to the third
+		all[2].expect(t)
+	})
+}
+
 func TestAStoreThatIsDownServesNoQueueAndFlushForgetsIt(t *testing.T) {
 	const lease = 50 * time.Millisecond
 	queueing(t, lease, func(t *testing.T, s *Store, a backend.Store, first, second *waiter) {
@@ -341,6 +370,59 @@ func TestAStoreThatIsDownServesNoQueueAndFlushForgetsIt(t *testing.T) {
 			t.Errorf("Acquire after Flush: %+v, and %d queues; want it granted, and none", r, len(s.queues.lines))
 		}
 	})
+}
+
+// A record that ends without a release, and has no queue, leaves nothing about turns behind.
+func TestARecordThatEndsWithoutAQueueLeavesNoTurn(t *testing.T) {
+	const lease = 50 * time.Millisecond
+	kept := func(t *testing.T, s *Store, extra, turns int) {
+		t.Helper()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.queues.extra) != extra || len(s.queues.turns) != turns {
+			t.Errorf("extra entries: %v, turns: %v; want %d, %d", s.queues.extra, s.queues.turns, extra, turns)
+		}
+	}
+	for how, end := range map[string]func(s *Store){
+		"expired": func(*Store) { time.Sleep(lease); synctest.Wait() },
+		"flushed": (*Store).Flush,
+	} {
+		t.Run(how+", extra", func(t *testing.T) {
+			queueing(t, time.Minute, func(t *testing.T, s *Store, a backend.Store, first, second *waiter) {
+				first.leave(1)
+				second.leave(2)
+				q := backend.ServeRequest{Name: "n", Owner: "a:1", Next: "a:2", Lease: lease, Yield: true, Entry: 3}
+				r, err := a.Capabilities().Queue.Serve(t.Context(), q)
+				if err != nil || !r.Granted {
+					t.Fatalf("Serve: %+v, %v", r, err)
+				}
+				kept(t, s, 1, 0)
+				end(s)
+				kept(t, s, 0, 0)
+			})
+		})
+		t.Run(how+", turns", func(t *testing.T) {
+			queueing(t, time.Minute, func(t *testing.T, s *Store, a backend.Store, first, second *waiter) {
+				fair, _ := open(t, s)
+				fair.Subscribe(fairTopic("n", "f:1"))
+				asks := func() bool {
+					r, err := fair.Capabilities().Fair.Acquire(t.Context(), backend.FairRequest{Wait: time.Minute,
+						AcquireRequest: backend.AcquireRequest{Name: "n", Owner: "f:1", Lease: lease}})
+					return err == nil && r.Granted
+				}
+				refused := !asks()
+				release(t, a, "n", "a:1")
+				if granted := asks(); !refused || !granted {
+					t.Fatalf("the fair lock was refused: %v, then granted: %v", refused, granted)
+				}
+				first.leave(1)
+				second.leave(2)
+				kept(t, s, 0, 1)
+				end(s)
+				kept(t, s, 0, 0)
+			})
+		})
+	}
 }
 
 func TestALockIsReservedForASessionThatPollsForTwoOfItsPauses(t *testing.T) {

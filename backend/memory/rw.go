@@ -70,9 +70,10 @@ func (x sided) acquireRead(q backend.ReadRequest) (backend.ReadReply, error) {
 			}
 			return backend.ReadReply{AcquireReply: refused(until), QueueReply: reply}, nil
 		}
-		if _, told := s.enrolments.served(rwTopic(q.Name), e, false); !told {
+		if !s.enrolments.toldToRead(rwTopic(q.Name), e) {
 			defer s.enrolments.tellSides(q.Name, true)
 		}
+		s.enrolments.served(rwTopic(q.Name), e, false)
 	}
 	hold := &reader{deadline: time.Now().Add(q.Lease), by: x.client}
 	if r == nil {

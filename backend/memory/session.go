@@ -136,6 +136,9 @@ func (x *session) Inspect(ctx context.Context, name string) (backend.Record, err
 		if r.reserved != (entry{}) {
 			return backend.Record{Reserved: true}, nil
 		}
+		if s.live(r) == nil {
+			return backend.Record{}, nil
+		}
 		return backend.Record{Held: true, Owner: r.owner, Holds: r.holds, Remaining: remaining(r.deadline)}, nil
 	})
 }
@@ -212,9 +215,10 @@ var (
 )
 
 // tell queues an event for the handler. A goroutine that lives while events are queued calls the handler: never under
-// store.mu, and never inside a call of the client, which may hold a mutex that its handler takes.
+// store.mu, and never inside a call of the client, which may hold a mutex that its handler takes. While the store is
+// down, events are dropped: SetDown then tells of a change of everything.
 func (x *client) tell(e event) {
-	if x.closed {
+	if x.closed || x.store.down != nil {
 		return
 	}
 	x.queue = append(x.queue, e)
@@ -272,9 +276,7 @@ func (x *client) Subscribe(t backend.Topic) {
 	}
 	x.watched[t] = struct{}{}
 	s.watchers.add(t, x)
-	if s.down == nil {
-		x.tell(event{watching, t})
-	}
+	x.tell(event{watching, t})
 }
 
 // Unsubscribe implements [backend.Store].

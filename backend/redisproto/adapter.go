@@ -56,11 +56,13 @@ type Tracker interface {
 	OnInvalidate(fn func(keys []string))
 }
 
-// Greeter may be implemented by an adapter that can ask the server for its version. A session asks
-// before its first command.
+// Greeter may be implemented by an adapter that can ask the server for its version and mode. A session
+// asks before its first command.
 type Greeter interface {
-	// Hello sends HELLO without arguments, and returns the fields "server" and "version" of its reply.
-	Hello(ctx context.Context) (server, version string, err error)
+	// Hello sends HELLO without arguments, and returns the fields of its reply, at least "server",
+	// "version" and "mode". On a cluster, a node that hangs must not delay the reply of another node:
+	// see [First].
+	Hello(ctx context.Context) (fields map[string]string, err error)
 }
 
 // Untracker may be implemented by a [Tracker]. It saves the cost of tracking, a quarter of the cost of

@@ -249,10 +249,12 @@ func (s permits) Renew(ctx context.Context, in []backend.RenewRequest, out []bac
 	send := func(ctx context.Context, _ RenewArgs, items []PermitsRenewItem, replies []BatchReply) {
 		s.adapter.PermitsRenew(ctx, items, replies)
 	}
-	renewal[PermitsRenewItem, RenewArgs]{"permits_renew", send, func(r backend.RenewRequest) (PermitsRenewItem, error) {
+	item := func(r backend.RenewRequest) (PermitsRenewItem, error) {
 		ids, n, err := rawIDs(r.Owner)
 		return PermitsRenewItem{Timeouts: timeoutsKey(r.Name), Ids: ids, Count: n, Lease: r.Lease}, err
-	}}.of(ctx, s.core, in, out)
+	}
+	permits := func(owner string) int { return 1 + strings.Count(owner, ",") }
+	renewal[PermitsRenewItem, RenewArgs]{"permits_renew", send, item, permits}.of(ctx, s.core, in, out)
 }
 
 // yes decodes a reply that is 1 or 0.

@@ -81,5 +81,6 @@ func (s delegated) Renew(ctx context.Context, in []backend.RenewRequest, out []b
 	item := func(r backend.RenewRequest) (DelegateRenewItem, error) {
 		return DelegateRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease}, nil
 	}
-	renewal[DelegateRenewItem, DelegateRenewArgs]{"delegate_renew", s.adapter.DelegateRenew, item}.of(ctx, s.core, in, out)
+	x := renewal[DelegateRenewItem, DelegateRenewArgs]{"delegate_renew", s.adapter.DelegateRenew, item, nil}
+	x.of(ctx, s.core, in, out)
 }

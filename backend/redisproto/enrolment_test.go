@@ -143,6 +143,18 @@ func TestAQueueThatAnotherWroteToDelaysOnly(t *testing.T) {
 	})
 }
 
+// The queue lives for longer than a client with very many names takes to ask again.
+func TestTheQueueOfAnEntryOutlivesTheLongestRecheck(t *testing.T) {
+	overTurns(t, func(x *turns, _ string) {
+		x.gets(0)
+		check.ErrorIf(x.T, x.asks(backend.Enrolment{Entry: 1}), "two hold it")
+		pttl(x.T, x.srv, wakeQueue, recheck, 10*time.Minute)
+		if do(x.T, x.srv, "HGET", wakeWants, do(x.T, x.srv, "ZRANGE", wakeQueue, "0", "0").([]any)[0].(string)) == "w" {
+			pttl(x.T, x.srv, wakeWants, recheck, 10*time.Minute)
+		}
+	})
+}
+
 // A queue of very many entries without subscribers: a script tells a bounded number of them.
 func TestAScriptTellsABoundedNumberOfEntries(t *testing.T) {
 	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears) {

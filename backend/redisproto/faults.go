@@ -110,18 +110,19 @@ const (
 	// The least permissions for each kind are in docs/reference/deployments.md.
 	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server names the permission: the user " +
 		"needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping " +
-		"+exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd +zpopmin " +
+		"+exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd " +
 		"+zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr " +
-		"+incrby +decrby +zadd +zrem +zscore +zrange +zrangebyscore; for locks entered from another " +
+		"+incrby +decrby +zadd +zcard +zrem +zscore +zrange +zrangebyscore; for locks entered from another " +
 		"process also +hget +lindex; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd " +
 		"+zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe " +
 		"+sunsubscribe +pubsub|shardnumsub +cluster|slots +cluster|shards; for " +
 		"WithReplicas also +wait; for Quorum also ~mortise:1:since (with " +
 		"WithRejoinScope ~mortise:1:since:SCOPE) and +info +get +set"
 	remedyCluster     = "the server is a cluster: give mortise a cluster client"
-	remedyUnreachable = "the command was not sent: look whether Redis runs, at address, TLS and connection " +
-		"pool, and whether the Redis client was closed"
-	remedyLost = "the connection broke or timed out before the reply"
+	remedyUnreachable = "the command was not sent: look whether Redis runs and is below its maxclients, " +
+		"at address, TLS, connection pool and limiters, and whether the Redis client was closed"
+	remedyLost   = "the connection broke or timed out before the reply"
+	remedyClient = "the Redis client, or one of its hooks or limiters, failed the command"
 )
 
 // fault returns the *backend.Fault for the error of a command; nil for nil.
@@ -152,9 +153,17 @@ func (s *core) faultOf(err error, fenced bool) error {
 		return &backend.Fault{Err: err, Remedy: remedyUnreachable, Temporary: true}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &backend.Fault{Err: err, MayHaveRun: true, Temporary: true}
-	default:
+	case lost(err):
 		return &backend.Fault{Err: err, Remedy: remedyLost, MayHaveRun: true, Temporary: true}
+	default:
+		return &backend.Fault{Err: err, Remedy: remedyClient, MayHaveRun: true, Temporary: true}
 	}
+}
+
+// lost reports whether err is an error of the network.
+func lost(err error) bool {
+	_, network := errors.AsType[net.Error](err)
+	return network || Broke(err)
 }
 
 // answered reports whether err is an error reply of the server.

@@ -3,8 +3,12 @@ package redisproto
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 
 	"github.com/mortise-go/mortise/backend"
@@ -122,14 +126,20 @@ func TestTransportFailuresMayHaveRunUnlessUnsent(t *testing.T) {
 	for _, c := range []struct {
 		err        error
 		mayHaveRun bool
+		remedy     string
 	}{
-		{io.EOF, true},
-		{context.DeadlineExceeded, true},
-		{context.Canceled, true},
-		{refused, false},
-		{unsentError{io.EOF}, false},
+		{io.EOF, true, remedyLost},
+		{fmt.Errorf("traced: %w", io.ErrUnexpectedEOF), true, remedyLost},
+		{&net.OpError{Op: "read", Err: os.ErrDeadlineExceeded}, true, remedyLost},
+		{syscall.ECONNRESET, true, remedyLost},
+		{context.DeadlineExceeded, true, ""},
+		{context.Canceled, true, ""},
+		{errors.New("circuit open"), true, remedyClient}, // a limiter or a hook
+		{refused, false, remedyUnreachable},
+		{unsentError{io.EOF}, false, remedyUnreachable},
 	} {
 		f := backend.FaultOf(s.fault(c.err))
-		check.ErrorIf(t, f.MayHaveRun != c.mayHaveRun || !f.Temporary || !errors.Is(f.Err, c.err), "%v: %+v", c.err, f)
+		check.ErrorIf(t, f.MayHaveRun != c.mayHaveRun || !f.Temporary || !errors.Is(f.Err, c.err) ||
+			f.Remedy != c.remedy, "%v: %+v", c.err, f)
 	}
 }

@@ -2,6 +2,7 @@ package redisproto
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -13,33 +14,40 @@ import (
 // a script runs. Valkey began at 7.2.
 const oldest = 7
 
-// newGreeting returns a Lazy that asks for the server's version, until there is an answer; nil if the adapter cannot
-// ask.
+// newGreeting returns a Lazy that asks for the server's version and mode, until there is an answer; nil if the adapter
+// cannot ask.
 func newGreeting(s *core) *Lazy[struct{}] {
 	g, ok := s.adapter.(Greeter)
 	if !ok {
 		return nil
 	}
 	return NewLazy(func() (struct{}, error) {
-		server, version, err := g.Hello(s.ctx)
+		hello, err := g.Hello(s.ctx)
 		if err != nil {
 			if _, replied := s.adapter.ServerError(err); replied {
 				err = nil // no HELLO on the server or a proxy; or all commands are refused, and the next one fails itself
 			}
 			return struct{}{}, err
 		}
-		major, _, _ := strings.Cut(version, ".")
+		major, _, _ := strings.Cut(hello["version"], ".")
 		if n, err := strconv.Atoi(major); err == nil && n < oldest {
 			return struct{}{}, &backend.Fault{
-				Err:    fmt.Errorf("the server says that it is %.40q, version %.40q", server, version),
+				Err:    fmt.Errorf("the server says that it is %.40q, version %.40q", hello["server"], hello["version"]),
 				Remedy: "mortise needs Redis 7.0 or newer, or Valkey: upgrade the server",
+			}
+		}
+		// Single locks might work, and then all renewals of names in several slots fail, and all leases are lost.
+		if hello["mode"] == "cluster" && !s.adapter.Features().Cluster {
+			return struct{}{}, &backend.Fault{
+				Err:    errors.New("the server is a node of a cluster, the client is a client of a single server"),
+				Remedy: remedyCluster + " itself, and not a wrapper of one",
 			}
 		}
 		return struct{}{}, nil
 	}, func(struct{}) {})
 }
 
-// greet returns an error if the server is too old, or was not reached.
+// greet returns an error if the server is too old, or a cluster behind a client of a single server, or was not reached.
 func (s *core) greet(ctx context.Context) error {
 	if s.greeting == nil || s.greeting.Built() {
 		return nil

@@ -285,6 +285,34 @@ func TestACountThatIsDamagedCostsNoPermit(t *testing.T) {
 	})
 }
 
+// A renewal of 16 owners of 128 permits each keeps the server from others for as long as one of 256 owners.
+func TestARenewalOfManyPermitsIsSplit(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		can := s.Capabilities().Semaphores
+		in := make([]backend.RenewRequest, 16)
+		for i := range in {
+			ids := make([]string, backend.MaxPermits)
+			for k := range ids {
+				ids[k] = fmt.Sprintf("%032x", i*len(ids)+k)
+			}
+			in[i] = backend.RenewRequest{Name: "n", Owner: strings.Join(ids, ","), Lease: time.Minute}
+			check.Value(can.Acquire(t.Context(), backend.PermitRequest{
+				Name: "n", Owner: in[i].Owner, Lease: time.Minute, Limit: 16 * backend.MaxPermits, Declare: true,
+			})).In(t)
+		}
+		do(t, srv, "CONFIG", "RESETSTAT")
+		out := make([]backend.RenewResult, len(in))
+		can.Renew(t.Context(), in, out)
+		for i, r := range out {
+			check.ErrorIf(t, r.Err != nil || !r.Held, "owner %d: %+v", i, r)
+		}
+		n, all := ran(t, srv, "evalsha")+ran(t, srv, "eval"), ran(t, srv, "zscore")
+		check.ErrorIf(t, n < 8 || n > 9 || all != 16*backend.MaxPermits,
+			"%d scripts checked %d permits, want 8 and 2048", n, all)
+	})
+}
+
 // A script that fails has changed nothing, and remembers nothing: the request is carried out once the key is mended.
 func TestAChangeOfADamagedCountThatFailsIsNotRemembered(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {

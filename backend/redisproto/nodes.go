@@ -1,7 +1,9 @@
 package redisproto
 
 import (
+	"cmp"
 	"context"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -83,4 +85,34 @@ func (s partitions) moved() {
 	if sharder, ok := s.adapter.(Sharder); ok {
 		s.learn("", sharder.FindMasters)
 	}
+}
+
+// First asks nodes of a cluster at once what any of them can answer, and returns the first answer: a node that hangs
+// does not delay the answer of another. An error counts if no node answers, or if it is a missing permission, which is
+// missing on every node. The other questions go on under their client's own bounds: a client library may share the dial
+// of a question that was cancelled with other commands.
+func First[N, R any](ctx context.Context, nodes []N, ask func(context.Context, N) (R, error)) (none R, err error) {
+	type answer struct {
+		reply R
+		err   error
+	}
+	answers := make(chan answer, len(nodes))
+	for _, node := range nodes {
+		go func() {
+			reply, err := ask(context.WithoutCancel(ctx), node)
+			answers <- answer{reply, err}
+		}()
+	}
+	for range nodes {
+		select {
+		case x := <-answers:
+			if x.err == nil || strings.HasPrefix(x.err.Error(), "NOPERM") {
+				return x.reply, x.err
+			}
+			err = cmp.Or(err, x.err)
+		case <-ctx.Done():
+			return none, ctx.Err()
+		}
+	}
+	return none, err
 }

@@ -364,7 +364,7 @@ func TestEachReleaseServesTheQueue(t *testing.T) {
 }
 
 // An entry whose client is gone is passed over in the release that finds it so. Of many, 256 go; for the last of
-// these the lock is reserved, as if it lived.
+// these the lock is reserved, as if it lived. Those behind it go, too, since the first that lives is told when to ask.
 func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
@@ -387,7 +387,8 @@ func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 		w.enters(t, 300)
 		dead(260)
 		h.frees(t)
-		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 5)
+		w.await(t, "first n 300 1s", 1)
+		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 1)
 		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved:pdead255:1=-")
 		do(t, srv, "PEXPIRE", "n", "1")
 		w.gets(t, 300)
@@ -521,6 +522,30 @@ func TestAnEntryThatPollsIsReservedForBriefly(t *testing.T) {
 	})
 }
 
+// The entry behind a client that polls asks when the reservation for that client is over. A second client that polls,
+// behind the first, is not told, so the next entry that is told asks.
+func TestTheEntryBehindAPollingClientAsksWhenItsTimeIsOver(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		for pollers := 1; pollers <= 2; pollers++ {
+			for i := range pollers {
+				s, _ := session(t, b)
+				ask := backend.AcquireRequest{Name: "n", Owner: "p:1", Lease: time.Minute, Fenced: fenced}
+				r := check.Value(s.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{AcquireRequest: ask,
+					Entry: uint64(i + 1), Polls: 20 * time.Millisecond})).In(t)
+				check.FatalIf(t, r.Granted || !r.Enrolled, "%+v; want it refused, with a place", r)
+			}
+			w := waits(t, b, "n", "w:1")
+			w.fenced = fenced
+			w.enters(t, 7)
+			h.frees(t)
+			w.await(t, "first n 7 40ms", 1)
+			w.gets(t, 7)
+			do(t, srv, "FLUSHALL")
+			h.takes(t)
+		}
+	})
+}
+
 // What an entry that polls leaves beside the queue goes with the entry: a busy lock keeps the round for ever.
 func TestEntriesThatPollLeaveNothing(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, _ bool) {
@@ -574,20 +599,23 @@ func TestNeitherTheRoundNorTheRecordIsReadToItsEnd(t *testing.T) {
 	})
 }
 
-// The queue lives a minute longer than the lease of the record, the state of windows a minute.
+// recheck is the longest time after which a client that waits for 10,000 names asks for each again.
+const recheck = 10_000 * 22500 * time.Microsecond
+
+// The queue lives ten minutes longer than the lease of the record, the state of windows a minute.
 func TestTheQueueAndTheRoundEnd(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
 		w.enters(t, 1)
-		pttl(t, srv, queueOf("n"), 90*time.Second, 2*time.Minute)
+		pttl(t, srv, queueOf("n"), time.Minute+recheck, 11*time.Minute)
 		do(t, srv, "PERSIST", "n")
 		w.enters(t, 1)
-		pttl(t, srv, queueOf("n"), 30*time.Second, time.Minute)
+		pttl(t, srv, queueOf("n"), recheck, 10*time.Minute)
 		r, err := h.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: "h:1", Next: "h:2",
 			Lease: time.Hour, Yield: true, Entry: 1})
 		check.FatalIf(t, err != nil || !r.Held || r.Granted, "%+v, %v", r, err)
-		pttl(t, srv, queueOf("n"), time.Hour, time.Hour+time.Minute)
+		pttl(t, srv, queueOf("n"), time.Hour+recheck, time.Hour+10*time.Minute)
 		check.NoError(t, h.Capabilities().Queue.Leave(t.Context(), "n", 1))
 		check.FatalIf(t, !w.enrol(t, 1).Granted, "the claim was refused")
 		other := waits(t, b, "n", "o:1")
@@ -1169,4 +1197,109 @@ func TestOwnersOfARemovedLockLeaveNoEntryBehind(t *testing.T) {
 		}
 		equal(t, "the keys that are left", keys(t, srv), []string{})
 	})
+}
+
+// A dead client whose entry is the first does not keep the next one from being the first while a foreign client has the
+// lock: that client alone asks at once after a foreign release.
+func TestADeadClientIsNotTheFirstBesideAForeignOwner(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w, behind := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
+		w.fenced, behind.fenced = fenced, fenced
+		do(t, srv, "DEL", "n")
+		do(t, srv, "HSET", "n", javaID+"1", "1")
+		do(t, srv, "PEXPIRE", "n", "30000")
+		do(t, srv, "ZADD", queueOf("n"), "1", "pdead:1", "2", "pdead:2", "3", "pdead:3")
+		do(t, srv, "HSET", roundOf("n"), "polls:pdead:2", "20")
+		r := w.enrol(t, 1)
+		check.ErrorIf(t, r.Granted || !r.Enrolled || !r.First, "behind dead entries: %+v; want it the first", r)
+		r = behind.enrol(t, 2)
+		check.ErrorIf(t, r.Granted || !r.Enrolled || r.First, "behind a live entry: %+v; want it not the first", r)
+		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 3) // one polls
+		check.ErrorIf(t, rounds(t, srv, "seen") == 0, "the foreign owner was not seen")
+		do(t, srv, "ZADD", queueOf("n"), "1", "pdead:1")
+		behind.enrol(t, 2)
+		w.await(t, "first n 1 1s", 1) // the request of the other client has made it the first
+	})
+}
+
+// A window that begins while all entries are those of dead clients keeps mortise out as one without a queue does.
+func TestAWindowOverAQueueOfDeadClientsIsHeeded(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		listen(t, srv, "redisson_lock__channel:{n}")
+		do(t, srv, "ZADD", queueOf("n"), "1", "pdead:1", "2", "pdead:3")
+		do(t, srv, "HSET", roundOf("n"), "window", "0", "releases", "8", "length", "200")
+		h.frees(t)
+		r := w.enrol(t, 1)
+		check.ErrorIf(t, r.Granted, "a lock was granted in a window")
+	})
+}
+
+// A window that begins while the first entry is that of a dead client is told to the first one that lives.
+func TestAWindowIsToldToTheFirstEntryThatLives(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		listen(t, srv, "redisson_lock__channel:{n}")
+		w.enters(t, 2)
+		do(t, srv, "ZADD", queueOf("n"), "1", "pdead:1", "2", "pdead:2", "3", "pdead:3")
+		do(t, srv, "HSET", roundOf("n"), "polls:pdead:2", "20", "window", "0", "releases", "8")
+		h.frees(t)
+		w.await(t, "first n 2 20ms", 1)
+		check.Equal(t, "%d records", do(t, srv, "EXISTS", "n").(int64), 0)
+		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 2) // one polls
+		inWindow(t, srv, "n", func() {                                                      // a release in a window, too
+			do(t, srv, "ZADD", queueOf("n"), "1", "pdead:1")
+			do(t, srv, "HSET", "n", "h:1", "1")
+			h.frees(t)
+		})
+		eventually(t, "the first is told", func() bool { return strings.Count(fmt.Sprint(w.all()), "first n 2 ") == 2 })
+	})
+}
+
+// A client waits beside a JVM whose threads hold the lock again and again, for as long with a dead entry before it.
+func TestADeadClientBeforeItDelaysAWaiterBesideRedissonBriefly(t *testing.T) {
+	srv := redistest.Start(t)
+	for _, dead := range []bool{false, true} {
+		t.Run(fmt.Sprint("dead ", dead), func(t *testing.T) {
+			do(t, srv, "FLUSHALL")
+			listen(t, srv, "redisson_lock__channel:{n}")
+			c := client(t, adapters["go-redis"](t, srv.Addr(), login{}))
+			hold := func() {
+				do(t, srv, "HSET", "n", javaID+"1", "1")
+				do(t, srv, "PEXPIRE", "n", "30000")
+			}
+			hold()
+			if dead {
+				do(t, srv, "ZADD", queueOf("n"), "1", "pdead:1")
+			}
+			got := make(chan error, 1)
+			go func() {
+				l, err := c.Lock(t.Context(), "n")
+				if err == nil {
+					err = l.Unlock(t.Context())
+				}
+				got <- err
+			}()
+			for tenures := 0; ; tenures++ {
+				select {
+				case err := <-got:
+					check.NoError(t, err)
+					t.Logf("the client had the lock after %d tenures of Redisson's", tenures)
+					return
+				case <-time.After(100 * time.Millisecond):
+				}
+				check.FatalIf(t, tenures == 100, "the client did not get the lock")
+				if do(t, srv, "HDEL", "n", javaID+"1") == int64(0) {
+					continue // the client has it, or it is reserved
+				}
+				do(t, srv, "PUBLISH", "redisson_lock__channel:{n}", "0")
+				time.Sleep(time.Millisecond) // the thread asks again
+				if do(t, srv, "EXISTS", "n") == int64(0) {
+					hold()
+				}
+			}
+		})
+	}
 }

@@ -3,6 +3,8 @@ package redisproto
 import (
 	"context"
 	"fmt"
+	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -36,6 +38,19 @@ type Wait struct {
 // replyTime is how long a server may take to answer, in addition to the timeout of WAIT.
 const replyTime = 3 * time.Second
 
+// Queueing is how long an adapter may let a script wait because other scripts and their WAITs occupy the connections.
+const Queueing = 5 * time.Second
+
+// Queued returns the error of a script that was not sent within [Queueing]; n is how many others are in flight.
+func Queued(n int) error {
+	return &backend.Fault{
+		Err: fmt.Errorf("%d scripts with WAIT occupy their half of the connection pool already, since %v", n, Queueing),
+		Remedy: "find out why the replicas do not acknowledge in time, give WithReplicas a shorter timeout, ask for fewer " +
+			"locks at a time, or raise PoolSize",
+		Temporary: true,
+	}
+}
+
 // Within returns a context that bounds the round trip, for a client library without such a bound.
 func (w *Wait) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, w.Timeout+replyTime)
@@ -53,17 +68,32 @@ var sources = sync.OnceValue(func() map[string]string {
 	return all
 })
 
-// Redirected parses the error text of a cluster's node. It reports whether the node redirects the script
-// to the node at addr, and whether ASKING must be sent to that node before.
-func Redirected(text string) (addr string, ask, redirected bool) {
+// Redirected parses the error text of a cluster's node; from is the node's address, "" if it is unknown. It
+// reports whether the node redirects the script to the node at addr, and whether ASKING must be sent to that
+// node before.
+func Redirected(text, from string) (addr string, ask, redirected bool) {
 	var slot int
 	if n, _ := fmt.Sscanf(text, "MOVED %d %s", &slot, &addr); n == 2 {
-		return addr, false, true
+		return dialable(addr, from), false, true
 	}
 	if n, _ := fmt.Sscanf(text, "ASK %d %s", &slot, &addr); n == 2 {
-		return addr, true, true
+		return dialable(addr, from), true, true
 	}
 	return "", false, false
+}
+
+// dialable returns the address of a redirection as dialers take it: a server writes an IPv6 address without brackets,
+// and no host if the host is that of the node which redirects.
+func dialable(addr, from string) string {
+	colon := strings.LastIndexByte(addr, ':')
+	if colon < 0 {
+		return addr
+	}
+	host := strings.Trim(addr[:colon], "[]")
+	if host == "" {
+		host, _, _ = net.SplitHostPort(from)
+	}
+	return net.JoinHostPort(host, addr[colon+1:])
 }
 
 // by returns the commands for a request: with a WAIT if the request has a Replication, otherwise the adapter's.

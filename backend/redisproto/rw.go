@@ -128,14 +128,14 @@ func (s readWrite) RenewReads(ctx context.Context, in []backend.RenewRequest, ou
 	item := func(r backend.RenewRequest) (ReadRenewItem, error) {
 		return ReadRenewItem{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Owner: r.Owner, Lease: r.Lease}, nil
 	}
-	renewal[ReadRenewItem, ReadRenewArgs]{"read_renew", s.adapter.ReadRenew, item}.of(ctx, s.core, in, out)
+	renewal[ReadRenewItem, ReadRenewArgs]{"read_renew", s.adapter.ReadRenew, item, nil}.of(ctx, s.core, in, out)
 }
 
 // RenewWrites implements [backend.ReadWriteStore].
 func (s readWrite) RenewWrites(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	renewal[RenewItem, RenewArgs]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
 		return RenewItem{Lock: r.Name, Owner: writerField(r.Owner), Lease: r.Lease}, nil
-	}}.of(ctx, s.core, in, out)
+	}, nil}.of(ctx, s.core, in, out)
 }
 
 // InspectRW implements [backend.ReadWriteStore].

@@ -267,6 +267,17 @@ func TestTheRecordIsRedissons(t *testing.T) {
 	})
 }
 
+func TestOnlyTheFirstPingLoadsTheScripts(t *testing.T) {
+	overProxies(t, func(t *testing.T, _ string, _ *redistest.Server, proxy *redistest.Proxy, b backend.Backend) {
+		s, _ := session(t, b)
+		check.NoError(t, s.Ping(t.Context()))
+		check.Equal(t, "the first Ping sent %d SCRIPT LOAD", proxy.Count(redistest.Named("SCRIPT")), len(scripts.All))
+		proxy.Reset()
+		check.NoError(t, s.Ping(t.Context()))
+		check.Equal(t, "the second Ping sent %q", fmt.Sprint(proxy.Commands()), "[PING]")
+	})
+}
+
 func TestAFlushOfScriptsIsNotNoticed(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)

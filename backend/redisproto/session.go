@@ -16,7 +16,8 @@ import (
 	"github.com/mortise-go/mortise/scripts"
 )
 
-// renewBatch is the most leases that one script renews. It bounds how long a renewal occupies the server: some 0.3 ms.
+// renewBatch is the most owners, or permits, that one script renews. It bounds how long a renewal occupies the server:
+// some 0.3 ms.
 const renewBatch = 256
 
 // core is the part of a session that all kinds of locks share.
@@ -28,16 +29,22 @@ type core struct {
 	second  *heldcache.Second[Commands]
 	joint   *joint
 	nodes   nodes
-	closed  atomic.Bool
-	sides   atomic.Bool // the session has used a read-write lock
-	tag     string      // the name of the session in queues
+	marks
+	tag string // the name of the session in queues
 
-	greeting *Lazy[struct{}] // asks for the server's version; nil if the adapter cannot
+	greeting *Lazy[struct{}] // asks for the server's version and mode; nil if the adapter cannot
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
-	sharded  atomic.Bool // pub/sub is sharded
 	// sharding sets sharded at the first command; nil if pub/sub is certainly not sharded.
 	sharding *Lazy[bool]
+}
+
+// marks is what a session knows of itself.
+type marks struct {
+	closed  atomic.Bool
+	sides   atomic.Bool // the session has used a read-write lock
+	sharded atomic.Bool // pub/sub is sharded
+	loaded  atomic.Bool // the scripts were loaded
 }
 
 // The optional interfaces of the store. Each type is the core with the methods of an interface.
@@ -56,9 +63,9 @@ type (
 )
 
 // session is the session of one client, with the methods of plain locks. Each operation is one command, except for
-// Renew and ReleaseAll (a command for each renewBatch, on a cluster for each slot), Ping (two), and a refusal by the
-// held cache (none). A script that the server does not know yet costs one command more, and so does HELLO at the first
-// operation of a session.
+// Renew and ReleaseAll (a command for each renewBatch, on a cluster for each slot), the first Ping (one more for each
+// script), and a refusal by the held cache (none). A script that the server does not know yet costs one command more,
+// and so does HELLO at the first operation of a session.
 type session struct{ *core }
 
 // Capabilities implements [backend.Store].
@@ -357,20 +364,22 @@ func (s *core) wrote(name, script string, reply int64, err error) (bool, error) 
 func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	renewal[RenewItem, RenewArgs]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
 		return RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease}, nil
-	}}.of(ctx, s.core, in, out)
+	}, nil}.of(ctx, s.core, in, out)
 }
 
-// renewal renews leases of a kind: send sends the script for items, and item makes an item of a request.
+// renewal renews leases of a kind: send sends the script for items, and item makes an item of a request. size is how
+// much of a batch the lease of an owner takes; nil: one.
 type renewal[I any, A ~struct{ Track bool }] struct {
 	script string
 	send   func(context.Context, A, []I, []BatchReply)
 	item   func(backend.RenewRequest) (I, error)
+	size   func(owner string) int
 }
 
 // of renews the leases in, in batches of renewBatch, one after the other.
 func (x renewal[I, A]) of(ctx context.Context, s *core, in []backend.RenewRequest, out []backend.RenewResult) {
 	for n := 0; len(in) > 0; in, out = in[n:], out[n:] {
-		n = min(len(in), renewBatch)
+		n = x.batch(in)
 		refused := s.ready(ctx)
 		items, at := make([]I, 0, n), make([]int, 0, n)
 		for i, r := range in[:n] {
@@ -395,6 +404,20 @@ func (x renewal[I, A]) of(ctx context.Context, s *core, in []backend.RenewReques
 			}
 		}
 	}
+}
+
+// batch returns how many of the leases in are renewed together: at least one.
+func (x renewal[I, A]) batch(in []backend.RenewRequest) int {
+	if x.size == nil {
+		return min(len(in), renewBatch)
+	}
+	sum := 0
+	for i, r := range in {
+		if sum += x.size(r.Owner); i > 0 && sum > renewBatch {
+			return i
+		}
+	}
+	return len(in)
 }
 
 // Inspect implements [backend.Store]. It reads the hash as Redisson does: a field is an owner, its value the hold
@@ -455,7 +478,8 @@ func (s *session) Unsubscribe(t backend.Topic) {
 	}
 }
 
-// Ping implements [backend.Store]. It sends PING, and to each master a pipeline of SCRIPT LOAD.
+// Ping implements [backend.Store]. It sends PING, and until that succeeded once, a pipeline of SCRIPT LOAD to each
+// master.
 func (s *session) Ping(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -463,7 +487,12 @@ func (s *session) Ping(ctx context.Context) error {
 	if err := s.adapter.Ping(ctx); err != nil {
 		return s.fault(err)
 	}
-	return s.fault(s.adapter.LoadScripts(ctx, scripts.Sources()))
+	if s.loaded.Load() {
+		return nil
+	}
+	err := s.adapter.LoadScripts(ctx, scripts.Sources())
+	s.loaded.Store(err == nil)
+	return s.fault(err)
 }
 
 func (s *session) Close() error {
@@ -488,8 +517,8 @@ func (s *core) publish() string {
 }
 
 // ready returns an error if a command must not be sent: after Close, if ctx has ended and callers cannot leave
-// commands, or if the server is too old. Before the first command it asks for the server's version, and on a cluster
-// whether pub/sub is sharded.
+// commands, or if the server is too old or unfit for the client. Before the first command it asks for the server's
+// version and mode, and on a cluster whether pub/sub is sharded.
 func (s *core) ready(ctx context.Context) error {
 	if s.closed.Load() {
 		return &backend.Fault{Err: backend.ErrSessionClosed}

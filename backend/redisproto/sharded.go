@@ -19,8 +19,8 @@ type ShardedPubSub int8
 
 const (
 	// ShardedAuto is ShardedOn for a client of a cluster whose servers have sharded pub/sub (Redis 7
-	// and newer), otherwise ShardedOff. The session asks once for each client, by PUBSUB SHARDNUMSUB,
-	// as Redisson does. A Redis user without permission for this command gets ShardedOff.
+	// and newer), otherwise ShardedOff. The session asks once for each client, by PUBSUB SHARDNUMSUB
+	// as Redisson does, several nodes at once. A Redis user without permission for this command gets ShardedOff.
 	ShardedAuto ShardedPubSub = iota
 	// ShardedOn uses SPUBLISH and SSUBSCRIBE. If the server has no sharded pub/sub, the first
 	// operation fails, before a lock is taken.
@@ -50,7 +50,8 @@ type Sharder interface {
 	// ShardedPubSub returns the user's choice; ShardedOff for a client that is certainly not a client
 	// of a cluster. ShardedPubSub does no I/O.
 	ShardedPubSub() ShardedPubSub
-	// AskSharded sends PUBSUB SHARDNUMSUB to any node.
+	// AskSharded sends PUBSUB SHARDNUMSUB to a node, or to several nodes at once, and returns the first
+	// answer: a node that hangs must not delay a client of the others.
 	AskSharded(ctx context.Context) error
 	// Master returns the name of the node that has a channel's slot, as far as the client knows.
 	// Master is called often, and should answer from memory.

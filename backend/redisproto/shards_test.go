@@ -26,6 +26,7 @@ type fakeCluster struct {
 	belief   map[int]string
 	stale    int // how many more searches are answered with what was
 	searches int
+	commands int             // of Subscribe
 	denied   map[string]bool // channels that are refused
 	down     map[string]bool
 	nodes    map[string][]*fakeShard
@@ -99,22 +100,33 @@ type fakeShard struct {
 	channels map[string]bool
 }
 
+// Subscribe sends a command for each slot, as the adapters do. A command is refused as a whole, and permissions are
+// checked first, as in Redis.
 func (s *fakeShard) Subscribe(_ context.Context, channels ...string) error {
-	for _, name := range channels {
+	for _, group := range BySlot(len(channels), func(i int) string { return channels[i] }) {
+		names := make([]string, len(group))
+		for i, at := range group {
+			names[i] = channels[at]
+		}
 		s.c.mu.Lock()
+		s.c.commands++
 		var err error
-		switch to := at(s.c.truth, name); {
-		case to != s.node:
-			err = serverError(fmt.Sprintf("MOVED %d %s", Slot(name), to))
-		case s.c.denied[name]:
+		switch to := at(s.c.truth, names[0]); {
+		case slices.ContainsFunc(names, func(name string) bool { return s.c.denied[name] }):
 			err = serverError("NOPERM No permissions to access a channel")
+		case to != s.node:
+			err = serverError(fmt.Sprintf("MOVED %d %s", Slot(names[0]), to))
 		default:
-			s.channels[name] = true
+			for _, name := range names {
+				s.channels[name] = true
+			}
 		}
 		s.c.mu.Unlock()
 		if err != nil {
-			s.ev.Refused([]string{name}, err)
-		} else {
+			s.ev.Refused(names, err)
+			continue
+		}
+		for _, name := range names {
 			s.ev.Subscribed(name)
 		}
 	}
@@ -300,6 +312,43 @@ func TestARefusedChannelDoesNotDisturbThoseOfItsSlot(t *testing.T) {
 		pass(10 * time.Second)
 		wantAll(t, r, "watching {t}no", "watching {t}yes")
 	})
+}
+
+// Redis refuses a command as a whole. The channels beside a forbidden one are subscribed without it, and their slot is
+// not taken for one that has moved, which would hold up other watches.
+func TestARefusedChannelDoesNotFailThoseOfItsCommand(t *testing.T) {
+	for what, interrupt := range map[string]func(c *fakeCluster){
+		"watched together": func(*fakeCluster) {},
+		"reconnect":        func(c *fakeCluster) { c.kill("0") },
+		"move":             func(c *fakeCluster) { c.move(channelOf("{t}yes"), "1") },
+	} {
+		t.Run(what, func(t *testing.T) {
+			clusterBubble(t, func(t *testing.T, c *fakeCluster, s *session, r *recorder) {
+				for _, channel := range channelsOf(s, "{t}no") {
+					c.denied[channel] = true
+				}
+				s.Subscribe(topic("{t}no"))
+				s.Subscribe(topic("{t}yes"))
+				synctest.Wait()
+				want(t, r, "watching {t}yes")
+				interrupt(c)
+				pass(5 * time.Second)
+				r.take()
+				searches, commands := c.searches, c.commands
+				s.Subscribe(topic("{t}later"))
+				synctest.Wait()
+				want(t, r, "watching {t}later")
+				pass(10 * time.Second)
+				want(t, r)
+				check.ErrorIf(t, c.spublish(channelOf("{t}yes")) != 1, "not heard")
+				check.ErrorIf(t, len(r.deaf) < 2 || slices.ContainsFunc(r.deaf, func(n string) bool { return n != "{t}no" }),
+					"told that these cannot be watched: %q", r.deaf)
+				n := c.commands - commands
+				check.ErrorIf(t, c.searches != searches || n < 30 || n > 120,
+					"%d searches, %d commands in 10 s", c.searches-searches, n)
+			})
+		})
+	}
 }
 
 // Readers and writers listen on one channel. Those that come while it is found out where its slot is are told, too, if

@@ -20,6 +20,7 @@ type turns struct {
 	*testing.T
 	srv    *redistest.Server
 	store  anykind.Store
+	ears   *ears
 	asked  int // requests
 	holder int // the one that was granted
 }
@@ -39,7 +40,7 @@ func overTurns(t *testing.T, f func(x *turns, channel string)) {
 				sharedKinds[kind].set(t, s)
 				s.Subscribe(backend.Topic{Kind: at.kind, Name: "n"})
 				e.await(t, "watching n", 1)
-				f(&turns{shared: sharedKinds[kind], T: t, srv: srv, store: s}, at.channel)
+				f(&turns{shared: sharedKinds[kind], T: t, srv: srv, store: s, ears: e}, at.channel)
 			})
 		})
 	}
@@ -172,5 +173,61 @@ func TestTurnsThatRedissonDoesNotUse(t *testing.T) {
 		check.Equal(x.T, "%s", got, "true20 true40 true80 false160 ")
 		pause := do(x.T, x.srv, "HGET", wakeRound, "pause")
 		check.ErrorIf(x.T, pause == nil || pause == "0", "the pause is until %v", pause)
+	})
+}
+
+// A turn does not cut the time of the entries that were told to ask: what is kept for them lasts longer than the turn.
+func TestATurnOfRedissonsLeavesReservationsAlone(t *testing.T) {
+	overTurns(t, func(x *turns, channel string) {
+		if x.T.Name() == "TestATurnOfRedissonsLeavesReservationsAlone/write" {
+			return // a writer that was told has the lock for itself: no other release comes
+		}
+		do(x.T, x.srv, "SET", "n", "2")
+		listen(x.T, x.srv, channel)
+		x.gets(0)
+		first := x.holder
+		x.gets(0)
+		check.ErrorIf(x.T, x.asks(backend.Enrolment{Entry: 1}), "three hold it")
+		do(x.T, x.srv, "HSET", wakeRound, "owed", "9")
+		check.FatalIf(x.T, x.frees(), "Redisson's clients have a turn")
+		do(x.T, x.srv, "HSET", wakeRound, "owed", "0")
+		x.holder = first
+		check.FatalIf(x.T, !x.frees(), "Redisson's clients have no turn")
+		entries := do(x.T, x.srv, "ZCARD", wakeQueue).(int64)
+		check.ErrorIf(x.T, entries != 2, "the queue has %d entries; want the one that was told, and Redisson's", entries)
+		pttl(x.T, x.srv, wakeQueue, 300*time.Millisecond, time.Second) // entry 1 was told less than a second ago
+		x.gets(1)
+		x.frees()
+	})
+}
+
+// A dead client whose entry is the first does not keep the next one from being the first, and from hearing of a turn of
+// Redisson's clients.
+func TestADeadClientIsNotTheFirstInAWakeQueue(t *testing.T) {
+	overTurns(t, func(x *turns, channel string) {
+		dead := func() {
+			do(x.T, x.srv, "ZADD", wakeQueue, "1", "pdead:1", "2", "pdead:2")
+			do(x.T, x.srv, "HSET", wakeWants, "pdead:1", "w")
+		}
+		left := func(when string) {
+			x.Helper()
+			check.Equal(x.T, when+": %d entries are left", do(x.T, x.srv, "ZCARD", wakeQueue).(int64), 1)
+			wants := do(x.T, x.srv, "HEXISTS", wakeWants, "pdead:1")
+			check.ErrorIf(x.T, wants != int64(0), "%s: what the dead entry wants is left", when)
+		}
+		x.gets(0)
+		dead()
+		x.asked++
+		got, r := x.take(x.T, x.store, x.asked, backend.Enrolment{Entry: 1})
+		check.ErrorIf(x.T, got || !r.Enrolled || !r.First, "granted: %v, %+v; want it refused, the first", got, r)
+		left("after a request")
+
+		dead()
+		listen(x.T, x.srv, channel)
+		check.FatalIf(x.T, !x.frees(), "Redisson's clients have no turn")
+		x.ears.await(x.T, "first n 1 20ms", 1)
+		do(x.T, x.srv, "ZREM", wakeQueue, "redisson")
+		left("after a turn")
+		x.gets(1)
 	})
 }

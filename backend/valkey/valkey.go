@@ -13,8 +13,13 @@
 package valkey
 
 import (
+	"cmp"
+	"context"
 	"errors"
+	"maps"
 	"reflect"
+	"slices"
+	"time"
 
 	"github.com/valkey-io/valkey-go"
 
@@ -43,7 +48,9 @@ import (
 // Standalone.EnableRedirect or AuthCredentialsFn, or with the client of NewWithClient.
 //
 // While a goroutine waits for a lock, and some 30 s longer, there is a further connection for
-// subscriptions, or with sharded pub/sub a connection for each master of the cluster.
+// subscriptions, or with sharded pub/sub a connection for each master of the cluster. It belongs to
+// the client without tracking, which on a cluster is built for subscriptions only, and reads the
+// cluster's slots every ShardsRefreshInterval, 10 s by default.
 func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 	return redisproto.New(func() (redisproto.Adapter, error) {
 		switch {
@@ -79,14 +86,18 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 			}
 			untold := plain
 			untold.OnInvalidations = nil
-			untold.ForceSingleClient = true // untold is not used while the server may be a cluster
 			// Two connections (2 to the power of 1), so that two round trips can overlap; or one, if
 			// the user asks for one.
 			if untold.PipelineMultiplex >= 0 {
 				untold.PipelineMultiplex = 1
 			}
-			a.plain = redisproto.NewLazy(func() (valkey.Client, error) { return valkey.NewClient(untold) },
-				valkey.Client.Close)
+			a.plain = redisproto.NewLazy(func() (valkey.Client, error) {
+				opt := untold
+				opt.ForceSingleClient = !a.cluster // plain is not used before this is known
+				// On a cluster it has subscriptions only, which do not notice that slots have moved.
+				opt.ClusterOption.ShardsRefreshInterval = cmp.Or(opt.ClusterOption.ShardsRefreshInterval, 10*time.Second)
+				return valkey.NewClient(opt)
+			}, valkey.Client.Close)
 		}
 		return a.over(func() (valkey.Client, error) {
 			if a.tracking.Load() {
@@ -98,6 +109,19 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 			}
 			return valkey.NewClient(plain)
 		}, valkey.Client.Close), nil
+	})
+}
+
+// ask sends a command without a key, on a cluster to several nodes at once: a node that hangs must not delay a client
+// of the others.
+func ask(ctx context.Context, client valkey.Client, args ...string) (valkey.ValkeyMessage, error) {
+	nodes := []valkey.Client{client}
+	if all := client.Nodes(); client.Mode() == valkey.ClientModeCluster && len(all) > 0 {
+		nodes = slices.Collect(maps.Values(all)) // in a random order
+		nodes = nodes[:min(len(nodes), 4)]
+	}
+	return redisproto.First(ctx, nodes, func(ctx context.Context, node valkey.Client) (valkey.ValkeyMessage, error) {
+		return node.Do(ctx, node.B().Arbitrary(args...).Build()).ToMessage()
 	})
 }
 

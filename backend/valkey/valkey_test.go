@@ -5,6 +5,7 @@ package valkey_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -75,6 +76,66 @@ func TestClientSideCaching(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := next.Unlock(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+// Nothing is read over a connection for subscriptions, so its end says nothing about records.
+func TestALostSubscriptionForgetsNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	proxy := redistest.NewProxy(t, srv.Addr())
+	lost := make(chan struct{}, 1000)
+	asker := client(t, valkey.New(valkeygo.ClientOption{
+		InitAddress: []string{proxy.Addr()},
+		OnInvalidations: func(keys []valkeygo.ValkeyMessage) {
+			if keys == nil {
+				lost <- struct{}{}
+			}
+		},
+	}))
+	holder := client(t, valkey.New(valkeygo.ClientOption{InitAddress: []string{srv.Addr()}}))
+	for _, name := range []string{"n", "m"} {
+		lease, err := holder.Lock(t.Context(), name, mortise.WithLease(time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer lease.Unlock(context.Background())
+	}
+	refused := func() {
+		t.Helper()
+		if _, err := asker.TryLock(t.Context(), "n"); !errors.Is(err, mortise.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+	}
+	refused()
+	subscribed := func() {
+		t.Helper()
+		for end := time.Now().Add(patience); len(srv.Must("PUBSUB", "CHANNELS").([]any)) == 0; {
+			if time.Now().After(end) {
+				t.Fatal("no channel is subscribed")
+			}
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	waited := make(chan error, 1)
+	go func() {
+		_, err := asker.Lock(ctx, "m")
+		waited <- err
+	}()
+	subscribed()
+	proxy.Reset()
+	srv.Must("CLIENT", "KILL", "TYPE", "pubsub")
+	subscribed()
+	refused()
+	asks := func(c redistest.Command) bool {
+		return redistest.Named("EVALSHA", "EVAL")(c) && slices.Contains(c.Args, "n")
+	}
+	if n := proxy.Count(asks); n != 0 || len(lost) != 0 {
+		t.Errorf("%d commands for a refusal, and all records may have changed: %d times", n, len(lost))
+	}
+	cancel()
+	if err := <-waited; !errors.Is(err, context.Canceled) {
 		t.Error(err)
 	}
 }

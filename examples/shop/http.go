@@ -27,6 +27,12 @@ func orderID(text string) (string, error) {
 	return strconv.FormatUint(n, 10), nil
 }
 
+// The bounds of a request, besides 10 s for its body.
+const (
+	maxWait = 20 * time.Second
+	maxHold = 30 * time.Second
+)
+
 // newRoutes are the shop's HTTP. The middleware stands at the routes, where chi knows {id}. Handlers
 // read the id by PathValue, where the middleware puts what orderID returns; chi.URLParam has the text
 // of the URL.
@@ -34,9 +40,9 @@ func newRoutes(
 	locks mortise.Locker, warehouse *Warehouse, shipping *Shipping, metrics prometheus.Gatherer,
 ) http.Handler {
 	order := httplock.RouteKey("orders:{id}", httplock.Canonical("id", orderID))
-	bounded := httplock.WithLockOptions(mortise.WithMaxHold(30 * time.Second)) // whatever handler and client do
+	bounded := httplock.WithLockOptions(mortise.WithMaxHold(maxHold)) // whatever handler and client do
 	atOnce := httplock.New(locks, order, bounded)
-	inTurn := httplock.New(locks, order, bounded, httplock.WithWait(20*time.Second))
+	inTurn := httplock.New(locks, order, bounded, httplock.WithWait(maxWait))
 
 	r := chi.NewRouter()
 	r.Get("/orders/{id}", func(w http.ResponseWriter, r *http.Request) { // needs no lock

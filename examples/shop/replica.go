@@ -57,10 +57,10 @@ func newMetrics(life fx.Lifecycle) (metric.MeterProvider, prometheus.Gatherer, e
 }
 
 func serveHTTP(life fx.Lifecycle, end fx.Shutdowner, at *Addresses, routes http.Handler) {
-	// Bounds: a client that sends or reads slowly holds a lock meanwhile.
+	// Bounds: a client that sends or reads slowly holds a lock meanwhile. WriteTimeout runs from the request's header.
 	server := &http.Server{
 		Handler: routes, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second,
-		WriteTimeout: 40 * time.Second, IdleTimeout: time.Minute,
+		WriteTimeout: 10*time.Second + maxWait + maxHold + 5*time.Second, IdleTimeout: time.Minute,
 	}
 	life.Append(fx.Hook{
 		OnStart: func(context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/fifo"
 )
 
@@ -220,7 +221,7 @@ func (a *Announcer) Close(ctx context.Context, cause error, hurry <-chan error) 
 		case <-idle:
 			return nil
 		case <-ctx.Done():
-			cause = context.Cause(ctx)
+			cause = fail.Gone(ctx)
 		case cause = <-hurry:
 		}
 	}

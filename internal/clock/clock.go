@@ -56,9 +56,10 @@ func (i Instant) Until(now Instant) time.Duration {
 	return time.Duration(min(i.Mono-now.Mono, i.Wall-now.Wall))
 }
 
-// Later returns the later of two instants, by the monotonic clock.
-func Later(a, b Instant) Instant {
-	if a.Mono >= b.Mono {
+// Later returns the instant of the two that is reached later, as far as is known at now. Where the machine has slept,
+// the one that was set before may be later on the monotonic clock, and earlier on the wall clock.
+func Later(a, b, now Instant) Instant {
+	if a.Until(now) >= b.Until(now) {
 		return a
 	}
 	return b

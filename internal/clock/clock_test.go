@@ -47,8 +47,14 @@ func TestAHoldersLeaseEndsBeforeTheStores(t *testing.T) {
 }
 
 func TestLaterIsTheLaterOfTwo(t *testing.T) {
-	a, b := Instant{1, 10}, Instant{2, 20}
-	if Later(a, b) != b || Later(b, a) != b || Later(a, a) != a {
-		t.Error("the earlier was chosen")
+	for now, want := range map[Instant]Instant{
+		{0, 0}:  {5, 5},
+		{1, 4}:  {3, 8}, // the machine slept: on the wall clock, the other comes first
+		{1, -9}: {5, 5}, // the wall clock was set back
+	} {
+		a, b := Instant{5, 5}, Instant{3, 8}
+		if Later(a, b, now) != want || Later(b, a, now) != want {
+			t.Errorf("at %v the later is %v, want %v", now, Later(a, b, now), want)
+		}
 	}
 }

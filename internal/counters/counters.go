@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync/atomic"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/engine"
@@ -163,8 +162,7 @@ func (l *CountDownLatch) Wait(ctx context.Context, r engine.Request) error {
 	if err != nil {
 		return r.Fail(err)
 	}
-	_, err = w.For(0, func() (engine.Answer, error) { return l.zero(w.Context(), s) })
-	return w.Answered(err)
+	return w.Answered(w.For(0, func() (engine.Answer, error) { return l.zero(w.Context(), s) }, nil))
 }
 
 // zero reads the count once, for all calls of this client that wait by now: if the count is zero, it serves them all.
@@ -215,17 +213,31 @@ func (s *CountingSemaphore) Acquire(ctx context.Context, n int, r engine.Request
 	if err != nil {
 		return r.Fail(err)
 	}
-	take := func() (engine.Answer, error) { return s.take(w, session, n) }
-	if r.Try {
-		return w.Answered(s.tryOnce(&r, take))
-	}
 	s.Hold() // Shutdown waits until giveBack below has begun
 	defer s.End()
-	served, err := w.For(int64(n), take)
-	if served != nil {
-		s.giveBack(session, *served)
+	var granted backend.CountRequest // the request that took the permits, of this call or of another waiter
+	keeps := false
+	defer func() {
+		if granted.ID != "" && !keeps { // the wait is over, or the observer panics
+			s.giveBack(session, granted)
+		}
+	}()
+	take := func() (engine.Answer, error) {
+		q := s.Change(int64(n))
+		a, err := s.take(w, session, q)
+		if a.Got {
+			granted = q
+		}
+		return a, err
 	}
-	return w.Answered(err)
+	if r.Try {
+		err = s.tryOnce(&r, take)
+	} else {
+		err = w.For(int64(n), take, func(q backend.CountRequest) { granted = q })
+	}
+	err = w.Answered(err)
+	keeps = err == nil
+	return err
 }
 
 func checkPermits(n int) error {
@@ -258,13 +270,12 @@ type taking struct {
 	err  error
 }
 
-// take asks for n permits once. It cancels the request if the outcome is unknown, the caller has left, or the client
-// is shutting down.
+// take asks for permits once. It cancels the request if the outcome is unknown, the caller has left, or the client is
+// shutting down.
 func (s *CountingSemaphore) take(
-	w *engine.Waiting, session backend.CountingSemaphoreStore, n int,
+	w *engine.Waiting, session backend.CountingSemaphoreStore, q backend.CountRequest,
 ) (engine.Answer, error) {
-	wait := w.Context()
-	q, t := s.Change(int64(n)), new(taking)
+	wait, t := w.Context(), new(taking)
 	q.Enrolment = w.Enrolment()
 	s.Hold()
 	defer s.End()
@@ -330,8 +341,15 @@ func (s *CountingSemaphore) offer(
 	}
 }
 
-// send asks for permits, and repeats the request after a temporary failure.
+// send asks for permits, and repeats the request after a temporary failure. If the session panics, send cancels the
+// request.
 func (s *CountingSemaphore) send(session backend.CountingSemaphoreStore, q backend.CountRequest) (t taking) {
+	returned := false
+	defer func() {
+		if !returned {
+			s.giveBack(session, q)
+		}
+	}()
 	t.err = s.Send(func(ctx context.Context) (err error) {
 		t.TakeReply, err = session.TakeCount(ctx, q)
 		if err != nil && backend.FaultOf(err).MayHaveRun {
@@ -339,6 +357,7 @@ func (s *CountingSemaphore) send(session backend.CountingSemaphoreStore, q backe
 		}
 		return err
 	})
+	returned = true
 	return t
 }
 
@@ -379,21 +398,20 @@ func NewSemaphore(e *engine.Engine, name string) Semaphore {
 			func(can *backend.Capabilities) backend.SemaphoreStore { return can.Semaphores })}}
 }
 
-// SetLimit sets the number of permits, free and in use. Declared is set once the store has answered, even if the caller
-// has left.
-func (p *Semaphore) SetLimit(ctx context.Context, n int, declared *atomic.Bool) error {
+// SetLimit sets the number of permits, free and in use, and then limit, even if the caller has left.
+func (p *Semaphore) SetLimit(ctx context.Context, n int, limit *engine.Limit) error {
 	if n < 0 || n > backend.MaxCount {
 		return p.fail("setpermits", fail.Invalidf("%d permits; between 0 and %d", n, backend.MaxCount))
 	}
-	set := func(s backend.SemaphoreStore, ctx context.Context, q backend.CountRequest) (int64, error) {
-		free, err := s.SetLimit(ctx, q)
-		if err == nil {
-			declared.Store(true)
-		}
-		return free, err
+	s, err := p.session()
+	if err != nil {
+		return p.fail("setpermits", err)
 	}
-	_, err := ask(ctx, &p.counted, "setpermits", set, p.Change(int64(n)))
-	return err
+	q := p.Change(int64(n))
+	return p.Replace(ctx, "setpermits", limit, q.N, func(ctx context.Context) error {
+		_, err := s.SetLimit(ctx, q)
+		return err
+	})
 }
 
 // Inspect reads the count and the permits in use, and lists at most most of them.
@@ -501,12 +519,16 @@ func oneOf(errs []error) error {
 	return errors.Join(errs...)
 }
 
-// Released turns the error of an Unlock into the error of a release.
+// Released returns the error of an Unlock as the error of a release. The error itself stays as it is: an observer may
+// have it.
 func Released(err error) error {
-	if e := fail.Of(err); e != nil {
-		e.Op = "release"
+	e := fail.Of(err)
+	if e == nil || e.Op != "unlock" || fail.Public(e) != err { // in the third case a fake's error wraps e
+		return err
 	}
-	return err
+	released := *e
+	released.Op = "release"
+	return fail.Public(&released)
 }
 
 // releaseOther releases permits that this client does not hold.

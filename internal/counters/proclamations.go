@@ -101,13 +101,13 @@ func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (s
 		return nil, p.fail("proclamations", err)
 	}
 	w.Early() // the loops that wait may have seen what came after last
-	_, err = w.For(0, func() (engine.Answer, error) {
+	err = w.For(0, func() (engine.Answer, error) {
 		now, a, err := p.look(w.Context(), s, last)
 		if a.Got {
 			seen = now
 		}
 		return a, err
-	})
+	}, nil)
 	return seen, err
 }
 

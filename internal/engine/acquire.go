@@ -214,12 +214,18 @@ func (c *attempt) finish(err error) error {
 // dispose releases a grant whose caller has left, with the entry and the claim that the request may have left.
 func (c *attempt) dispose() {
 	if c.grant.reply.Enrolled {
-		c.engine.names.enrolledBehind(c.topic(), c.entry)
+		c.engine.names.enrolledBehind(c.topic(), c.entry, c.keeps())
 	}
 	c.abandon()
 	if c.marks.claims {
 		c.withdrawClaim() // the request may have made the claim after the call withdrew it
 	}
+}
+
+// keeps reports whether the store keeps permits for the entry, for the waiter that wanted the fewest when the request
+// was made.
+func (c *attempt) keeps() bool {
+	return !c.grant.granted && 0 < c.marks.least && int64(c.marks.least) <= c.grant.reply.Available
 }
 
 func (c *attempt) abort() {
@@ -261,8 +267,8 @@ func (c *attempt) makeLease(ctx context.Context) (*lease.Hold, error) {
 	if c.grant.byHandoff {
 		h.Since = c.grant.asked
 	}
-	t.Start(c.grant.sent, h)
 	now := e.Now()
+	t.Start(c.grant.sent, now, h)
 	e.lock()
 	if err := e.calls.admit(t, c.outer != nil, now); err != nil {
 		e.unlock()

@@ -146,9 +146,10 @@ func (b *batch) attempt(ctx context.Context) ([]*lease.Handle, error) {
 // observer panics, all locks are released.
 func (b *batch) makeLeases(ctx context.Context) ([]*lease.Handle, error) {
 	leases := make([]*lease.Handle, 0, len(b.owners))
+	unused := 0 // the first lock that has had no tenure
 	defer func() {
-		if n := len(leases); n < len(b.owners) {
-			b.abandon(n)
+		if len(leases) < len(b.owners) {
+			b.abandon(unused)
 			UnlockAll(b.wait, b.wait, leases)
 		}
 	}()
@@ -156,8 +157,10 @@ func (b *batch) makeLeases(ctx context.Context) ([]*lease.Handle, error) {
 		q := &b.calls[i].attempt
 		q.grant = b.grant
 		q.grant.owner, q.grant.reply.Token = owner, b.all[i].Token
+		unused = i + 1 // if the observer panics, makeLease unlocks the lease: the record may be another tenure's then
 		h, err := q.makeLease(ctx)
 		if err != nil {
+			unused = i
 			return nil, err
 		}
 		leases = append(leases, &h.Handle)
@@ -286,10 +289,13 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 	e.lock()
 	for i, h := range holds {
 		us[i].hold = h
-		us[i].begin()
-		if errs[i] = us[i].err; errs[i] == nil {
+		if us[i].begin(); us[i].err == nil {
 			sent = append(sent, &batched{at: i, releasing: releasing{tenure: of(h), live: us[i].ended == nil}})
 		}
+	}
+	if len(sent) > 0 {
+		e.calls.running++ // leases that were lost do not count in calls.held any more
+		defer e.end()
 	}
 	e.unlock()
 	for i := range us {
@@ -297,27 +303,25 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 			us[i].endContext()
 		}
 	}
-	if len(sent) == 0 {
-		return errs
+	if len(sent) > 0 {
+		gone := e.SendOff(ctx, func() error { (&releaseBatch{engine: e, todo: sent}).release(); return nil }, nil)
+		for _, x := range sent {
+			if us[x.at].result = gone; gone == nil { // otherwise the goroutine that sends the releases uses x now
+				us[x.at].keep, us[x.at].result = x.keep, x.err
+			}
+		}
 	}
-	err := e.SendOff(ctx, func() error { (&releaseBatch{engine: e, todo: sent}).release(); return nil }, nil)
-	finishAll(sent, us, errs, err)
+	finishAll(us, errs)
 	return errs
 }
 
-// finishAll sets the results of the releases in sent, and reports each to the observer, even if the observer panics.
-// Gone is the error of a caller that has left, or nil.
-func finishAll(sent []*batched, us []unlocking, errs []error, gone error) {
-	if len(sent) == 0 {
+// finishAll sets the results, and reports each to the observer, even if the observer panics.
+func finishAll(us []unlocking, errs []error) {
+	if len(us) == 0 {
 		return
 	}
-	defer finishAll(sent[1:], us, errs, gone)
-	x := sent[0]
-	if gone != nil { // the goroutine that sends the releases uses sent now
-		errs[x.at] = us[x.at].finish(0, gone)
-	} else {
-		errs[x.at] = us[x.at].finish(x.keep, x.err)
-	}
+	defer finishAll(us[1:], errs[1:])
+	errs[0] = us[0].finish()
 }
 
 // releaseBatch is the releases of one client that are sent together.
@@ -351,10 +355,12 @@ func (g *releaseBatch) release() {
 			break
 		}
 	}
-	sending = false
-	for _, x := range g.alone {
+	for len(g.alone) > 0 {
+		x := g.alone[0]
+		g.alone = g.alone[1:] // run aborts x itself after a panic
 		x.err = x.run(context.Background())
 	}
+	sending = false
 }
 
 // abort ends the releases after a panic of the backend: those that were sent have an unknown outcome, and the others

@@ -40,14 +40,15 @@ type callMarks struct {
 	heard     bool  // the session reported a release that served no entry: backend.EnrolRequest.Heard
 	stays     bool  // backend.Enrolment.Stays: more waiters are behind this one
 	sending   bool  // the attempt's request is being sent: abortIf
-	least     int64 // the smallest number of permits that a waiter of the name wants
+	asked     uint8 // the kind that the user asked for: Family may become KindDelegated, and back
+	least     int32 // the smallest number of permits that a waiter of the name wants: backend.MaxCount at most
 }
 
 // begin initializes a call. The lease's context is a child of ctx, and wait bounds the waiting.
 func (c *call) begin(e *Engine, ctx, wait context.Context, r Request) {
 	c.Request, c.engine, c.under, c.wait = r, e, ctx, wait
-	c.ttl, c.since = e.Config.lease(&r), e.Now()
-	c.attempt.call = c
+	c.ttl, c.since = r.TTL(e.Config.Watchdog), e.Now()
+	c.attempt.call, c.marks.asked = c, uint8(r.Family)
 }
 
 // Acquire acquires the lock of a request. The lease's context is a child of ctx, and wait bounds the waiting.
@@ -104,17 +105,6 @@ func (c *call) enter() (h *lease.Handle, entered bool, err error) {
 	return nil, false, nil
 }
 
-// lease returns the lease that a request asks the store for.
-func (cfg *Config) lease(r *Request) time.Duration {
-	switch {
-	case r.Lease > 0:
-		return r.Lease
-	case r.MaxHold > 0:
-		return min(cfg.Watchdog, clock.Outlasting(r.MaxHold))
-	}
-	return cfg.Watchdog
-}
-
 func keyOf(e *Engine, t backend.Topic) lease.Key {
 	return lease.Key{Client: e.number, Record: uint8(t.Kind), Name: t.Name}
 }
@@ -133,7 +123,7 @@ func (c *call) enrolment() backend.Enrolment {
 		return backend.Enrolment{}
 	}
 	return backend.Enrolment{
-		Entry: uint64(c.attempt.entry), Stays: c.marks.stays, Least: c.marks.least, Heard: c.marks.heard,
+		Entry: uint64(c.attempt.entry), Stays: c.marks.stays, Least: int64(c.marks.least), Heard: c.marks.heard,
 	}
 }
 
@@ -192,7 +182,7 @@ func (c *call) lacks(replicas int) error {
 
 // hold initializes h, the hold of the call. The caller makes it live by Tenure.Attach.
 func (c *call) hold(h *lease.Hold, ctx context.Context, since clock.Instant) {
-	h.Number, h.Family, h.Since = c.engine.ids.leases.Add(1), uint8(c.Family), since
+	h.Number, h.Family, h.Since = c.engine.ids.leases.Add(1), c.marks.asked, since
 	h.MaxHold, h.Marks.Watchdog = c.MaxHold, c.Lease == 0
 	h.Outer, h.Under, h.Site = c.outer, ctx, c.site
 }

@@ -42,7 +42,7 @@ func (p *repetition) slowDown(until int64) { p.pauses.Slow(time.Duration(until -
 func (p *repetition) Fire(now clock.Instant) {
 	e := p.engine
 	// A process may have stood still for the second that Shutdown waits: send is called once all the same.
-	if now.Mono >= p.until || p.sent && e.calls.shut && p.last().Reached(now) {
+	if now.Mono >= p.until || p.sent && e.calls.shut && p.last(now).Reached(now) {
 		e.calls.ended()
 		if p.gaveUp != nil {
 			e.after(p.gaveUp)
@@ -54,8 +54,8 @@ func (p *repetition) Fire(now clock.Instant) {
 }
 
 // last returns until when p delays Shutdown: a second after Shutdown, or p, has begun.
-func (p *repetition) last() clock.Instant {
-	return clock.Later(p.engine.calls.shutAt, p.began).Add(time.Second)
+func (p *repetition) last(now clock.Instant) clock.Instant {
+	return clock.Later(p.engine.calls.shutAt, p.began, now).Add(time.Second)
 }
 
 func (p *repetition) again() {
@@ -70,7 +70,7 @@ func (p *repetition) again() {
 	}
 	at := min(now.Mono+int64(p.pauses.Next()), p.until)
 	if e.calls.shut {
-		at = min(at, p.last().Mono)
+		at = min(at, p.last(now).Mono)
 	}
 	e.renewer.timers.Put(&p.timer, at, p)
 }
@@ -87,9 +87,13 @@ type debt struct {
 	until   int64 // monotonic
 }
 
+// heals is how long after its first answer a store may still get requests that an outage held up.
+const heals = int64(500 * time.Millisecond)
+
 // compensate releases what a debt's owner holds, until all late requests are found, or their leases would have run
-// out. An owner id is never used again, and a local handoff passes on none with a request on its way, so the releases
-// cannot hit another tenure. It is called with the mutex.
+// out, and the store has answered for some time: an outage may hold a request up for longer than its lease, and the
+// release may overtake it. An owner id is never used again, and a local handoff passes on none with a request on its
+// way, so the releases cannot hit another tenure. It is called with the mutex.
 func (s *renewer) compensate(d debt) {
 	e := s.engine
 	if d.family == backend.KindFair {
@@ -100,18 +104,34 @@ func (s *renewer) compensate(d debt) {
 		s.withdrawLateClaims(d)
 	}
 	q := backend.ReleaseRequest{Name: d.name, Owner: d.owner, Undo: d.unknown > 0}
-	var p *repetition
-	p = s.repeat(d.name, d.until, func() bool {
+	s.pursue(d, func() (held, found bool, err error) {
 		reply, err := e.store.kinds[d.family].release(e.base, q)
+		return reply.Held, reply.Held, err
+	})
+}
+
+// pursue calls undo as compensate says. Undo reports whether it released a lock, and whether it found a request. It is
+// called with the mutex.
+func (s *renewer) pursue(d debt, undo func() (held, found bool, err error)) {
+	e := s.engine
+	giveUp := max(d.until, e.Now().Mono) + int64(max(d.keepFor, e.Config.Watchdog))
+	answered := clock.Never // when the store answered first
+	var p *repetition
+	p = s.repeat(d.name, giveUp, func() bool {
+		sent := e.Now().Mono
+		held, found, err := undo()
 		if err != nil {
 			return false
 		}
+		answered = min(answered, e.Now().Mono)
 		p.slowDown(d.until)
-		if reply.Held {
-			d.unknown--
+		if held {
 			(*handler)(e).released(topicOf(d.family, d.name), false)
 		}
-		return d.unknown <= 0
+		if found {
+			d.unknown--
+		}
+		return d.unknown <= 0 || sent >= max(d.until, answered+heals)
 	}, nil)
 }
 
@@ -134,31 +154,18 @@ func (s *renewer) withdrawLateClaims(d debt) {
 	}, nil)
 }
 
-// leaveFairQueue takes an owner out of a fair lock's queue, and releases the lock if the owner holds it. It ends with
-// the first answer after the debt's late requests can no longer take effect. It is called with the mutex.
+// leaveFairQueue takes an owner out of a fair lock's queue, and releases the lock if the owner holds it. It ends as
+// compensate does. It is called with the mutex.
 func (s *renewer) leaveFairQueue(d debt) {
 	e := s.engine
 	fair := e.store.can.Fair
 	if fair == nil {
 		return
 	}
-	giveUp := max(d.until, e.Now().Mono) + int64(max(d.keepFor, e.Config.Watchdog))
-	var p *repetition
-	p = s.repeat(d.name, giveUp, func() bool {
-		last := d.unknown == 0 || e.Now().Mono >= d.until
+	s.pursue(d, func() (held, found bool, err error) {
 		reply, err := fair.Leave(e.base, backend.LeaveRequest{Name: d.name, Owner: d.owner, Wait: d.keepFor})
-		if err != nil {
-			return false
-		}
-		p.slowDown(d.until)
-		if reply.Held {
-			(*handler)(e).released(lockTopic(d.name), false)
-		}
-		if reply.Held || reply.Queued {
-			d.unknown--
-		}
-		return last || d.unknown <= 0
-	}, nil)
+		return reply.Held, reply.Held || reply.Queued, err
+	})
 }
 
 // abandon releases, in the background, what the last attempt got or may still get, and no tenure has.
@@ -174,7 +181,7 @@ func (s *renewer) abandon(r *Request, g *grant, d debt) {
 	e := s.engine
 	d.unknown, d.until = g.unknown, g.until
 	if g.granted {
-		d.until = max(d.until, e.Now().Mono+int64(e.Config.lease(r)))
+		d.until = max(d.until, e.Now().Mono+int64(r.TTL(e.Config.Watchdog)))
 		if d.unknown > 0 { // the grant counts as well
 			d.unknown++
 		}

@@ -38,6 +38,16 @@ func (k Counting) Ask(ctx context.Context, op string, send func(ctx context.Cont
 	return k.Manage(ctx, op, k.Topic.Name, func() error { return k.Send(send) })
 }
 
+// Replace runs send, as Ask does. Send replaces the number that the requests of limit declare by n; none of them
+// declares a number meanwhile.
+func (k Counting) Replace(
+	ctx context.Context, op string, limit *Limit, n int64, send func(ctx context.Context) error,
+) error {
+	return k.Manage(ctx, op, k.Topic.Name, func() error {
+		return limit.replace(n, k.base.Done(), func() error { return k.Send(send) })
+	})
+}
+
 // Send runs send with the client's context, and retries temporary failures.
 func (k Counting) Send(send func(ctx context.Context) error) error {
 	return k.retry.Do(func() error { return send(k.base) })
@@ -151,20 +161,20 @@ func (w *Waiting) Early() { w.early = true }
 // Context returns the context that bounds the wait.
 func (w *Waiting) Context() context.Context { return w.call.wait }
 
-// For waits until ask answers Got: see Answer. Wants is the number of permits; zero for other counts. Served is a
-// request of another waiter that took permits for this one, if the wait has ended with an error in spite of that.
-func (w *Waiting) For(wants int64, ask func() (Answer, error)) (served *backend.CountRequest, err error) {
+// For waits until ask answers Got: see Answer. Wants is the number of permits; zero for other counts. If another waiter
+// took permits for this one, For calls taken with that waiter's request, even if the wait ends with an error, or the
+// observer panics.
+func (w *Waiting) For(wants int64, ask func() (Answer, error), taken func(backend.CountRequest)) error {
 	c := w.call
 	c.Wants = wants
-	if err = c.waitIn(w.topic, w.early, ask); err == nil {
-		return nil, nil
-	}
-	c.engine.lock()
-	defer c.engine.unlock()
-	if c.waiter.Served() {
-		served = c.waiter.taken
-	}
-	return served, err
+	defer func() {
+		c.engine.lock()
+		defer c.engine.unlock()
+		if q := c.waiter.taken; q != nil && c.waiter.Served() {
+			taken(*q)
+		}
+	}()
+	return c.waitIn(w.topic, w.early, ask)
 }
 
 // Enrolment returns the entry for a request that is sent now.
@@ -172,7 +182,7 @@ func (w *Waiting) Enrolment() backend.Enrolment { return w.call.enrolment() }
 
 // Enrolled notes that a request whose caller has left has put an entry into the store's queue.
 func (w *Waiting) Enrolled(q backend.Enrolment) {
-	w.call.engine.names.enrolledBehind(w.topic, uint32(q.Entry))
+	w.call.engine.names.enrolledBehind(w.topic, uint32(q.Entry), false)
 }
 
 // Answered reports the outcome of the call to the observer, and returns err.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -108,25 +109,33 @@ func (x *delegated) Value(key any) any {
 // String keeps package fmt from printing the delegations.
 func (x *delegated) String() string { return fmt.Sprintf("%v.WithDelegations", x.Context) }
 
-// Delegations returns delegations for the locks that ctx holds, or was delegated, of any engine, innermost first.
-func Delegations(ctx context.Context) []Delegation {
+// Delegations returns delegations for the locks that ctx holds, or was delegated, of any engine, innermost first,
+// MaxDelegations at most.
+func Delegations(ctx context.Context) []Delegation { return gather(ctx, MaxDelegations) }
+
+// AllDelegations is Delegations without a limit, for a caller that chooses among the delegations.
+func AllDelegations(ctx context.Context) []Delegation { return gather(ctx, math.MaxInt) }
+
+func gather(ctx context.Context, most int) []Delegation {
 	if ctx == nil {
 		return nil
 	}
-	g := gathering{seen: make(map[lease.Key]bool)}
+	g := gathering{most: most, seen: make(map[lease.Key]bool)}
 	g.from(ctx)
 	return g.delegations
 }
 
-// gathering collects delegations. seen has the locks for which the innermost hold or delegation was found.
+// gathering collects delegations, most of them at most. seen has the locks for which the innermost live hold or
+// the innermost delegation was found.
 type gathering struct {
 	delegations []Delegation
+	most        int
 	seen        map[lease.Key]bool
 }
 
 // from collects the delegations of ctx, innermost first.
 func (g *gathering) from(ctx context.Context) {
-	for len(g.delegations) < MaxDelegations {
+	for len(g.delegations) < g.most {
 		switch x := ctx.Value(lease.Carriers{}).(type) {
 		case *lease.Context:
 			g.hold(x.Hold)
@@ -134,7 +143,7 @@ func (g *gathering) from(ctx context.Context) {
 		case *delegated:
 			for _, delegation := range x.delegations {
 				key := keyOf(x.engine, lockTopic(delegation.Name))
-				if len(g.delegations) < MaxDelegations && !g.seen[key] && time.Now().Before(delegation.Expires) {
+				if len(g.delegations) < g.most && !g.seen[key] && time.Now().Before(delegation.Expires) {
 					g.delegations = append(g.delegations, delegation)
 				}
 				g.seen[key] = true
@@ -149,16 +158,18 @@ func (g *gathering) from(ctx context.Context) {
 	}
 }
 
-// hold collects the delegation for a hold, if the hold is live.
+// hold collects the delegation for a hold, if the hold is live. Behind a hold that has ended, a live one of the same
+// lock may follow.
 func (g *gathering) hold(h *lease.Hold) {
 	key := h.Tenure.Key
 	if g.seen[key] || key.Record != uint8(backend.KindLock) {
 		return
 	}
-	g.seen[key] = true
-	if delegation, ok := delegate(h); ok {
+	delegation, ok := delegate(h)
+	if ok {
 		g.delegations = append(g.delegations, delegation)
 	}
+	g.seen[key] = ok || h.Err() == nil
 }
 
 // delegate returns a delegation for h, and marks its tenure as delegated. It reports false if h has ended, if h cannot

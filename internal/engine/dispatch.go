@@ -102,14 +102,12 @@ func (c *attempt) request(ctx context.Context, q backend.AcquireRequest) (r repl
 		x, err := s.can.Fair.Acquire(ctx, backend.FairRequest{AcquireRequest: q, Wait: c.keepFor})
 		return reply{AcquireReply: x.AcquireReply, AskAfter: x.AskAfter, Joined: x.Joined}, err
 	case c.Family == backend.KindSemaphore:
-		declared := &c.Limit.Declared
-		x, err := s.can.Semaphores.Acquire(ctx, backend.PermitRequest{
-			Name: q.Name, Owner: q.Owner, Lease: q.Lease, Limit: c.Limit.N, Declare: !declared.Load(),
-			Enrolment: c.enrolment(),
+		x, err := c.Limit.declare(func(declare bool) (backend.PermitReply, error) {
+			return s.can.Semaphores.Acquire(ctx, backend.PermitRequest{
+				Name: q.Name, Owner: q.Owner, Lease: q.Lease, Limit: c.Limit.N.Load(), Declare: declare,
+				Enrolment: c.enrolment(),
+			})
 		})
-		if err == nil { // a refusal counts, too: a waiter that asks again must not undo a later SetPermits
-			declared.Store(true)
-		}
 		return reply{AcquireReply: x.AcquireReply, Available: x.Available, QueueReply: x.QueueReply}, err
 	case c.Family == backend.KindRead:
 		read := backend.ReadRequest{

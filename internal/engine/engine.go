@@ -101,7 +101,7 @@ func (e *Engine) Number() uint32 { return e.number }
 // ids draws the ids of owners and requests, and the numbers of holds and of proclaimed texts.
 type ids struct {
 	client string
-	prefix string // of owner ids: the client's id and a colon
+	prefix string // of owner ids
 	first  uint64 // owner ids are numbered from first+1; random if the client's id was given
 	owners atomic.Uint64
 	leases atomic.Uint64
@@ -116,7 +116,7 @@ func (i *ids) begin(client string) {
 		// remember its requests, so the numbers must be others.
 		i.first = rand.Uint64() >> 12
 	}
-	i.prefix = i.client + ":"
+	i.prefix = ownerPrefix(i.client)
 }
 
 // OwnerID draws an id for an owner or a request. It is never used again.
@@ -133,7 +133,8 @@ func (e *Engine) Ping(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	if err := e.Await(ctx, func() error { return e.store.Ping(e.base) }, nil); err != nil {
+	ping := func() error { return e.retry.Do(func() error { return e.store.Ping(e.base) }) }
+	if err := e.Await(ctx, ping, nil); err != nil {
 		return fail.New("ping", "", e.Explain(err))
 	}
 	return nil

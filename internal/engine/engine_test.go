@@ -144,7 +144,8 @@ func TestAChangeHeardDuringALocalHandoffIsNotForgotten(t *testing.T) {
 		stolen, err := lock(t, other)
 		must(t, err)
 		e.Handler().Changed(lockTopic("n"))
-		_ = u.finish(0, x.run(t.Context()))
+		u.result = x.run(t.Context())
+		_ = u.finish()
 
 		ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
@@ -230,7 +231,8 @@ func TestAWaiterIsHandedOneRecordAtATime(t *testing.T) {
 		w.handoffGrant, x.handoff.reply.Granted = nil, false
 		e.unlock()
 		u.endContext()
-		must(t, u.finish(0, x.run(t.Context())))
+		u.result = x.run(t.Context())
+		must(t, u.finish())
 		got := <-next
 		must(t, got.error)
 		must(t, got.Unlock(t.Context()))

@@ -159,16 +159,18 @@ func (h *handoff) settle(held bool) (ask bool) {
 	return true
 }
 
-// withdrawEntry takes n's entry out of the store's queue, if it is there. It is called with the mutex.
+// withdrawEntry takes n's entry out of the store's queue, if it is there. The waiters that are left get a new entry:
+// the request may arrive after they have enrolled again. It is called with the mutex.
 func (s *names) withdrawEntry(n *name) {
 	e := s.engine
 	if !n.enrolled {
 		return
 	}
-	n.enrolled = false
 	if !e.calls.over {
 		s.leave(n.topic, uint64(n.entry))
 	}
+	s.entries++
+	n.entry, n.enrolled, n.firstInStore = s.entries, false, false
 }
 
 // leave takes an entry out of the store's queue, in the background. It is called with the mutex.
@@ -183,12 +185,16 @@ func (s *names) leave(t backend.Topic, entry uint64) {
 }
 
 // enrolledBehind notes that a request whose caller has left has put an entry into the store's queue. If no call waits
-// under the entry, enrolledBehind takes it out.
-func (s *names) enrolledBehind(t backend.Topic, entry uint32) {
+// under the entry, enrolledBehind takes it out. Keeps: the store keeps permits for a waiter that may have left; the
+// first waiter asks, and so tells the store what the waiters want now.
+func (s *names) enrolledBehind(t backend.Topic, entry uint32, keeps bool) {
 	s.engine.lock()
 	defer s.engine.unlock()
 	if n := s.records[t]; n.first() != nil && n.entry == entry {
 		n.enrolled, n.enrolledLate = true, true
+		if keeps {
+			n.Notify()
+		}
 		return
 	}
 	s.leave(t, uint64(entry))

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -36,6 +37,19 @@ func CheckID(option, id string) error {
 		return fail.Invalidf("%s(%q): 1 to %d bytes of UTF-8 without control characters", option, fail.Shorten(id), maxID)
 	}
 	return nil
+}
+
+// redissonID is the form of the ids of Redisson's clients: a UUID.
+var redissonID = regexp.MustCompile(`^[0-9a-fA-F]+(-[0-9a-fA-F]+){4}$`)
+
+// ownerPrefix returns what stands before the number in the owner ids of a client. Redisson's owner ids are a UUID, a
+// colon and a number, and the scripts recognize its clients by that. So if the client's id is a UUID, a plus sign
+// stands before the number.
+func ownerPrefix(client string) string {
+	if redissonID.MatchString(client) {
+		return client + ":+"
+	}
+	return client + ":"
 }
 
 // ClientOf returns the client's id in an owner id: the text before the last colon.

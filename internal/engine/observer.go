@@ -45,7 +45,7 @@ var kinds = [...]string{
 // event returns the event of a call without a lease.
 func (c *call) event() Event {
 	return Event{
-		Client: c.engine.Config.Name, Name: c.Name, Kind: kinds[c.Family], Context: c.under,
+		Client: c.engine.Config.Name, Name: c.Name, Kind: kinds[c.marks.asked], Context: c.under,
 		Way: Way{Waited: c.engine.Since(c.since), Contended: c.marks.contended},
 	}
 }
@@ -76,14 +76,19 @@ func (c *call) tellsWaiting() bool {
 	return !before && c.engine.Config.Observer.Waiting != nil
 }
 
-// notAcquired reports that the call failed. A LockAll that waits does not report a refused try: it waits for that lock
-// next.
+// notAcquired reports that the call failed. A wrong argument is reported only after a wait, whose end the observer
+// awaits. A LockAll that waits does not report a refused try: it waits for that lock next.
 func (c *call) notAcquired(err error) {
-	if f := c.engine.Config.Observer.NotAcquired; f != nil && !(c.Part && c.Try && errors.Is(err, fail.NotAcquired)) {
-		v := c.event()
-		v.Err = err
-		f(v)
+	f := c.engine.Config.Observer.NotAcquired
+	switch {
+	case f == nil, errors.Is(err, fail.Invalid) && !c.marks.contended:
+		return
+	case c.Part && c.Try && errors.Is(err, fail.NotAcquired):
+		return
 	}
+	v := c.event()
+	v.Err = err
+	f(v)
 }
 
 // acquired reports that the call acquired h, with the hold count holds. h is nil for a count, which has no lease.

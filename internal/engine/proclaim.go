@@ -36,6 +36,7 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 	e.lock()
 	h.Marks.Texts = true
 	h.Marks.Proclaims = h.Marks.Proclaims || text != "" // without proclamations, too: a leader's hold is long
+	t.hasText = t.hasText || text != "" && can != nil
 	e.unlock()
 	if err := e.Can(can != nil, "proclamations"); err != nil {
 		return err
@@ -43,13 +44,7 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 	if err := h.Err(); err != nil {
 		return fmt.Errorf("%w: %w", fail.NotHeld, err)
 	}
-	token, _ := h.Token()
-	r := backend.ProclaimRequest{
-		Name: t.Key.Name, Owner: t.Owner, Token: token, Text: text, Number: e.ids.texts.Add(1), Keep: proclaimed,
-	}
-	if text == "" {
-		r.Keep = backend.Remembered
-	}
+	r := proclaimRequest(h, text)
 	e.Hold()
 	defer e.End()
 	held := new(bool)
@@ -67,4 +62,23 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 			fail.NotHeld)
 	}
 	return nil
+}
+
+func proclaimRequest(h *lease.Hold, text string) backend.ProclaimRequest {
+	t := of(h)
+	token, _ := h.Token()
+	r := backend.ProclaimRequest{Name: t.Key.Name, Owner: t.Owner, Token: token, Text: text, Keep: proclaimed}
+	if r.Number = t.engine.ids.texts.Add(1); text == "" {
+		r.Keep = backend.Remembered
+	}
+	return r
+}
+
+// removeText removes the owner's text. If that fails, followers learn of the release when the lease would have ended.
+func removeText(t *tenure) {
+	e, r := t.engine, proclaimRequest(&t.First, "")
+	_ = e.retry.Do(func() error {
+		_, err := e.store.can.Proclamations.Proclaim(e.base, r)
+		return err
+	})
 }

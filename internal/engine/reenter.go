@@ -150,14 +150,21 @@ func (c nestedCall) awaitTurn(t *tenure, turn *lease.Turn) error {
 		c.waiting(left)
 	}
 	var err error
-	select {
-	case <-turn.Ready:
-		ready = true
-		return nil
-	case <-c.wait.Done():
-		err = fail.Gone(c.wait)
-	case <-e.calls.closing:
-		err = fail.Closing
+	for closing := e.calls.closing; err == nil; {
+		select {
+		case <-turn.Ready:
+			ready = true
+			return nil
+		case <-c.wait.Done():
+			err = fail.Gone(c.wait)
+		case <-closing:
+			e.lock()
+			taken := t.Taken(turn)
+			e.unlock()
+			if closing = nil; taken { // otherwise turn runs, or only a running release has to end: a holder may enter
+				err = fail.Closing
+			}
+		}
 	}
 	e.lock()
 	left := max(t.Deadline.Until(e.Now()), 0)
@@ -271,7 +278,7 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 		x.undo()
 		return c.enterAsCallee(c.outer)
 	}
-	t.Deadline = clock.Later(t.Deadline, clock.Deadline(g.sent, c.ttl))
+	t.Deadline = clock.Later(t.Deadline, clock.Deadline(g.sent, c.ttl), now)
 	t.TTL = max(t.TTL, c.ttl)
 	if x.fenced {
 		t.Fence = lease.Fence{Token: g.reply.Token, Drawn: true}
@@ -282,7 +289,7 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 		t.troubled().lateCount = true
 	}
 	if h.Marks.Watchdog {
-		t.Start(g.sent, h)
+		t.Start(g.sent, now, h)
 	}
 	t.Leave()
 	t.reschedule()

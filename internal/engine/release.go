@@ -26,31 +26,31 @@ func (t *tenure) Release(ctx context.Context, h *lease.Hold) error {
 		if !x.live {
 			e.calls.running++ // the tenure may not count in calls.held any more
 		}
+		x.text = t.hasText && t.State == lease.Releasing
 		x.begin()
 	}
 	e.unlock()
 	if u.err != nil {
-		return u.err
+		return u.finish()
 	}
 	u.endContext()
 	if !x.live {
 		defer e.end()
 	}
-	if err := x.run(ctx); err != nil {
-		if fail.IsGone(err) {
-			return u.finish(0, err) // the goroutine that sends it uses x now
-		}
-		return u.finish(x.keep, err)
+	if u.result = x.run(ctx); !fail.IsGone(u.result) { // otherwise the goroutine that sends it uses x now
+		u.keep = x.keep
 	}
-	return u.finish(x.keep, nil)
+	return u.finish()
 }
 
 // unlocking is one call of Unlock.
 type unlocking struct {
-	hold  *lease.Hold
-	at    clock.Instant
-	ended error // why the hold had ended before the call; nil if it was live
-	err   error // set if there is nothing to release
+	hold   *lease.Hold
+	at     clock.Instant
+	ended  error // why the hold had ended before the call; nil if it was live
+	err    error // set if there is nothing to release
+	keep   int   // the hold count that remains
+	result error // of the release
 }
 
 // begin ends the hold. It is called with the mutex.
@@ -59,7 +59,7 @@ func (u *unlocking) begin() {
 	t := of(h)
 	u.at = t.engine.Now()
 	if h.Marks.Unlocked {
-		u.err = fail.New("unlock", h.Name(), fail.Twice)
+		u.err = fail.Twice
 		return
 	}
 	h.Marks.Unlocked = true
@@ -69,10 +69,10 @@ func (u *unlocking) begin() {
 	u.ended = h.Cause
 	switch {
 	case errors.Is(u.ended, fail.Closed):
-		u.err = fail.New("unlock", h.Name(), fmt.Errorf("%w: %w before; the lock frees itself when its lease runs out",
-			fail.NotHeld, fail.Closed))
+		u.err = fmt.Errorf("%w: %w before; the lock frees itself when its lease runs out", fail.NotHeld, fail.Closed)
 	case u.ended == nil:
 		t.Detach(h, fail.Released)
+		u.keep = t.Count()
 		if t.Live == 0 { // no renewal is sent from here on
 			t.State = lease.Releasing
 			t.engine.renewer.timers.Remove(&t.timer)
@@ -92,11 +92,13 @@ func (u *unlocking) endContext() {
 	}
 }
 
-// finish returns the result of Unlock, and reports it to the observer. Keep is the hold count that remains.
-func (u *unlocking) finish(keep int, err error) error {
-	h := u.hold
+// finish returns the result of Unlock, and reports it to the observer, unless the lease was unlocked before.
+func (u *unlocking) finish() error {
+	h, err := u.hold, u.result
 	e := of(h).engine
 	switch {
+	case u.err != nil:
+		err = u.err
 	case u.ended != nil:
 		err = fmt.Errorf("%w: %w", fail.NotHeld, u.ended)
 	case fail.IsGone(err):
@@ -105,9 +107,10 @@ func (u *unlocking) finish(keep int, err error) error {
 	if err != nil {
 		err = fail.New("unlock", h.Name(), err)
 	}
-	if f := e.Config.Observer.Released; f != nil {
+	if f := e.Config.Observer.Released; f != nil && u.err != fail.Twice {
 		v := holdEvent(h)
-		v.Holds, v.Err, v.Held, v.Took = keep, err, u.at.Sub(h.Since), e.Since(u.at)
+		v.Holds, v.Err, v.Held, v.Took = u.keep, err, u.at.Sub(h.Since), e.Since(u.at)
+		v.Asked = h.Marks.Asked
 		f(v)
 	}
 	return err
@@ -118,6 +121,7 @@ type releasing struct {
 	errand
 	live    bool // the hold was live when Unlock was called
 	ready   bool // it is the running operation of the tenure's Order, and is prepared
+	text    bool // the owner's text is to be removed first, so that followers learn of the release at once
 	done    bool // nothing is left to send: it is settled, another release covered it, or the record was handed over
 	held    bool
 	unsure  bool // an attempt whose reply was lost may have taken effect: a later reply "not held" is no error
@@ -176,7 +180,7 @@ func (x *releasing) run(ctx context.Context) error {
 			return nil
 		}
 	}
-	leaves := t.engine.store.leaves(t.kind()) && (x.ready || ctx.Done() == nil)
+	leaves := t.engine.store.leaves(t.kind()) && (x.ready || ctx.Done() == nil) && !x.text
 	e := t.engine
 	way, direct := e.route(ctx, leaves) // from here on as carryOut, without its frame: test/faults bounds them
 	if !direct {
@@ -196,6 +200,9 @@ func (x *releasing) send(ctx context.Context) error {
 	}
 	if x.done {
 		return nil
+	}
+	if x.text {
+		removeText(x.tenure)
 	}
 	if x.handoff != nil {
 		return x.noteServe(x.handoff.send(ctx))
@@ -234,6 +241,9 @@ func (*releasing) dispose() {}
 func (x *releasing) abort() {
 	if x.ready && !x.done {
 		x.unsure = true
+		if h := x.handoff; h != nil && h.failure == nil { // Serve panicked: it may have granted the lock
+			h.failure = errPanicked
+		}
 		_ = x.settle(errPanicked)
 	}
 }

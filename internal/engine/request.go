@@ -3,10 +3,10 @@ package engine
 import (
 	"errors"
 	"fmt"
-	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/localqueue"
 )
@@ -30,17 +30,6 @@ type Request struct {
 	Age          *backend.Age // the least age of the store; nil: any age
 	Limit        *Limit       // of a semaphore; nil for other kinds
 }
-
-// Limit is the number of permits that a Semaphore of the user declares. Its requests share the Limit.
-type Limit struct {
-	N int64 // 0: the number in the store applies
-	// Declared is set once the store has answered a request that set N. Until then each request sets N, even if the
-	// store has another number.
-	Declared atomic.Bool
-}
-
-// undeclared reports whether the next request is to set the limit in the store. A nil Limit is no limit.
-func (l *Limit) undeclared() bool { return l != nil && l.N > 0 && !l.Declared.Load() }
 
 // Replicas says how many replicas are to acknowledge a grant, and for how long the store waits for them.
 type Replicas struct {
@@ -67,6 +56,17 @@ func (r *Request) Op() string {
 
 // Fail returns err as the error of the request.
 func (r *Request) Fail(err error) error { return fail.New(r.Op(), r.Name, err) }
+
+// TTL returns the lease that the request asks the store for, with a watchdog timeout.
+func (r *Request) TTL(watchdog time.Duration) time.Duration {
+	switch {
+	case r.Lease > 0:
+		return r.Lease
+	case r.MaxHold > 0:
+		return min(watchdog, clock.Outlasting(r.MaxHold))
+	}
+	return watchdog
+}
 
 // Refused returns the error of a request that does not wait. Remaining is the rest of the holder's lease.
 func (r *Request) Refused(remaining time.Duration) error {

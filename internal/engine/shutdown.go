@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -29,13 +28,17 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 	select {
 	case <-idle:
 	case <-ctx.Done():
-		cause = context.Cause(ctx)
+		cause = fail.Gone(ctx)
 	case cause = <-e.calls.hurry:
 	}
-	left, stopped := e.endLeases()
+	left, releasing, stopped := e.endLeases()
 	var errs []error
-	if left > 0 {
+	switch {
+	case left > 0:
 		errs = append(errs, fmt.Errorf("%d locks were still held and are left to run out: %w", left, cause))
+	case releasing > 0:
+		errs = append(errs, fmt.Errorf("the store has not confirmed the release of %d locks; "+
+			"those that it has not released run out: %w", releasing, cause))
 	}
 	e.cancel()
 	if stopped != nil {
@@ -78,7 +81,7 @@ func (c *calls) shutAgain(ctx context.Context) error {
 	case <-c.closed:
 	case <-ctx.Done():
 		select {
-		case c.hurry <- context.Cause(ctx):
+		case c.hurry <- fail.Gone(ctx):
 		case <-c.closed:
 		}
 		<-c.closed
@@ -86,13 +89,17 @@ func (c *calls) shutAgain(ctx context.Context) error {
 	return c.outcome
 }
 
-// endLeases ends all live leases. It returns their number, and a channel that is closed when the timers have stopped.
-func (e *Engine) endLeases() (left int, stopped <-chan struct{}) {
+// endLeases ends all live leases. It returns their number, the number of locks whose release is under way, and a
+// channel that is closed when the timers have stopped.
+func (e *Engine) endLeases() (left, releasing int, stopped <-chan struct{}) {
 	now := e.Now()
 	e.lock()
 	defer e.unlock()
 	e.calls.over = true
 	for _, t := range e.names.tenures() {
+		if t.State == lease.Releasing {
+			releasing++
+		}
 		if t.State != lease.Live {
 			continue
 		}
@@ -103,7 +110,7 @@ func (e *Engine) endLeases() (left int, stopped <-chan struct{}) {
 		t.endAll(fail.New("lease", t.Key.Name,
 			fmt.Errorf("%w while the lock was held; the lock frees itself when its lease runs out", fail.Closed)), false, now)
 	}
-	return left, e.renewer.timers.Stop()
+	return left, releasing, e.renewer.timers.Stop()
 }
 
 // Inspect reads the record of a name.

@@ -27,6 +27,7 @@ type tenure struct {
 	frees      bool          // it is being released in the background, perhaps before a release that is on its way
 	keepFor    time.Duration // for how long it asked for a place in the queue of a fair lock
 	timer      timerq.Timer
+	hasText    bool      // the store may have a text of the owner: the release removes the text first
 	trouble    *trouble  // nil if no request failed
 	release    releasing // of the first hold: it needs no allocation
 }
@@ -154,6 +155,7 @@ func (t *tenure) endAll(cause error, asked bool, now clock.Instant) {
 // finish ends a hold without an Unlock.
 func (t *tenure) finish(h *lease.Hold, cause error, asked bool, now clock.Instant) {
 	t.Detach(h, cause)
+	h.Marks.Asked = asked
 	e := t.engine
 	e.endContext(h, cause)
 	if e.announce.Logs() {

@@ -254,10 +254,13 @@ func (w *wait) join() bool {
 func (w *wait) begins() {
 	e, n, handed := w.engine, w.name, w.waiter.handoffGrant
 	w.attempt.handoffGrant, w.waiter.handoffGrant = handed, nil
+	if !w.queues() && !w.pollsInQueue() { // the call cannot claim what the store reserves for the entry
+		e.names.withdrawEntry(n)
+	}
 	w.marks.enrols = handed == nil && (w.queues() && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
 	n.enrols, n.enrolledLate, n.claims = w.marks.enrols, false, w.Family == backend.KindWrite
 	w.attempt.entry, w.marks.heard, n.heard = n.entry, n.heard, false
-	w.marks.least, w.marks.stays = n.Least(), n.Len() > 1
+	w.marks.least, w.marks.stays = int32(n.Least()), n.Len() > 1
 	w.retry, w.asking = n.Asks(), true
 	e.calls.running++
 	e.unlock()

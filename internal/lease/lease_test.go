@@ -191,7 +191,7 @@ func TestARenewalCountsFromBeforeItWasSent(t *testing.T) {
 	w.Attach(&w.First)
 	sent := at(time.Second)
 	w.Deadline = clock.Deadline(at(0), watchdog)
-	w.Start(at(0), &w.First)
+	w.Start(at(0), at(0), &w.First)
 	if got := time.Duration(w.Plan.Next()); got != watchdog/3 {
 		t.Errorf("the first renewal is at %v", got)
 	}

@@ -62,8 +62,11 @@ func (o *Order) Innermost(h *Hold, shared bool) bool {
 // innermost, or another re-entry is running, or in line for the same hold. A running release does not count: it ends
 // as soon as the store answers.
 func (o *Order) Taken(t *Turn) bool {
+	if t.granted {
+		return false
+	}
 	for _, x := range o.line {
-		if !(t.Shared && x.Shared) && x.Hold == t.Hold {
+		if x != t && !(t.Shared && x.Shared) && x.Hold == t.Hold {
 			return true
 		}
 	}

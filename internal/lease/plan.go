@@ -22,10 +22,16 @@ func NewPlan(watchdog time.Duration) Plan {
 
 // Start plans the first renewal of a lease that was asked for at sent, if the watchdog renews h. A reader's lease that
 // is longer than the watchdog timeout gets a plan, too: see upholds.
-func (t *Tenure) Start(sent clock.Instant, h *Hold) {
+func (t *Tenure) Start(sent, now clock.Instant, h *Hold) {
 	if h.Marks.Watchdog || t.Mode == Shared && t.TTL > t.Plan.Watchdog {
-		t.Plan.RenewAt = min(t.Plan.RenewAt, sent.Mono+int64(t.Plan.Watchdog/3))
+		t.Plan.RenewAt = min(t.Plan.RenewAt, t.Plan.after(sent, now))
 	}
+}
+
+// after returns when to renew a lease that was asked for at sent: after a third of the watchdog timeout, by the clock
+// on which that is over first.
+func (p *Plan) after(sent, now clock.Instant) int64 {
+	return now.Mono + int64(sent.Add(p.Watchdog/3).Until(now))
 }
 
 // Next returns the time of the next request; clock.Never while one is on its way.
@@ -57,13 +63,13 @@ func (t *Tenure) Question(now clock.Instant) time.Duration {
 func (t *Tenure) Renewed(sent, now clock.Instant, lease time.Duration) (extended bool) {
 	extended = lease > 0 && !t.upholds()
 	if extended {
-		t.Deadline = clock.Later(t.Deadline, clock.Deadline(sent, lease))
+		t.Deadline = clock.Later(t.Deadline, clock.Deadline(sent, lease), now)
 	}
 	switch {
 	case t.Wants(now) == 0:
 		t.Plan.RenewAt = clock.Never
 	case lease > 0 || t.Plan.RenewAt == clock.Never:
-		t.Plan.RenewAt = sent.Mono + int64(t.Plan.Watchdog/3)
+		t.Plan.RenewAt = t.Plan.after(sent, now)
 	}
 	return extended
 }

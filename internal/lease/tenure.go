@@ -103,6 +103,7 @@ type Marks struct {
 	Watchdog  bool // the watchdog renews the hold
 	Announced bool // the observer was told of the acquisition
 	Unlocked  bool // Unlock was called
+	Asked     bool // the hold ended without Unlock, as WithLease or WithMaxHold asked
 	Long      bool // the log has warned that the hold lasts long
 	Proclaims bool // the owner has proclaimed a text: the log does not warn if the hold lasts long
 	Texts     bool // the store was asked to keep or to remove a text of the owner

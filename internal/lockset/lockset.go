@@ -35,7 +35,8 @@ type Acquirer interface {
 // Part is one of the locks of a set.
 type Part struct {
 	Name string
-	// Acquirer takes Request; nil if the lock belongs to another implementation of Locker.
+	// Acquirer takes Request; nil if the lock belongs to another implementation of Locker. Request then has the options
+	// of the call only.
 	Acquirer Acquirer
 	Request  engine.Request
 	// Other takes the lock of another implementation of Locker: it tries, or waits for wait at most; a wait of 0 is
@@ -47,7 +48,7 @@ type Part struct {
 
 // keepFor is how long a call at first keeps its parts while it waits for another part, and keepMax how long at most.
 // The time grows: if a part takes longer than keepFor, on a distant or busy store, calls would go on taking parts from
-// each other.
+// each other. Three quarters of the shortest lease bound it: see attempt.keepUntil.
 const (
 	keepFor = 250 * time.Millisecond
 	keepMax = 16 * keepFor
@@ -74,16 +75,16 @@ func lockAll(ctx context.Context, a *set) (*lease.Handle, error) {
 	for first := 0; ; a.rounds++ {
 		t := &attempt{set: a, ctx: ctx, bounds: bounds, order: a.order(first), done: make([]bool, len(parts))}
 		failed, waited, err := t.take()
+		again := err != nil && !waited && a.again(err)
 		if err == nil {
-			err = a.lostMeanwhile(t.held, nil)
+			err = a.endedMeanwhile(t.held, nil)
 		}
 		if err == nil {
 			return lease.NewHandle(&held{Facts: lease.Facts{Of: Name(parts), Ctx: t.ctx}, leases: t.held}), nil
 		}
 		bound.Begins(bounds)
-		again := !a.try && !waited && (errors.Is(err, fail.NotAcquired) || errors.Is(err, fail.NoVote))
 		if !again && ctx.Err() == nil {
-			err = a.lostMeanwhile(t.held, err)
+			err = a.endedMeanwhile(t.held, err)
 		}
 		// The release goes on in the background if it fails, or if the wait is over.
 		engine.UnlockAll(bounds, context.WithoutCancel(ctx), t.held)
@@ -112,7 +113,7 @@ type set struct {
 	wait   time.Duration
 	began  time.Time
 	try    bool
-	rounds int // rounds that failed because another owner held a part
+	rounds int // the number of rounds that failed; not zero: the call has waited
 }
 
 // op returns the operation that errors name.
@@ -143,6 +144,22 @@ func (a *set) order(failed int) []int {
 	return order
 }
 
+// again reports whether the call goes on after a round that failed with err: another owner held a part, or a store
+// failed after the call had waited. After a failure of a store the next round begins with its part: the wait for a
+// first part sits an outage out, as that of Lock does, and any other failure there ends the call.
+func (a *set) again(err error) bool {
+	switch {
+	case a.try:
+		return false
+	case errors.Is(err, fail.NotAcquired), errors.Is(err, fail.NoVote):
+		return true
+	case a.rounds == 0 || !errors.Is(err, fail.Unavailable):
+		return false
+	}
+	a.rounds |= 1 // the number of the next round is even: see order
+	return true
+}
+
 // pause sleeps for a random time between two rounds, from the second pause on: two calls that want the same parts in
 // different orders would otherwise take parts from each other in step. It reports false if bounds has ended.
 func (a *set) pause(bounds context.Context) bool {
@@ -161,7 +178,11 @@ func (a *set) pause(bounds context.Context) bool {
 // part failed.
 func (a *set) late(bounds context.Context, failed int, err error) error {
 	late := &fail.Error{Op: "lockall", Name: a.parts[failed].Name, Err: fail.Gone(bounds)}
-	if fail.WaitIsOver(late.Err) {
+	switch {
+	case !fail.WaitIsOver(late.Err):
+	case errors.Is(err, fail.Unavailable):
+		return err
+	default:
 		late.Err = fmt.Errorf("%w: parts were held in turn for %v", fail.NotAcquired, a.wait)
 		if last := fail.Of(err); last != nil {
 			late.Remaining = last.Remaining
@@ -170,13 +191,17 @@ func (a *set) late(bounds context.Context, failed int, err error) error {
 	return fail.Public(late)
 }
 
-// lostMeanwhile returns an error if a part in held was lost meanwhile, and otherwise err.
-func (a *set) lostMeanwhile(held []*lease.Handle, err error) error {
+// endedMeanwhile returns an error if a part in held was lost meanwhile, or its client was closed, and otherwise err.
+func (a *set) endedMeanwhile(held []*lease.Handle, err error) error {
 	for _, l := range held {
 		h := l.Holding()
-		if lost := h.Err(); lost != nil && !errors.Is(lost, fail.Closed) {
+		switch ended := h.Err(); {
+		case ended == nil:
+		case errors.Is(ended, fail.Closed):
+			return fail.New(a.op(), h.Name(), fmt.Errorf("ended before the other parts were held: %w", ended))
+		default:
 			return fail.New(a.op(), h.Name(), fmt.Errorf("%w: lost before the other parts were held; take a longer "+
-				"lease, or look why the store or this process is so slow: %w", fail.Unavailable, lost))
+				"lease, or look why the store or this process is so slow: %w", fail.Unavailable, ended))
 		}
 	}
 	return err
@@ -190,6 +215,9 @@ type attempt struct {
 	order  []int           // nil: the order given
 	done   []bool          // by index of the part: it is held
 	held   []*lease.Handle
+	// keepUntil is when three quarters of the shortest lease in held are over; zero if the watchdog renews all leases
+	// without a bound. Afterwards another part is taken only if it is free.
+	keepUntil time.Time
 }
 
 // take is takeAll, but releases the held parts if an observer or another implementation of Locker panics.
@@ -206,10 +234,10 @@ func (t *attempt) take() (failed int, waited bool, err error) {
 }
 
 // takeAll takes all parts, or returns the index of the part that it could not take. In round 0 it takes as many parts
-// as possible with one command, and only tries the others (see try). In later rounds it takes the parts one by one, and
-// waits: for the first part as long as the call may, and for each other part for a short time, while it keeps the parts
-// in held. Each part is taken under the context of the one before, so the last context carries all. Waited reports that
-// the wait for the first part failed: the call must not go on.
+// as possible with one command, and only tries them, unless there is just one. In later rounds it takes the parts one
+// by one, and waits: for the first part as long as the call may, and for each other part for a short time, while it
+// keeps the parts in held. Each part is taken under the context of the one before, so the last context carries all.
+// Waited reports that the wait for the first part failed: the call must not go on.
 func (t *attempt) takeAll() (failed int, waited bool, err error) {
 	for n := range t.parts {
 		i := n
@@ -220,7 +248,7 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 			continue
 		}
 		which := t.together(i)
-		try := t.try || t.rounds == 0 && (n > 0 || len(which) > 1)
+		try := t.try || t.rounds == 0 && len(t.parts) > 1
 		var leases []*lease.Handle
 		if len(which) > 1 {
 			rs := make([]engine.Request, len(which))
@@ -244,18 +272,33 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 		t.held = append(t.held, leases...)
 		t.ctx = leases[len(leases)-1].Holding().Context()
 		for _, i := range which {
-			t.done[i] = true
+			t.markHeld(i)
 		}
 	}
 	return 0, false, nil
 }
 
+// markHeld notes that part i is held.
+func (t *attempt) markHeld(i int) {
+	t.done[i] = true
+	lasts := max(t.parts[i].Request.Lease, t.parts[i].Request.MaxHold) // one of them at most is given
+	if lasts == 0 {
+		return
+	}
+	if until := time.Now().Add(lasts / 4 * 3); t.keepUntil.IsZero() || until.Before(t.keepUntil) {
+		t.keepUntil = until
+	}
+}
+
 // waitFor returns how long to wait for the next part; 0: until bounds ends. In the rounds that take the parts in the
-// order of their names it grows from round to round.
+// order of their names it grows from round to round, as far as the leases in held allow.
 func (t *attempt) waitFor() time.Duration {
 	keep := keepFor
 	if t.rounds%2 == 1 {
 		keep = min(keepFor<<min(t.rounds/2, 16), keepMax)
+	}
+	if !t.keepUntil.IsZero() {
+		keep = min(keep, max(time.Until(t.keepUntil), time.Millisecond))
 	}
 	switch {
 	case len(t.held) == 0:

@@ -1,6 +1,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,9 +36,12 @@ type part struct {
 	counts  time.Time     // when the part may count at the earliest; zero if it counts
 	why     error         // the last failure or loss; nil while held
 	healing bool          // a request that locks the store again is planned or on its way
-	failed  int           // the number of such requests that failed in a row
-	timer   *time.Timer   // for the planned request, or for counts
+	tries   int           // the number of requests since the store last held the lock for a third of the watchdog timeout
+	timer   *time.Timer   // for the planned request, or for counts; nil if the request began at once
 }
+
+// unplan takes a planned request back. It reports false if there is none, or it is on its way.
+func (p *part) unplan() bool { return p.healing && p.timer != nil && p.timer.Stop() }
 
 func (r *call) lease(votes []vote, start time.Time) *lease.Handle {
 	lctx, end := context.WithCancelCause(r.ctx)
@@ -57,10 +61,11 @@ func (r *call) lease(votes []vote, start time.Time) *lease.Handle {
 		case v.lease != nil:
 			x.joinLocked(v)
 		case errors.Is(v.err, fail.NotAcquired):
-			x.healLocked(i, r.nodes[i].Watchdog()/3)
+			x.parts[i].tries = 1
+			x.healLocked(i, x.third(i))
 		default:
-			x.parts[i].why = v.err
-			x.healLocked(i, r.nodes[i].Watchdog()/30)
+			x.parts[i].why, x.parts[i].tries = v.err, 1
+			x.healLocked(i, x.third(i)/10)
 		}
 	}
 	x.mu.Unlock()
@@ -120,7 +125,7 @@ func (x *Lease) has(node int) (counts time.Time, has bool) {
 
 func (x *Lease) joinLocked(v vote) {
 	p := &x.parts[v.node]
-	p.lease, p.counts, p.failed, p.why = v.lease, v.counts, 0, nil
+	p.lease, p.counts, p.why = v.lease, v.counts, nil
 	if !p.counts.IsZero() {
 		p.timer = time.AfterFunc(time.Until(p.counts), func() { _ = x.Err() })
 	}
@@ -130,7 +135,7 @@ func (x *Lease) joinLocked(v vote) {
 	}
 }
 
-// partEnded notes that a store's part has ended, and has the store locked again at once.
+// partEnded notes that a store's part has ended, and has the store locked again.
 func (x *Lease) partEnded(node int, l *lease.Handle) {
 	if x.Err() != nil {
 		return
@@ -138,9 +143,27 @@ func (x *Lease) partEnded(node int, l *lease.Handle) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if p := &x.parts[node]; p.lease == l {
-		p.lease, p.why = nil, l.Holding().Err()
-		x.healLocked(node, 0)
+		h := l.Holding().(*lease.Hold)
+		p.lease, p.why = nil, h.Err()
+		if h.Since.Add(x.third(node)).Reached(x.nodes[node].Now()) {
+			p.tries = 0
+		}
+		x.retryLocked(node)
 	}
+}
+
+// third returns a third of the watchdog timeout of a store's client.
+func (x *Lease) third(node int) time.Duration { return x.nodes[node].Watchdog() / 3 }
+
+// retryLocked plans to lock a store again: at once for the first time, and then after growing pauses, up to a third of
+// the watchdog timeout.
+func (x *Lease) retryLocked(node int) {
+	p, after := &x.parts[node], time.Duration(0)
+	if third := x.third(node); p.tries > 0 {
+		after = min(third/10<<min(p.tries, 10), third)
+	}
+	p.tries++
+	x.healLocked(node, after)
 }
 
 // healLocked plans to lock a store again after a time.
@@ -150,6 +173,11 @@ func (x *Lease) healLocked(node int, after time.Duration) {
 		return
 	}
 	p.healing = true
+	if after == 0 { // no timer: in a synctest bubble of Go 1.26, two of them at the same time crash the race detector
+		p.timer = nil
+		go x.heal(node)
+		return
+	}
 	p.timer = time.AfterFunc(after, func() { x.heal(node) })
 }
 
@@ -158,7 +186,7 @@ func (x *Lease) follow(node int) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	p := &x.parts[node]
-	if p.lease == nil && p.healing && p.timer.Stop() {
+	if p.lease == nil && p.unplan() {
 		p.healing = false
 		x.healLocked(node, 0)
 	}
@@ -179,18 +207,18 @@ func (x *Lease) within() (*Lease, context.Context) {
 	return live, leaseContext{root.parent, live}
 }
 
+// heal locks a store again. No call waits for it: a panic of the observer ends the process, as one of Renewed and Lost.
 func (x *Lease) heal(node int) {
 	if x.Err() != nil {
 		return
 	}
-	third := x.nodes[node].Watchdog() / 3
 	c := x.call
 	c.outer, c.parent = x.within()
 	if o := c.outer; o != nil {
 		if _, has := o.has(node); !has {
 			x.mu.Lock()
 			x.parts[node].healing = false
-			x.healLocked(node, third)
+			x.healLocked(node, x.third(node))
 			x.mu.Unlock()
 			if _, has := o.has(node); has || o.Err() != nil { // o changed meanwhile, and does not call follow again
 				x.follow(node)
@@ -224,8 +252,7 @@ func (x *Lease) heal(node int) {
 		if v.err == nil {
 			x.joinLocked(v)
 		} else if !errors.Is(v.err, fail.Closed) {
-			p.failed++
-			x.healLocked(node, min(third/10<<min(p.failed, 10), third))
+			x.retryLocked(node)
 		}
 	}
 	x.mu.Unlock()
@@ -340,7 +367,7 @@ func drop(parts []part) {
 // Leaves implements lease.Leaver.
 func (x *Lease) Leaves() {}
 
-// Unlock releases all parts.
+// Unlock releases all parts. If the release of a part panics, Unlock panics with the same value after all are answered.
 func (x *Lease) Unlock(ctx context.Context) error {
 	lost := x.Err()
 	x.mu.Lock()
@@ -361,11 +388,12 @@ func (x *Lease) Unlock(ctx context.Context) error {
 	for i, p := range parts {
 		if p.lease != nil {
 			asked++
-			go func() { answers <- vote{node: i, err: p.lease.Holding().Unlock(bound)} }()
+			go answer(answers, i, func() vote { return vote{node: i, err: p.lease.Holding().Unlock(bound)} })
 		}
 	}
 	free, lacking := len(parts)-asked, 0
 	var failed fail.List
+	var panicked any
 	var cut *time.Timer
 	for range asked {
 		if cut == nil && free >= x.majority {
@@ -373,6 +401,7 @@ func (x *Lease) Unlock(ctx context.Context) error {
 			defer cut.Stop()
 		}
 		a := <-answers
+		panicked = cmp.Or(panicked, a.panicked)
 		if a.err == nil {
 			free++
 			continue
@@ -383,6 +412,8 @@ func (x *Lease) Unlock(ctx context.Context) error {
 		}
 	}
 	switch {
+	case panicked != nil:
+		panic(panicked)
 	case lost != nil:
 		return fail.New("unlock", x.Of, fmt.Errorf("%w: %w", fail.NotHeld, lost))
 	case free < x.majority, asked-lacking < x.majority: // in the second case the lease was lost unnoticed

@@ -2,6 +2,7 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -72,10 +73,6 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 	if ctx == nil {
 		return nil, r.Fail(fail.NilContext)
 	}
-	ttl := r.Lease
-	if ttl == 0 {
-		ttl = q.nodes[0].Watchdog()
-	}
 	for i, n := range q.nodes {
 		if out := n.RejoinDelay(); out > 0 && r.Lease > out {
 			return nil, r.Fail(fail.Invalidf("WithLease(%v) is longer than store %d has no vote after it lost its data, %v; "+
@@ -88,7 +85,9 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 	if q.sites {
 		c.parent = engine.WithCallSite(c.parent)
 	}
-	c.patience = min(max(ttl/10, 50*time.Millisecond), time.Second)
+	watchdog := q.nodes[0].Watchdog()
+	c.patience = min(max(cmp.Or(r.Lease, watchdog)/10, 50*time.Millisecond), time.Second)
+	c.patience = min(c.patience, r.TTL(watchdog)/2) // the grants must outlive their round
 	wait := ctx
 	if r.Wait > 0 {
 		var cancel context.CancelFunc
@@ -143,7 +142,7 @@ func (x *rounds) round() (*lease.Handle, error) {
 			return nil, err
 		}
 		err = sleep(x.wait, min(time.Since(x.trouble)/2+10*time.Millisecond, time.Second))
-	case x.Try && t.barred():
+	case x.Try && x.last != nil:
 		return nil, x.Fail(fmt.Errorf("%w: %w", fail.Unavailable, x.last))
 	case x.Try:
 		return nil, x.Refused(t.left)
@@ -185,9 +184,13 @@ func (x *rounds) enclosing() *Lease {
 // answered notes the answers of a majority.
 func (x *rounds) answered(t *tally, stores int) {
 	x.last, x.failed, x.left = nil, 0, max(t.left, 0)
-	if t.barred() {
+	switch {
+	case t.barred():
 		x.last = fmt.Errorf("%d of %d stores are %w for another %v, until all leases that they may have forgotten are over; "+
 			"wait for longer, or see WithRejoinDelay", t.out, stores, fail.NoVote, t.left.Round(time.Millisecond))
+	case len(t.refused) == 0 && t.held < x.majority:
+		x.last = fmt.Errorf("%d of %d stores granted the lock, but only %d grants counted at the end of the round, %d are "+
+			"needed; look whether a store is too slow for the lease", t.answered, stores, t.held, x.majority)
 	}
 }
 

@@ -1,12 +1,12 @@
 package quorum
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -20,12 +20,28 @@ type vote struct {
 	node  int
 	lease *lease.Handle
 	// counts is when the vote may count at the earliest; zero if it counts.
-	counts time.Time
-	err    error
+	counts   time.Time
+	err      error
+	panicked any // the value of a panic of the observer or the backend; nil if there was none
+}
+
+// errEnded is the error of a vote whose goroutine ended before the answer: by a panic, or by runtime.Goexit.
+var errEnded = errors.New("the observer or the backend ended the goroutine of the request")
+
+// answer sends the vote of ask to answers. It recovers a panic of ask: the goroutine of the user's call panics with the
+// same value.
+func answer(answers chan<- vote, node int, ask func() vote) {
+	v := vote{node: node, err: errEnded}
+	defer func() {
+		v.panicked = recover()
+		answers <- v
+	}()
+	v = ask()
 }
 
 // collect asks all stores at the same time; first, if not nil, is a vote that the call has already. Once the outcome is
-// clear, collect waits for the other stores only a little longer.
+// clear, collect waits for the other stores only a little longer. If a request panics, collect gives the other stores'
+// grants back, and panics with the same value.
 func (r *call) collect(wait context.Context, first *vote) []vote {
 	bound, cancel := context.WithTimeout(wait, r.patience)
 	defer cancel()
@@ -48,7 +64,7 @@ func (r *call) collect(wait context.Context, first *vote) []vote {
 				continue
 			}
 		}
-		go func() { answers <- r.ask(bound, i, true) }()
+		go answer(answers, i, func() vote { return r.ask(bound, i, true) })
 	}
 	held, refused := 0, 0
 	var cut *time.Timer
@@ -76,6 +92,7 @@ func (r *call) collect(wait context.Context, first *vote) []vote {
 			defer cut.Stop()
 		}
 	}
+	r.repanic(wait, votes)
 	for i, v := range votes {
 		if fail.IsGone(v.err) {
 			if wait.Err() != nil {
@@ -183,18 +200,38 @@ func (r *call) tally(votes []vote) tally {
 	return t
 }
 
-// giveBack releases the locks that a round got. It does not await the stores' answers beyond the end of wait.
+// repanic panics if one of the requests of a round did. It first gives back what the other requests got.
+func (r *call) repanic(wait context.Context, votes []vote) {
+	for _, v := range votes {
+		if v.panicked != nil {
+			defer panic(v.panicked)
+			r.giveBack(wait, votes)
+			return
+		}
+	}
+}
+
+// giveBack releases the locks that a round got. It does not await the stores' answers beyond the end of wait. If a
+// release panics, giveBack panics with the same value after all have ended.
 func (r *call) giveBack(wait context.Context, votes []vote) {
 	// A release that is not confirmed in this time goes on in the background.
 	short, cancel := context.WithTimeout(wait, r.patience)
 	defer cancel()
-	var wg sync.WaitGroup
+	answers := make(chan vote, len(votes))
+	asked := 0
 	for _, v := range votes {
 		if v.lease != nil {
-			wg.Go(func() { _ = v.lease.Holding().Unlock(short) })
+			asked++
+			go answer(answers, v.node, func() vote { return vote{err: v.lease.Holding().Unlock(short)} })
 		}
 	}
-	wg.Wait()
+	var panicked any
+	for range asked {
+		panicked = cmp.Or(panicked, (<-answers).panicked)
+	}
+	if panicked != nil {
+		panic(panicked)
+	}
 }
 
 // await waits for the lock in one store that refused it, so most waiters wait in the same store's queue and wake by its

@@ -543,6 +543,61 @@ func TestWhatDoesNotFitIsLeftOut(t *testing.T) {
 		"logged: %s", log.String())
 }
 
+// nested locks names, each under the one before, and returns the innermost lease's context.
+func nested(t *testing.T, c *mortise.Client, names ...string) context.Context {
+	t.Helper()
+	in := ctx
+	for _, n := range names {
+		in = lock(t, c, in, n).Context()
+	}
+	return in
+}
+
+// numbered returns n names.
+func numbered(n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint("n", i)
+	}
+	return names
+}
+
+// Holds beyond MaxDelegations are left out as others are: counted, and logged.
+func TestHoldsBeyondMaxDelegationsAreCountedAndLogged(t *testing.T) {
+	c := middle.InMemory(t, memory.New())
+	all := check.Value(c.LockAll(ctx, numbered(20)...)).In(t)
+	defer all.Unlock(ctx)
+	for what, in := range map[string]context.Context{
+		"nested":  nested(t, middle.InMemory(t, memory.New()), numbered(20)...),
+		"LockAll": all.Context(),
+	} {
+		var (
+			events []delegation.IssuedEvent
+			log    strings.Builder
+		)
+		i := middle.Issuer(t, ring(t, "k1"), watchedIssued(&events),
+			delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+		p := check.Value(delegation.Decode(check.Value(i.Issue(in, "stock")).In(t))).In(t)
+		check.Equal(t, what+": %d delegations in the entry", len(p.Delegations), delegation.MaxDelegations)
+		check.FatalIf(t, len(events) != 1, "%s: %d events", what, len(events))
+		check.Equal(t, what+": %d delegations", events[0].Delegations, delegation.MaxDelegations)
+		check.Equal(t, what+": %d left out", events[0].LeftOut, 4)
+		check.ErrorIf(t, !strings.Contains(log.String(), "left_out=4 delegations=16"), "%s: logged: %s", what, log.String())
+	}
+}
+
+// Inner holds that a service must not know of keep no outer hold out.
+func TestAPermittedHoldIsToldThoughMaxDelegationsInnerOnesAreNot(t *testing.T) {
+	var events []delegation.IssuedEvent
+	i := middle.Issuer(t, ring(t, "k1"), watchedIssued(&events), delegation.WithNameFilter(
+		func(_, name string) bool { return name == "orders:42" }))
+	in := nested(t, middle.InMemory(t, memory.New()),
+		append([]string{"orders:42"}, numbered(delegation.MaxDelegations)...)...)
+	p := check.Value(delegation.Decode(check.Value(i.Issue(in, "stock")).In(t))).In(t)
+	check.ErrorIf(t, len(p.Delegations) != 1 || p.Delegations[0].Name != "orders:42", "told of %+v", p.Delegations)
+	check.Equal(t, "%d left out", events[0].LeftOut, delegation.MaxDelegations)
+}
+
 // One that does not fit keeps no shorter one out, though that is further out.
 func TestAShortDelegationGoesWhereALongerOneDoesNotFit(t *testing.T) {
 	c := middle.InMemory(t, memory.New())

@@ -13,6 +13,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/engine"
 )
 
 // Issuer makes entries for calls to other services. An Issuer may be used concurrently, and for all
@@ -45,9 +46,11 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 }
 
 // Issue makes an entry for a call to the service with this name, with a delegation for each live
-// lease in ctx. It returns "" if there is none. The innermost delegations go in first. A delegation
-// without room is left out; a later, shorter one may still go in. Names beyond MaxName are left out.
-// Of two leases with the same name, in different stores, the outer one is left out.
+// lease in ctx, [MaxDelegations] at most. It returns "" if there is none. The innermost delegations
+// go in first. A delegation without room is left out; a later, shorter one may still go in. Names
+// beyond MaxName are left out. Of two leases with the same name, in different stores, the outer one
+// is left out. All these leases, also if left out, stay marked as delegated: see
+// [mortise.Delegations].
 //
 // The entry expires after the lifetime, or with the lease, whichever is first.
 //
@@ -56,7 +59,7 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 //
 // Cost: no command; some microseconds.
 func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
-	held := mortise.Delegations(ctx)
+	held := engine.AllDelegations(ctx)
 	if len(held) == 0 {
 		return "", nil
 	}
@@ -64,7 +67,8 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 	left := room - (2 + MaxKeyID) - (2 + len(audience)) - 8 - 8 - 2 - (2 + MaxSignature)
 	leftOut, tooLarge := 0, 0
 	now := time.Now().UTC()
-	for _, c := range held {
+	for _, h := range held {
+		c := mortise.Delegation(h)
 		switch {
 		case c.Expires.UnixMilli() <= now.UnixMilli(), // it has ended, or ends within this millisecond
 			twice(delegations, c.Name): // a lease of the same name in another store

@@ -13,7 +13,7 @@
 // The call's context is the context of its lease: the context ends when the lock is lost, and a
 // handler enters the lock again with this context. [Lease] returns the lease, with its fencing
 // token. A stream's Recv and Send return as well when the lock is lost, even if the client sends
-// nothing, or reads nothing.
+// nothing, or reads nothing; within 250 ms, if the stream's own context ended before the loss.
 //
 // The keys make names of the text of a value. A handler that parses the text may take several texts
 // for the same value: 42, 042 and +42. [Canonical] makes a single text of them, for the lock and
@@ -51,7 +51,8 @@
 //	misuse: a name in use for other data, an option   Internal           INTERNAL
 //
 // A holder may renew its lease, so the lock can be held for longer than the retry delay says; [WithRetryAfter] sets its
-// bound. With BAD_KEY comes a BadRequest that names the field.
+// bound. With BAD_KEY comes a BadRequest that names the field. A client cancels its call at the deadline, too: a
+// cancellation counts as TIMED_OUT from 10 ms before the deadline.
 //
 // A handler has broken off if the handler returns context.Canceled, an error with the code
 // Canceled, or an error that wraps mortise.ErrLost.

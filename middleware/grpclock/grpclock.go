@@ -41,8 +41,8 @@ func StreamServerInterceptor(locks mortise.Locker, methods Methods, opts ...Opti
 // Option changes an interceptor.
 type Option func(*interceptor)
 
-// WithWait makes a call wait for its lock, for d at most, and no longer than its deadline; then the
-// call is answered as locked. d must be positive.
+// WithWait makes a call wait for its lock, for d at most; then the call is answered as locked. A call
+// whose deadline ends before is answered with DeadlineExceeded. d must be positive.
 func WithWait(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("grpclock: WithWait(%v): a wait is positive; without it calls are refused at once", d))
@@ -269,10 +269,12 @@ func carry(ctx context.Context, lease *mortise.Lease) context.Context {
 // outcome returns the error of a call. If the handler broke off because the lock was lost, the error says so; otherwise
 // the handler's error stands.
 func (i *interceptor) outcome(ctx context.Context, method string, lease *mortise.Lease, err error) error {
-	if err == nil || ctx.Err() != nil {
-		return err
+	if err == nil {
+		return nil
 	}
-	brokeOff := over(err) || errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled
+	// Canceled may be of the call's own end.
+	canceled := ctx.Err() == nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled)
+	brokeOff := over(err) || canceled
 	if cause := lease.Err(); over(cause) && brokeOff {
 		return i.answer(ctx, method, lost(), cause)
 	}

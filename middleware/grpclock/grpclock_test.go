@@ -8,6 +8,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -19,6 +20,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/middle"
@@ -589,6 +591,48 @@ func streamRedisDown(s *site) {
 	_, err := s.duplexCall(client, s.ctx()).Recv()
 	s.want(err, codes.Unavailable, grpclock.ReasonUnavailable)
 	s.Redis.Restart()
+}
+
+// silent is a stream whose client neither sends nor reads, until the call ends.
+type silent struct {
+	grpc.ServerStream
+	call, ctx context.Context // an interceptor outside has derived ctx from the call's context
+}
+
+func (s silent) Context() context.Context { return s.ctx }
+
+func (s silent) RecvMsg(any) error { <-s.call.Done(); return s.call.Err() }
+
+func (s silent) SendMsg(any) error { <-s.call.Done(); return s.call.Err() }
+
+// The context of a stream may end before the lock is lost: by a time limit of an interceptor outside.
+func TestALossAfterTheContextEndedWakesTheHandler(t *testing.T) {
+	for what, hang := range map[string]func(grpc.ServerStream) error{
+		"Recv": func(ss grpc.ServerStream) error { return ss.RecvMsg(new(pb.SimpleRequest)) },
+		"Send": func(ss grpc.ServerStream) error { return ss.SendMsg(new(pb.SimpleResponse)) },
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				key := grpclock.ContextFunc(func(context.Context) (string, error) { return middle.Order, nil })
+				intercept := grpclock.StreamServerInterceptor(middle.InMemory(t, memory.New()), grpclock.Methods{duplex: key},
+					grpclock.WithLockOptions(mortise.WithMaxHold(10*time.Second)))
+				call, hangUp := context.WithTimeout(context.Background(), time.Minute)
+				defer hangUp()
+				ctx, cancel := context.WithTimeout(call, time.Second)
+				defer cancel()
+				began := time.Now()
+				err := intercept(nil, silent{call: call, ctx: ctx}, &grpc.StreamServerInfo{FullMethod: duplex},
+					func(_ any, ss grpc.ServerStream) error {
+						err := hang(ss)
+						check.Is(t, what, err, mortise.ErrLost)
+						return err
+					})
+				check.ErrorIf(t, status.Code(err) != codes.Aborted, "answered %v", err)
+				took := time.Since(began)
+				check.ErrorIf(t, took < 9*time.Second || took > 10500*time.Millisecond, "the handler was back after %v", took)
+			})
+		})
+	}
 }
 
 // Names of fields of each kind that makes one.

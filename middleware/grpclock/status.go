@@ -86,10 +86,20 @@ func refused(ctx context.Context, err error, most time.Duration) *status.Status 
 		return lost()
 	case ctx.Err() == nil:
 		return problem(codes.Internal, ReasonInternal, "the lock is not usable", 0)
-	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+	case errors.Is(ctx.Err(), context.DeadlineExceeded), deadlineCancelled(ctx):
 		return problem(codes.DeadlineExceeded, ReasonTimeout, "the call's time ran out while it waited for its lock", 0)
 	}
 	return problem(codes.Canceled, ReasonClientGone, "the client did not wait", 0)
+}
+
+// cancelEarly is how long before the server's deadline the client's cancellation at its own deadline may arrive: it
+// travels faster than the call did, or the server's timer is late.
+const cancelEarly = 10 * time.Millisecond
+
+// deadlineCancelled reports whether ctx, which is cancelled, has come to its deadline.
+func deadlineCancelled(ctx context.Context) bool {
+	deadline, ok := ctx.Deadline()
+	return ok && time.Until(deadline) <= cancelEarly
 }
 
 func lost() *status.Status {

@@ -3,12 +3,17 @@ package grpclock
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mortise-go/mortise"
 )
+
+// checkLease is how often a lease is checked after its context ended with the stream's: a loss no longer shows in the
+// context.
+const checkLease = 250 * time.Millisecond
 
 // stream is a stream under a lease. Its context is the lease's context, and RecvMsg and SendMsg fail when the lock is
 // lost.
@@ -68,16 +73,23 @@ func (s *stream) whileHeld(f func() error) (left bool, err error) {
 		}()
 		r.err = f()
 	}()
-	select {
-	case r := <-done:
-		return false, r.get()
-	case <-s.ctx.Done():
+	ended := s.ctx.Done()
+	var check <-chan time.Time
+	for {
+		select {
+		case r := <-done:
+			return false, r.get()
+		case <-ended:
+			ended = nil
+		case <-check:
+		}
+		switch err := s.lease.Err(); {
+		case over(err):
+			return true, err
+		case err == nil: // the context ended with its parent, the stream's
+			check = time.After(checkLease)
+		} // otherwise the handler has unlocked
 	}
-	if err := s.lost(); err != nil {
-		return true, err
-	}
-	r := <-done // the call has ended, or the handler has unlocked
-	return false, r.get()
 }
 
 // result is the outcome of a function that ran in a goroutine of its own.

@@ -44,42 +44,25 @@ func AcceptDelegations(locks delegation.Acceptor, checker *delegation.Checker,
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			entries := r.Header.Values(delegation.Header)
-			if len(entries) == 0 {
-				next.ServeHTTP(w, cleanIncomingTrailer(r))
+			if len(entries) == 0 && !hasTrailer(r) {
+				next.ServeHTTP(w, r)
 				return
 			}
-			ctx, err := checker.Accept(r.Context(), locks, entries...)
-			if err != nil {
-				m.answer(w, r, badDelegation(err))
-				return
+			in := r.WithContext(r.Context())
+			if len(entries) > 0 {
+				ctx, err := checker.Accept(r.Context(), locks, entries...)
+				if err != nil {
+					m.answer(w, r, badDelegation(err))
+					return
+				}
+				in = r.WithContext(ctx)
+				in.Header = r.Header.Clone()
+				in.Header.Del(delegation.Header)
 			}
-			r = r.WithContext(ctx)
-			r.Header = r.Header.Clone()
-			r.Header.Del(delegation.Header)
-			next.ServeHTTP(w, cleanIncomingTrailer(r))
+			remove(in.Trailer)
+			serveCopy(next, w, in, r, remove)
 		})
 	}
-}
-
-// cleanIncomingTrailer returns a request whose trailer lacks the delegation header. The server fills the trailer in at
-// the body's end; the header is removed then. A trailer that was not announced does not reach the returned request: the
-// server sets it on the original request only.
-func cleanIncomingTrailer(r *http.Request) *http.Request {
-	if r.Trailer == nil && r.ContentLength >= 0 {
-		return r
-	}
-	remove(r.Trailer)
-	clean := r.WithContext(r.Context())
-	clean.Body = &cleanBody{endingBody{r.Body, func() { remove(clean.Trailer) }}}
-	return clean
-}
-
-// cleanBody is an endingBody that also calls atEnd on Close: Close makes the server read the rest of the body.
-type cleanBody struct{ endingBody }
-
-func (b *cleanBody) Close() error {
-	defer b.atEnd()
-	return b.endingBody.Close()
 }
 
 func answerPlainly(w http.ResponseWriter, r *http.Request, p Problem) { p.ServeHTTP(w, r) }

@@ -1,10 +1,10 @@
 package httplock
 
 import (
-	"bytes"
 	"errors"
 	"io"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/mortise-go/mortise"
@@ -52,82 +52,111 @@ func (m *middleware) lockWaiting(
 
 // readAhead reads a body of moderate length, and reports whether it has the whole body. The body of the returned
 // request yields what was read, then the error of the read or the rest. If the body does not arrive in time, the read
-// goes on in its goroutine: a deadline that ends the read would also end the request's context, as if the client had
-// left.
+// that is blocked goes on in its goroutine: a deadline that ends the read would also end the request's context, as if
+// the client had left.
 func readAhead(w http.ResponseWriter, r *http.Request) (ahead *http.Request, whole bool) {
-	late := &lateBody{from: watchedBody{ReadCloser: r.Body}, read: make(chan struct{})}
-	go func() {
-		defer func() {
-			late.panicked = recover() // repanic raises the panic in the handler's goroutine
-			close(late.read)
-		}()
-		data, err := io.ReadAll(io.LimitReader(&late.from, mostAhead+1))
-		late.whole = err == nil && len(data) <= mostAhead
-		rest := io.Reader(&late.from)
-		if err != nil {
-			rest = failed{err}
-		}
-		late.all = io.MultiReader(bytes.NewReader(data), rest)
-	}()
-	ahead = r.WithContext(r.Context())
+	body := &aheadBody{from: watchedBody{ReadCloser: r.Body}, read: make(chan struct{})}
+	ahead = r.WithContext(r.Context()) // before the read: at the body's end the server may set r.Trailer
+	ahead.Body = body
+	go body.readAhead()
 	inTime := time.NewTimer(aheadWait)
 	defer inTime.Stop()
 	select {
-	case <-late.read:
-		late.repanic()
-		ahead.Body = &readBody{Reader: late.all, Closer: r.Body, whole: late.whole}
-		return ahead, late.whole
+	case <-body.read:
+		body.repanic()
+		return ahead, body.err == io.EOF
 	case <-inTime.C:
-		ahead.Body = late
+		body.stop()
 		return ahead, false
 	}
 }
 
-// readBody is a body that was read ahead, in part or as a whole.
-type readBody struct {
-	io.Reader
-	io.Closer
-	whole bool // nothing is left to read from the connection
+// aheadBody is a body that was read ahead, in part or as a whole. A goroutine reads it until the body's end, mostAhead
+// or stop. Later reads go to the connection.
+type aheadBody struct {
+	from watchedBody
+	read chan struct{} // closed when the goroutine has ended
+
+	err      error // of the goroutine's last read
+	panicked any   // the panic of the underlying body
+
+	mu      sync.Mutex // guards the fields below
+	data    []byte     // read, and not yet handed to the handler
+	stopped bool       // the goroutine reads no more
 }
 
-// failed is the rest of a body after a failed read.
-type failed struct{ err error }
+func (b *aheadBody) readAhead() {
+	defer func() {
+		b.panicked = recover() // repanic raises the panic in the handler's goroutine
+		close(b.read)
+	}()
+	part := make([]byte, 4<<10)
+	for length := 0; b.err == nil && length <= mostAhead && !b.isStopped(); {
+		var n int
+		n, b.err = b.from.Read(part[:min(len(part), mostAhead+1-length)])
+		length += n
+		b.mu.Lock()
+		b.data = append(b.data, part[:n]...)
+		b.mu.Unlock()
+	}
+}
 
-func (f failed) Read([]byte) (int, error) { return 0, f.err }
+func (b *aheadBody) stop() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.stopped = true
+}
 
-// lateBody is a body that did not arrive in time. A goroutine reads it, and sets the other fields before it closes
-// read.
-type lateBody struct {
-	from  watchedBody
-	read  chan struct{} // closed when the goroutine has ended
-	all   io.Reader     // what was read, and the rest
-	whole bool          // nothing is left to read from the connection
-
-	panicked any // the panic of the underlying body
+func (b *aheadBody) isStopped() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.stopped
 }
 
 // repanic raises a panic of the underlying body in the goroutine of the caller.
-func (b *lateBody) repanic() {
+func (b *aheadBody) repanic() {
 	if b.panicked != nil {
 		panic(b.panicked)
 	}
 }
 
-func (b *lateBody) Read(p []byte) (int, error) {
-	<-b.read
-	b.repanic()
-	return b.all.Read(p)
+// take hands over what was read.
+func (b *aheadBody) take(p []byte) int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	n := copy(p, b.data)
+	b.data = b.data[n:]
+	return n
 }
 
-func (b *lateBody) Close() error {
+func (b *aheadBody) Read(p []byte) (int, error) {
+	if err := b.from.begin(); err != nil {
+		return 0, err
+	}
+	defer b.from.end()
+	if n := b.take(p); n > 0 || len(p) == 0 {
+		return n, nil
+	}
+	<-b.read
+	b.repanic()
+	if n := b.take(p); n > 0 {
+		return n, nil
+	}
+	if b.err != nil {
+		return 0, b.err
+	}
+	return b.from.Read(p)
+}
+
+func (b *aheadBody) Close() error {
 	<-b.read
 	return b.from.Close()
 }
 
 // leave ends the read of a body that has not arrived yet: the server does not answer while a goroutine reads the body.
 func leave(w http.ResponseWriter, r *http.Request) {
-	b, late := r.Body.(*lateBody)
-	if !late {
+	b, ahead := r.Body.(*aheadBody)
+	if !ahead {
 		return
 	}
 	select {

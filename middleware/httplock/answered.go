@@ -6,30 +6,117 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
 
-// answered is a ResponseWriter that records whether an answer was begun. watch adds the optional interfaces of the
-// underlying writer; http.ResponseController finds the underlying writer by Unwrap.
+// answered is a ResponseWriter that records whether an answer was begun, and bounds writes after a loss. watch adds the
+// optional interfaces of the underlying writer; http.ResponseController finds the underlying writer by Unwrap.
 type answered struct {
 	http.ResponseWriter
 	written  atomic.Bool
 	hijacked atomic.Bool
-	lost     atomic.Bool // the lock is lost: the next write, or a hijacked connection, needs deadlines
+	flushed  atomic.Bool // net/http has sent the header, and before that read the body's rest
+
+	body *watchedBody // the request's body, set by wakeOnLoss
+
+	mu       sync.Mutex    // guards the fields below
+	lost     bool          // the lock is lost: calls, and a hijacked connection, need deadlines
+	calls    int           // writes and flushes that run
+	since    time.Time     // when calls began to run, or the later loss
+	spent    time.Duration // how long calls ran after the loss, without those that run
+	timer    *time.Timer   // calls bound while calls run after the loss
+	readsEnd time.Time     // the deadline for reads; zero for none
 }
 
-// begin records that the answer is begun. wakeOnLoss bounds the writes of an answer begun before the loss, begin those
-// of an answer begun after the loss. Until then there is no write deadline: HTTP/2 resets a stream at its deadline,
-// and a handler that returns late could not be answered.
+// begin begins a call that may be blocked in the connection.
 func (a *answered) begin() {
-	if !a.written.Swap(true) && a.lost.Load() {
-		a.boundWrites()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls++
+	if a.calls == 1 && a.lost {
+		a.since = time.Now()
+		a.bound()
 	}
 }
 
-func (a *answered) boundWrites() {
-	http.NewResponseController(a.ResponseWriter).SetWriteDeadline(time.Now().Add(lastWords))
+// end ends a call.
+func (a *answered) end() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.calls--
+	if a.calls == 0 && a.lost {
+		a.spent += time.Since(a.since)
+		a.timer.Stop()
+	}
+}
+
+// lose bounds the calls that run, and later calls.
+func (a *answered) lose() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lost {
+		return
+	}
+	a.lost, a.since = true, time.Now()
+	a.timer = time.AfterFunc(lastRest, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		a.bound()
+	})
+}
+
+// bound breaks running calls off when calls have run for lastWords after the loss, and before that net/http's read of
+// the body's rest, with which a call may begin. a.mu is locked.
+//
+// The deadlines are set only for a call that still runs: HTTP/2 resets a stream at its deadline, and net/http may read
+// the connection itself after a call has sent the header. A deadline would destroy the answer of a handler that
+// returns late, or end the contexts of later requests.
+func (a *answered) bound() {
+	if a.calls == 0 {
+		return
+	}
+	now := time.Now()
+	running := now.Sub(a.since)
+	left := lastWords - a.spent - running
+	if (running >= lastRest || left <= 0) && !a.body.ended.Load() && !a.flushed.Load() {
+		a.endReads(now)
+	}
+	switch {
+	case left <= 0:
+		http.NewResponseController(a.ResponseWriter).SetWriteDeadline(now)
+	case running < lastRest:
+		a.timer.Reset(min(left, lastRest-running))
+	default:
+		a.timer.Reset(left)
+	}
+}
+
+// endReads sets the deadline for reads of the connection. The earliest deadline stands. a.mu is locked.
+func (a *answered) endReads(at time.Time) {
+	if a.readsEnd.IsZero() || at.Before(a.readsEnd) {
+		a.readsEnd = at
+		http.NewResponseController(a.ResponseWriter).SetReadDeadline(at)
+	}
+}
+
+// breakReads ends the reads that run, and later reads.
+func (a *answered) breakReads() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.endReads(time.Now())
+}
+
+// boundRest bounds the read of the body's rest with which the server begins to send an answer after the handler's
+// return. The server removes the deadline then.
+func (a *answered) boundRest() {
+	if a.body.ended.Load() || a.flushed.Load() {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.endReads(time.Now().Add(lastRest))
 }
 
 // below wraps an underlying writer that is no http.Hijacker. http.ResponseController may find a Hijacker by Unwrap
@@ -49,7 +136,9 @@ func (a *answered) noteHijack(c net.Conn, rw *bufio.ReadWriter, err error) (net.
 	if err == nil {
 		a.written.Store(true)
 		a.hijacked.Store(true)
-		if a.lost.Load() { // net/http has removed the deadlines
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.lost { // net/http has removed the deadlines
 			c.SetReadDeadline(time.Now())
 			c.SetWriteDeadline(time.Now().Add(lastWords))
 		}
@@ -118,28 +207,37 @@ func (a *answered) Unwrap() http.ResponseWriter {
 
 func (a *answered) WriteHeader(status int) {
 	if status >= 200 || status == http.StatusSwitchingProtocols {
-		a.begin()
+		a.written.Store(true)
 	}
+	a.begin() // net/http sends an informational header at once
+	defer a.end()
 	a.ResponseWriter.WriteHeader(status)
 }
 
 func (a *answered) Write(p []byte) (int, error) {
+	a.written.Store(true)
 	a.begin()
+	defer a.end()
 	return a.ResponseWriter.Write(p)
 }
 
 func (a *answered) WriteString(s string) (int, error) {
+	a.written.Store(true)
 	a.begin()
+	defer a.end()
 	return io.WriteString(a.ResponseWriter, s)
 }
 
 // FlushError is called by http.ResponseController.
 func (a *answered) FlushError() error {
-	before := a.written.Load()
+	before := a.written.Swap(true)
 	a.begin()
+	defer a.end()
 	err := http.NewResponseController(a.ResponseWriter).Flush()
 	if errors.Is(err, http.ErrNotSupported) {
 		a.written.Store(before)
+	} else {
+		a.flushed.Store(true)
 	}
 	return err
 }
@@ -150,8 +248,11 @@ type flusher struct {
 }
 
 func (f flusher) Flush() {
+	f.a.written.Store(true)
 	f.a.begin()
+	defer f.a.end()
 	f.f.Flush()
+	f.a.flushed.Store(true)
 }
 
 type hijacker struct {
@@ -177,6 +278,8 @@ func (r readerFrom) ReadFrom(src io.Reader) (n int64, err error) {
 			return n, err
 		}
 	}
+	r.a.begin()
+	defer r.a.end()
 	rest, err := r.rf.ReadFrom(src)
 	return n + rest, err
 }

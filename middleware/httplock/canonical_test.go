@@ -131,3 +131,23 @@ var (
 	accountsByPath   = httplock.RouteKey("accounts:{id}", httplock.Canonical("id", httplock.Integer))
 	accountsByHeader = httplock.HeaderKey("accounts:{Account}", httplock.Canonical("Account", httplock.Integer))
 )
+
+// net/http keeps the header Host in Request.Host.
+func TestTheHostIsAHeader(t *testing.T) {
+	lower := func(host string) (string, error) { return strings.ToLower(host), nil }
+	for what, c := range map[string]struct {
+		key  httplock.KeyFunc
+		want string
+	}{
+		"as it is": {httplock.HeaderKey("tenants:{host}"), "tenants:Shop.example%3A8080 Shop.example:8080"},
+		"canonical": {httplock.HeaderKey("tenants:{Host}", httplock.Canonical("Host", lower)),
+			"tenants:shop.example%3A8080 shop.example:8080"},
+		"of another field": {httplock.HeaderKey("tenants:{X-Host}"), ""},
+	} {
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host = "Shop.example:8080"
+		name, err := c.key(r)
+		got := name + " " + r.Host
+		check.ErrorIf(t, (err != nil) != (c.want == "") || err == nil && got != c.want, "%s: %q, %v", what, got, err)
+	}
+}

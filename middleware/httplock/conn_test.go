@@ -2,7 +2,9 @@ package httplock_test
 
 import (
 	"bufio"
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -113,8 +116,14 @@ func TestClientsThatSentAChunkedBodyAndLeftDoNotWait(t *testing.T) {
 	}
 }
 
-// A chunked body that has come is no reason to be refused: the handler gets all of it, and its trailer.
+// A chunked body that has come is no reason to be refused: the handler gets all of it, and its trailer, announced or
+// not.
 func TestAChunkedBodyThatHasComeWaits(t *testing.T) {
+	t.Run("announced", func(t *testing.T) { aChunkedBodyThatHasComeWaits(t, "\r\nTrailer: Sum") })
+	t.Run("not announced", func(t *testing.T) { aChunkedBodyThatHasComeWaits(t, "") })
+}
+
+func aChunkedBodyThatHasComeWaits(t *testing.T, announced string) {
 	locks := middle.InMemory(t, memory.New())
 	began := make(chan struct{}, 1)
 	key := func(r *http.Request) (string, error) { began <- struct{}{}; return orders(r) }
@@ -125,7 +134,7 @@ func TestAChunkedBodyThatHasComeWaits(t *testing.T) {
 	})))
 	release := held42(t, locks)
 	c := dial(t, srv)
-	fmt.Fprint(c, strings.Replace(chunked, "\r\n\r\n", "\r\nTrailer: Sum\r\n\r\n", 1)+chunk(60_000)+"0\r\nSum: 7\r\n\r\n")
+	fmt.Fprint(c, strings.Replace(chunked, "\r\n\r\n", announced+"\r\n\r\n", 1)+chunk(60_000)+"0\r\nSum: 7\r\n\r\n")
 	middle.Receive(t, "the request", began)
 	release()
 	status, body := answerOf(t, c)
@@ -167,28 +176,49 @@ type unwrapped struct{ http.ResponseWriter }
 
 func (u unwrapped) Unwrap() http.ResponseWriter { return u.ResponseWriter }
 
+// hang is a handler that is blocked in its connection.
+type hang struct {
+	request string
+	handler func(http.ResponseWriter, *http.Request) error
+}
+
+var (
+	inABody = hang{
+		chunked + chunk(2),
+		func(_ http.ResponseWriter, r *http.Request) error { return check.Err(io.Copy(io.Discard, r.Body)) },
+	}
+	inAnAnswer = hang{
+		"GET /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n",
+		func(w http.ResponseWriter, _ *http.Request) error {
+			part := make([]byte, 1<<20)
+			for {
+				if _, err := w.Write(part); err != nil {
+					return err
+				}
+			}
+		},
+	}
+)
+
+// ends sends the request, and checks that the handler is woken, which ended tells. A body that does not come is
+// answered.
+func (h hang) ends(t *testing.T, srv *httptest.Server, ended <-chan error) {
+	t.Helper()
+	c := dial(t, srv)
+	fmt.Fprint(c, h.request)
+	check.ErrorIf(t, middle.Receive(t, "the handler's end", ended) == nil, "it read or wrote to the end")
+	if h.request == inABody.request {
+		status, body := answerOf(t, c)
+		check.ErrorIf(t, status != 503 || !strings.Contains(body, httplock.TypeLost), "the answer is %d %s", status, body)
+	}
+}
+
 // A handler that hangs in its connection is woken when its lock is lost, so that it does not stay
 // beside the next holder.
 func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
-	hangs := map[string]struct {
-		request string
-		handler func(http.ResponseWriter, *http.Request) error
-	}{
-		"a body that does not come": {
-			chunked + chunk(2),
-			func(_ http.ResponseWriter, r *http.Request) error { _, err := io.Copy(io.Discard, r.Body); return err },
-		},
-		"an answer that is not read": {
-			"GET /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n",
-			func(w http.ResponseWriter, _ *http.Request) error {
-				part := make([]byte, 1<<20)
-				for {
-					if _, err := w.Write(part); err != nil {
-						return err
-					}
-				}
-			},
-		},
+	hangs := map[string]hang{
+		"a body that does not come":  inABody,
+		"an answer that is not read": inAnAnswer,
 		"a silent stream, by a writer that is unwrapped": {
 			"GET /orders/42 HTTP/1.1\r\nHost: x\r\nWrap: yes\r\n\r\n",
 			func(w http.ResponseWriter, _ *http.Request) error {
@@ -232,13 +262,7 @@ func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
 				}
 				lock.ServeHTTP(w, r)
 			}))
-			c := dial(t, srv)
-			fmt.Fprint(c, h.request)
-			check.ErrorIf(t, middle.Receive(t, "the handler's end", ended) == nil, "it read or wrote to the end")
-			if what == "a body that does not come" {
-				status, body := answerOf(t, c)
-				check.ErrorIf(t, status != 503 || !strings.Contains(body, httplock.TypeLost), "the answer is %d %s", status, body)
-			}
+			h.ends(t, srv, ended)
 		})
 	}
 }
@@ -246,30 +270,75 @@ func TestAHandlerThatHangsInItsConnectionIsWokenByTheLoss(t *testing.T) {
 // A loss touches only the request that lost: neither the deadline nor the end of a context is left
 // on the connection, and a context above the lease's lives on.
 func TestALossLeavesTheConnectionUsable(t *testing.T) {
-	for name, opts := range map[string][]httplock.Option{"refusing": nil,
-		"waiting": {httplock.WithWait(middle.Patience)}} {
-		t.Run(name, func(t *testing.T) { aLossLeavesTheConnectionUsable(t, name == "refusing", opts) })
+	for name, c := range map[string]usableAfterALoss{
+		"refusing": {handler: readsAll},
+		"waiting":  {handler: readsNothing, opts: []httplock.Option{httplock.WithWait(middle.Patience)}}, // read ahead
+		// The body of a request without a body is not http.NoBody below http.MaxBytesHandler.
+		"bounded by MaxBytesHandler": {
+			handler: readsAll,
+			outer:   func(h http.Handler) http.Handler { return http.MaxBytesHandler(h, 1<<20) },
+		},
+		"bounded by MaxBytesHandler, and not read": {
+			handler: func(in *http.Request) {
+				if in.ContentLength > 0 {
+					readsAll(in)
+				}
+			},
+			outer: func(h http.Handler) http.Handler { return http.MaxBytesHandler(h, 1<<20) },
+		},
+		"buffered outside, and read as JSON": {
+			handler: func(in *http.Request) { json.NewDecoder(in.Body).Decode(new(struct{})) },
+			outer:   buffers,
+		},
+		"buffered outside, and not read": {handler: readsNothing, outer: buffers},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c.test(t)
+		})
 	}
 }
 
-func aLossLeavesTheConnectionUsable(t *testing.T, reads bool, opts []httplock.Option) {
+func readsAll(in *http.Request) { io.Copy(io.Discard, in.Body) }
+
+func readsNothing(*http.Request) {}
+
+// buffers is a middleware that reads bodies to their end and hands on copies.
+func buffers(h http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		whole, _ := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(whole))
+		h.ServeHTTP(w, r)
+	})
+}
+
+// usableAfterALoss is a service whose POST requests lose their lock after handler has returned.
+type usableAfterALoss struct {
+	handler func(in *http.Request)
+	opts    []httplock.Option
+	outer   func(http.Handler) http.Handler // may be nil
+}
+
+func (c usableAfterALoss) test(t *testing.T) {
 	locks := middle.InMemory(t, memory.New())
 	above := make(chan error, 1)
 	lock := httplock.New(locks, orders,
-		append(opts, httplock.WithLockOptions(mortise.WithMaxHold(100*time.Millisecond)))...)
-	srv := serveByHand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		append(c.opts, httplock.WithLockOptions(mortise.WithMaxHold(100*time.Millisecond)))...)
+	h := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		lock(http.HandlerFunc(func(_ http.ResponseWriter, in *http.Request) {
-			if reads { // else it was read ahead
-				io.Copy(io.Discard, in.Body)
-			}
+			c.handler(in)
 			if r.Method == "POST" {
 				<-in.Context().Done()
+				time.Sleep(50 * time.Millisecond) // in which the end of the server's read would end the context
 			}
 		})).ServeHTTP(w, r)
 		above <- r.Context().Err()
 	}))
-	c := dial(t, srv)
-	in := bufio.NewReader(c)
+	if c.outer != nil {
+		h = c.outer(h)
+	}
+	conn := dial(t, serveByHand(t, h))
+	in := bufio.NewReader(conn)
 	for _, want := range []struct {
 		request string
 		status  int
@@ -279,7 +348,7 @@ func aLossLeavesTheConnectionUsable(t *testing.T, reads bool, opts []httplock.Op
 		{"POST /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n", 503},
 		{"GET /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n", 200},
 	} {
-		fmt.Fprint(c, want.request)
+		fmt.Fprint(conn, want.request)
 		resp, err := http.ReadResponse(in, nil)
 		check.FatalIf(t, err != nil, "%q: %v", want.request, err)
 		io.Copy(io.Discard, resp.Body)
@@ -288,6 +357,96 @@ func aLossLeavesTheConnectionUsable(t *testing.T, reads bool, opts []httplock.Op
 			t.Errorf("%q: the request's own context has ended: %v", want.request, err)
 		}
 	}
+}
+
+// After the header was sent, net/http reads the connection itself, though the handler has not read the body.
+func TestALossAfterAFlushLeavesTheConnectionUsable(t *testing.T) {
+	for name, flush := range map[string]func(http.ResponseWriter){
+		"by the controller": func(w http.ResponseWriter) { http.NewResponseController(w).Flush() },
+		"by the Flusher":    func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			above := make(chan error, 1)
+			lock := heldShortly(t, 100*time.Millisecond)
+			conn := dial(t, serveByHand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				lock(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+					w.Header().Set("Content-Length", "2")
+					io.WriteString(w, "ok")
+					flush(w)
+					if in.Method == "POST" {
+						<-in.Context().Done()
+						time.Sleep(httplock.LastRest + 200*time.Millisecond) // in which the read's end would end the context
+					}
+				})).ServeHTTP(w, r)
+				above <- r.Context().Err()
+			})))
+			in := bufio.NewReader(conn)
+			for _, method := range []string{"POST", "PUT"} {
+				fmt.Fprintf(conn, "%s /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", method)
+				resp := check.Value(http.ReadResponse(in, nil)).In(t)
+				io.Copy(io.Discard, resp.Body)
+				check.Equal(t, method+": %d", resp.StatusCode, 200)
+				if err := middle.Receive(t, "the handler's end", above); err != nil {
+					t.Errorf("%s: the request's own context has ended: %v", method, err)
+				}
+			}
+		})
+	}
+}
+
+// A read that goes on in a file, for example, needs no deadline on the connection.
+func TestALossWhileABodyOutsideOfTheConnectionIsReadLeavesTheConnectionUsable(t *testing.T) {
+	httplock.SetReadWait(t, middle.Patience)
+	lost := make(chan struct{}, 2)
+	usableAfterALoss{
+		handler: func(in *http.Request) {
+			context.AfterFunc(in.Context(), func() { lost <- struct{}{} })
+			if in.Method == "POST" {
+				check.Is(t, "reading", check.Err(io.Copy(io.Discard, in.Body)), mortise.ErrLost)
+			}
+		},
+		outer: func(h http.Handler) http.Handler {
+			return buffers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				r.ContentLength, r.Body = -1, io.NopCloser(endlessAfter{lost})
+				h.ServeHTTP(w, r)
+			}))
+		},
+	}.test(t)
+}
+
+// endlessAfter is a body without an end, whose first read takes until after a loss.
+type endlessAfter struct{ lost <-chan struct{} }
+
+func (b endlessAfter) Read([]byte) (int, error) {
+	select {
+	case <-b.lost:
+	case <-time.After(middle.Patience):
+		return 0, os.ErrDeadlineExceeded
+	}
+	time.Sleep(20 * time.Millisecond) // in which the deadline would be set
+	return 1, nil
+}
+
+// The server reads from the start where there is no body, whatever r.Body is: no deadline of a write may end that read.
+func TestALateEndOfAnAnswerWithoutABodyToReadLeavesTheContextAbove(t *testing.T) {
+	above := make(chan error, 1)
+	lock := heldShortly(t, 100*time.Millisecond)
+	srv := serveByHand(t, http.MaxBytesHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lock(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+			fmt.Fprint(w, "begun")
+			check.Done(t, http.NewResponseController(w).Flush())
+			<-in.Context().Done()
+			time.Sleep(1700 * time.Millisecond) // less than a write may take after the loss
+		})).ServeHTTP(w, r)
+		above <- r.Context().Err()
+	}), 1<<20))
+	c := dial(t, srv)
+	fmt.Fprint(c, "POST /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n")
+	status, body := answerOf(t, c)
+	check.ErrorIf(t, status != 200 || body != "begun", "answered %d %s", status, body)
+	err := middle.Receive(t, "the handler's end", above)
+	check.ErrorIf(t, err != nil, "the request's own context has ended: %v", err)
 }
 
 // A body that comes slowly keeps its request from waiting, and from nothing else: it is served whole
@@ -358,4 +517,71 @@ func TestALossAfterABodyWasClosedLeavesTheContextAbove(t *testing.T) {
 	check.ErrorIf(t, status != 503, "answered %d %s", status, body)
 	err := middle.Receive(t, "the handler's end", above)
 	check.ErrorIf(t, err != nil, "the request's own context has ended: %v", err)
+}
+
+// The rest of a body that a handler has not begun to read holds neither the handler nor the answer up after the loss:
+// net/http reads a body's rest before the answer.
+func TestAfterALossTheRestOfABodyHoldsNothingUp(t *testing.T) {
+	for what, handler := range map[string]func(w http.ResponseWriter, r *http.Request) error{
+		"a read after the loss": func(_ http.ResponseWriter, r *http.Request) error {
+			<-r.Context().Done()
+			return check.Err(io.Copy(io.Discard, r.Body))
+		},
+		"a close after the loss": func(_ http.ResponseWriter, r *http.Request) error {
+			<-r.Context().Done()
+			return r.Body.Close()
+		},
+		"a close before the loss": func(_ http.ResponseWriter, r *http.Request) error { return r.Body.Close() },
+		"a write begun before the loss": func(w http.ResponseWriter, _ *http.Request) error {
+			return check.Err(w.Write(make([]byte, 64<<10)))
+		},
+		"a write after the loss": func(w http.ResponseWriter, r *http.Request) error {
+			<-r.Context().Done()
+			return check.Err(w.Write(make([]byte, 64<<10)))
+		},
+		"the answer of the middleware": func(_ http.ResponseWriter, r *http.Request) error {
+			<-r.Context().Done()
+			return nil
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			ended := make(chan error, 1)
+			srv := serveByHand(t, heldShortly(t, 100*time.Millisecond)(http.HandlerFunc(
+				func(w http.ResponseWriter, r *http.Request) { ended <- handler(w, r) })))
+			c := dial(t, srv)
+			fmt.Fprint(c, "POST /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 4\r\n\r\nab")
+			t.Logf("the handler is back by %v", middle.Receive(t, "the handler's end", ended))
+			resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+			check.FatalIf(t, err != nil, "no answer: %v", err)
+			written := strings.Contains(what, "a write")
+			check.ErrorIf(t, written != (resp.StatusCode == 200) || written != (resp.StatusCode != 503), "%s", resp.Status)
+		})
+	}
+}
+
+// A request's context may end before the lock is lost: by a time limit of a middleware outside.
+func TestALossAfterTheContextAboveEndedWakesTheHandler(t *testing.T) {
+	for what, h := range map[string]hang{
+		"a body that does not come":  inABody,
+		"an answer that is not read": inAnAnswer,
+	} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			ended := make(chan error, 1)
+			lock := heldShortly(t, 200*time.Millisecond)(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				err := h.handler(w, r)
+				check.ErrorIf(t, !errors.Is(context.Cause(r.Context()), context.DeadlineExceeded),
+					"the context ended by %v", context.Cause(r.Context()))
+				check.Is(t, "the lease", httplock.Lease(r.Context()).Err(), mortise.ErrLost)
+				ended <- err
+			}))
+			srv := serveByHand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				ctx, cancel := context.WithTimeout(r.Context(), 50*time.Millisecond)
+				defer cancel()
+				lock.ServeHTTP(w, r.WithContext(ctx))
+			}))
+			h.ends(t, srv, ended)
+		})
+	}
 }

@@ -35,12 +35,21 @@
 //
 //	lock := httplock.New(locks, key, httplock.WithLockOptions(mortise.WithMaxHold(30*time.Second)))
 //	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: 20 * time.Second,
-//		WriteTimeout: 30 * time.Second, IdleTimeout: time.Minute}
+//		WriteTimeout: 35 * time.Second, IdleTimeout: time.Minute}
+//
+// WriteTimeout runs from the end of the request's header. So WriteTimeout is longer than WithMaxHold, and,
+// for requests that wait, longer than 10 s (for the body), [WithWait] and WithMaxHold together: otherwise
+// a request that waited runs its handler, and its answer cannot be sent.
 //
 // When the lock is lost, by WithMaxHold for example, the request's context ends. A handler in a
-// read of the body, or of a hijacked connection, gets an error at once; a handler in a write gets
-// the error two seconds later. These errors, and the bound on reading ahead ([WithWait]), need a
-// ResponseWriter with deadlines in its http.ResponseController, as net/http's has.
+// read of the body, or of a hijacked connection, gets an error at once, and so does each later read
+// of the body. After the loss the handler's writes may take two seconds in all; then a write gets the
+// error. A handler that is in no write then may return, or write its answer, at any later time; over
+// HTTP/1 a copy by io.Copy counts as one write, with the reads of its source. If the request's context
+// ended before, by chi's middleware.Timeout outside for example, the loss is noticed
+// within 250 ms. These errors, and the bound on reading ahead ([WithWait]), need a ResponseWriter with
+// deadlines in its http.ResponseController, as net/http's has. A request whose lock was lost leaves its
+// connection usable for later requests, unless a read, or a write, was broken off.
 //
 // # Answers
 //
@@ -52,6 +61,7 @@
 //	the same, with WithStatus(409) (Idempotency-Key)  409      TypeLocked           the same
 //	the store of locks is down                        503      TypeUnavailable      1 s
 //	the client of locks was shut down                 503      TypeClosing          1 s
+//	the request's context ended with a cause          503      TypeClosing          1 s
 //	the request's deadline ended while it waited      503      TypeTimeout          1 s
 //	the client left while it waited                   499      TypeClientGone       (for the access log)
 //	the request has no key, or a bad one              400      TypeBadKey
@@ -63,7 +73,8 @@
 //
 // A holder may renew its lease, so the lock can be held for longer than Retry-After says;
 // [WithRetryAfter] sets its bound. After a loss, headers set by the handler for its own answer are
-// not sent.
+// not sent. The context that ends with a cause is usually http.Server.BaseContext, of signal.NotifyContext
+// for example. Without a cause, a BaseContext that ends looks like a client that leaves: 499.
 //
 // # Releasing
 //

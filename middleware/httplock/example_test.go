@@ -136,7 +136,7 @@ func ExampleAcceptDelegations() {
 		log.Fatal(err)
 	}
 	accept := httplock.AcceptDelegations(stockLocks, checker)
-	lock := httplock.New(stockLocks, httplock.RouteKey("orders:{id}"))
+	lock := httplock.New(stockLocks, httplock.RouteKey("orders:{id}"), httplock.WithWait(2*time.Second))
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}/reserve", accept(lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintln(w, "reserved under", httplock.Lease(r.Context()).Name())

@@ -11,3 +11,13 @@ func SetAheadWait(t *testing.T, d time.Duration) {
 	aheadWait = d
 	t.Cleanup(func() { aheadWait = before })
 }
+
+// SetReadWait changes for how long a read may go on after the loss, until the test ends.
+func SetReadWait(t *testing.T, d time.Duration) {
+	before := readWait
+	readWait = d
+	t.Cleanup(func() { readWait = before })
+}
+
+// LastRest is lastRest.
+const LastRest = lastRest

@@ -56,6 +56,8 @@ type Option func(*middleware)
 // the request's body was read to its end, so the middleware reads bodies before the wait, up to 64
 // KiB and for 10 s. A request with a larger, or slower, body does not wait: the request is refused
 // at once if the lock is held. A chunked body is read only if the lock is held.
+//
+// The WriteTimeout of the http.Server includes the wait: see Bounds in the package's documentation.
 func WithWait(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("httplock: WithWait(%v): a wait is positive; without it requests are refused at once", d))
@@ -187,17 +189,17 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		m.answer(w, r, badKey(name, err))
 		return
 	}
-	lease, r, err := m.lock(w, r, name)
-	defer leave(w, r)
+	lease, ahead, err := m.lock(w, r, name)
+	defer leave(w, ahead)
 	switch {
 	case err == nil:
-		m.serve(w, r, name, lease)
+		m.serve(w, ahead, r, name, lease)
 	case m.open && errors.Is(err, mortise.ErrUnavailable):
-		m.next.ServeHTTP(w, under(r.Context(), r, nil))
+		serveCopy(m.next, w, under(r.Context(), ahead, nil), r, keep)
 	default:
 		p := m.refused(r, name, err)
-		leave(w, r)
-		m.answer(w, r, p)
+		leave(w, ahead)
+		m.answer(w, ahead, p)
 	}
 }
 
@@ -220,22 +222,27 @@ func (m *middleware) lock(
 	return lease, r, err
 }
 
-func (m *middleware) serve(w http.ResponseWriter, r *http.Request, name string, lease *mortise.Lease) {
+// serve serves r under the lease. ahead is r, or a copy of r with a body that was read ahead.
+func (m *middleware) serve(w http.ResponseWriter, ahead, r *http.Request, name string, lease *mortise.Lease) {
 	defer release(r.Context(), lease) // also if the handler panics
 	header := maps.Clone(w.Header())
 	out, a := watch(w)
-	in, returned := wakeOnLoss(w, a, under(lease.Context(), r, lease), lease)
+	in, returned := wakeOnLoss(a, under(lease.Context(), ahead, lease), lease)
 	defer returned() // also if the handler panics
-	m.next.ServeHTTP(out, in)
+	serveCopy(m.next, out, in, r, keep)
 	if err := lease.Err(); over(err) && !a.written.Load() {
 		// Without an answer of the handler net/http would send 200. The header belongs to the handler's answer.
 		returned()
-		a.lost.Store(true)
+		a.lose()
 		clear(w.Header())
 		maps.Copy(w.Header(), header)
-		m.answer(out, r, lost(name, err))
+		m.answer(out, ahead, lost(name, err))
+		a.boundRest()
 	}
 }
+
+// keep leaves a trailer as it is.
+func keep(http.Header) {}
 
 // over reports whether err says that a lease ended without Unlock.
 func over(err error) bool {

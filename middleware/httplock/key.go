@@ -103,7 +103,8 @@ func UUID(value string) (string, error) { return template.UUID(value) }
 //
 // As with RouteKey, the name is made of the value's text. The text is right for an Idempotency-Key,
 // an opaque value. For a value that the handler parses, such as a number, declare [Canonical];
-// the handler then finds the canonical text in the request's header.
+// the handler then finds the canonical text in the request's header. The value of {Host} is
+// [http.Request.Host], which may have a port, and letters in either case.
 //
 // HeaderKey panics as RouteKey does.
 func HeaderKey(tmpl string, opts ...KeyOption) KeyFunc {
@@ -111,6 +112,10 @@ func HeaderKey(tmpl string, opts ...KeyOption) KeyFunc {
 	return func(r *http.Request) (string, error) {
 		return t.Expand(func(name string) (string, error) {
 			values, label := r.Header.Values(name), "header "+name
+			host := http.CanonicalHeaderKey(name) == "Host" && r.Host != ""
+			if host { // net/http removes it from r.Header
+				values = []string{r.Host}
+			}
 			switch {
 			case len(values) == 0:
 				return "", &template.ValueError{Name: label, Why: "is missing"}
@@ -118,7 +123,11 @@ func HeaderKey(tmpl string, opts ...KeyOption) KeyFunc {
 				return "", &template.ValueError{Name: label, Why: "is there more than once"}
 			}
 			c, err := t.Canonical(name, label, values[0])
-			if err == nil && c != values[0] {
+			switch {
+			case err != nil, c == values[0]:
+			case host:
+				r.Host = c
+			default:
 				r.Header = r.Header.Clone() // the map may be shared
 				r.Header.Set(name, c)
 			}

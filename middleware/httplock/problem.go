@@ -116,6 +116,10 @@ func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 		p.Type, p.Title, p.Status = TypeInternal, "The lock is not usable", http.StatusInternalServerError
 	case errors.Is(r.Context().Err(), context.DeadlineExceeded):
 		p.notServed(TypeTimeout, "The request's time ran out while it waited")
+	case context.Cause(r.Context()) != context.Canceled:
+		// net/http gives no cause when a client leaves: the server's BaseContext has ended. The cause of
+		// signal.NotifyContext is context.Canceled for errors.Is.
+		p.notServed(TypeClosing, "The server is shutting down")
 	default:
 		p.Type, p.Title, p.Status = TypeClientGone, "The client did not wait", statusClientGone
 	}

@@ -36,6 +36,7 @@ type instruments struct {
 	wait, hold, renewal               metric.Float64Histogram
 	holding, queueing                 metric.Int64UpDownCounter
 	handoffs, losses, renewalFailures metric.Int64Counter
+	oldest                            metric.Float64ObservableGauge
 }
 
 // hold identifies a lease among the leases of all clients.
@@ -83,14 +84,18 @@ func (r *reporter) make(m metric.Meter) error {
 		metric.WithDescription("Leases that ended without Unlock."))
 	r.renewalFailures, errs[7] = m.Int64Counter("mortise.renewal.failures", metric.WithUnit("{renewal}"),
 		metric.WithDescription("Renewals that the store did not answer; they are retried within the lease."))
-	_, errs[8] = m.Float64ObservableGauge("mortise.hold.oldest", metric.WithUnit("s"),
-		metric.WithDescription("How long the lease is held that is held longest now."),
-		metric.WithFloat64Callback(r.oldest))
-	return errors.Join(errs[:]...)
+	r.oldest, errs[8] = m.Float64ObservableGauge("mortise.hold.oldest", metric.WithUnit("s"),
+		metric.WithDescription("How long the lease is held that is held longest now."))
+	if err := errors.Join(errs[:]...); err != nil {
+		return err
+	}
+	// A callback given to the constructor is ignored if the provider has the gauge already, of another observer.
+	_, err := m.RegisterCallback(r.observeOldest, r.oldest)
+	return err
 }
 
-// oldest reports, for each set of attributes, the age of its oldest hold.
-func (r *reporter) oldest(_ context.Context, o metric.Float64Observer) error {
+// observeOldest reports, for each set of attributes, the age of its oldest hold.
+func (r *reporter) observeOldest(_ context.Context, o metric.Observer) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	first := make(map[attribute.Distinct]held)
@@ -100,7 +105,7 @@ func (r *reporter) oldest(_ context.Context, o metric.Float64Observer) error {
 		}
 	}
 	for _, h := range first {
-		o.Observe(time.Since(h.since).Seconds(), metric.WithAttributeSet(h.on))
+		o.ObserveFloat64(r.oldest, time.Since(h.since).Seconds(), metric.WithAttributeSet(h.on))
 	}
 	return nil
 }
@@ -250,7 +255,7 @@ func (r *reporter) ended(s mortise.Subject, after time.Duration, how string, err
 	r.holding.Add(ctx, -1, r.on(s))
 	r.hold.Record(ctx, after.Seconds(), r.on(s, keyOutcome.String(how)))
 	h.span.SetAttributes(keyOutcome.String(how))
-	if err != nil {
+	if err != nil && how != outcomeExpired {
 		r.fail(h.span, err, how)
 	}
 	h.span.End()
@@ -272,6 +277,8 @@ func (r *reporter) lost(e mortise.LostEvent) {
 func (r *reporter) released(e mortise.ReleasedEvent) {
 	how := "released"
 	switch {
+	case e.Asked:
+		how = outcomeExpired
 	case errors.Is(e.Err, mortise.ErrLost):
 		how = outcomeLost
 	case errors.Is(e.Err, mortise.ErrNotHeld) && errors.Is(e.Err, mortise.ErrClosed):

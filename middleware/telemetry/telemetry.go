@@ -38,7 +38,8 @@
 // "mortise.wait" is a call that had to wait, or failed; "mortise.hold" a lease, from its
 // acquisition to its end. Both are children of the span in the caller's context, if there is one,
 // and a hold is linked to the wait before the hold. Spans carry kind and outcome, a hold its hold
-// count and its fencing token as well. Left out are names of locks, owners (with host names and
+// count and its fencing token as well. The status of a failed wait, a failed release and a lost hold is
+// Error; "expired" is no error. Left out are names of locks, owners (with host names and
 // process ids), and the texts of errors (with both): [WithNameAttribute] adds a bounded name,
 // [WithSpanDetails] adds all of them.
 package telemetry
@@ -110,8 +111,10 @@ func WithSpanDetails() Option {
 }
 
 // New makes an observer that reports to OpenTelemetry. The observer may serve several clients,
-// keeps a small record for each held lease, and lives as long as its meter provider. An error wraps
-// [mortise.ErrInvalid], or is the meter's.
+// keeps a small record for each held lease, and lives as long as its meter provider. Two observers
+// of a meter provider need clients with different names ([mortise.WithName]): of equal attributes
+// mortise.hold.oldest reports the value of one observer. An error wraps [mortise.ErrInvalid], or is
+// the meter's.
 func New(opts ...Option) (mortise.Observer, error) {
 	r, err := newReporter(opts)
 	if err != nil {

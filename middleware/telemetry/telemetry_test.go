@@ -78,6 +78,29 @@ func TestMetricsNameTheClient(t *testing.T) {
 	})
 }
 
+// Each client may have an observer of its own: the gauge of the second one exists already.
+func TestObserversOfOneMeterProviderReportTheirOldestHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &seen{T: t, reader: metric.NewManualReader(), store: memory.New()}
+		meters := metric.NewMeterProvider(metric.WithReader(s.reader))
+		for _, name := range []string{"orders", "tenants"} {
+			observer := check.Value(telemetry.New(telemetry.WithMeterProvider(meters))).In(t)
+			c := check.Value(mortise.New(s.store, mortise.WithObserver(observer), mortise.WithName(name))).In(t)
+			lease := check.Value(c.Lock(t.Context(), name)).In(t)
+			defer c.Close()
+			defer lease.Unlock(t.Context())
+			time.Sleep(time.Second)
+		}
+		got := s.metrics()
+		for _, want := range []string{
+			"mortise.hold.oldest{mortise.client=orders,mortise.kind=lock} 2",
+			"mortise.hold.oldest{mortise.client=tenants,mortise.kind=lock} 1",
+		} {
+			check.ErrorIf(t, !slices.Contains(got, want), "no %q in\n%s", want, strings.Join(got, "\n"))
+		}
+	})
+}
+
 // metrics are all values, as "name{attributes} value", histograms as "count sum".
 func (s *seen) metrics() []string {
 	s.Helper()
@@ -256,16 +279,27 @@ func TestAWaitAndAHoldAreLinkedSpansUnderTheCallers(t *testing.T) {
 	})
 }
 
-func TestALossIsAnErrorOfItsSpan(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		c, s := open(t)
-		check.NoError(t, check.Err(c.Lock(t.Context(), "n", mortise.WithLease(time.Second))))
-		time.Sleep(2 * time.Second)
-		spans := s.spans.Ended()
-		check.ErrorIf(t, len(spans) != 1 || spans[0].Status().Code != codes.Error ||
-			spans[0].EndTime().Sub(spans[0].StartTime()) > time.Second,
-			"the spans are %v", spans)
-	})
+func TestALossIsAnErrorOfItsSpanAndAnEndThatWasAskedForIsNone(t *testing.T) {
+	for name, x := range map[string]struct {
+		end  func(*memory.Store)
+		want codes.Code
+	}{
+		"lost":    {func(s *memory.Store) { s.Delete("n") }, codes.Error},
+		"expired": {func(*memory.Store) {}, codes.Unset},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c, s := open(t)
+				check.NoError(t, check.Err(c.Lock(t.Context(), "n", mortise.WithLease(time.Second))))
+				x.end(s.store)
+				time.Sleep(2 * time.Second)
+				spans := s.spans.Ended()
+				check.FatalIf(t, len(spans) != 1, "the spans are %v", spans)
+				check.ErrorIf(t, spans[0].Status().Code != x.want ||
+					spans[0].EndTime().Sub(spans[0].StartTime()) > time.Second, "the span is %v", spans[0])
+			})
+		})
+	}
 }
 
 // spanTexts is all that spans say.
@@ -345,52 +379,48 @@ func TestMistakesAreRefused(t *testing.T) {
 	}
 }
 
-// Released is told by the call, Lost from a queue: in either order a lost hold is measured once, as lost.
-func TestALostHoldIsMeasuredAsLostInEitherOrderOfEvents(t *testing.T) {
-	for _, unlockedFirst := range []bool{false, true} {
-		reader := metric.NewManualReader()
-		o := check.Value(telemetry.New(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))).In(t)
-		of := mortise.Subject{Name: "n", Kind: "lock", Owner: "c:1", Lease: 1, Context: t.Context()}
-		lost := func() { o.Lost(mortise.LostEvent{Subject: of, Held: time.Second, Err: mortise.ErrLost}) }
-		o.Acquired(mortise.AcquiredEvent{Subject: of, Holds: 1})
-		if !unlockedFirst {
-			lost()
-		}
-		o.Released(mortise.ReleasedEvent{Subject: of, Held: time.Second,
-			Err: fmt.Errorf("%w: %w", mortise.ErrNotHeld, mortise.ErrLost)})
-		if unlockedFirst {
-			lost()
-		}
-		got := strings.Join((&seen{T: t, reader: reader}).metrics(), "\n")
-		for _, want := range []string{"mortise.held{mortise.kind=lock} 0",
-			"mortise.hold{mortise.kind=lock,mortise.outcome=lost} 1 1",
-			"mortise.lost{mortise.kind=lock,mortise.outcome=lost} 1"} {
-			check.ErrorIf(t, !strings.Contains(got, want), "unlocked first: %v: no %q in\n%s", unlockedFirst, want, got)
-		}
-	}
-}
-
-// The same of a lease that its client's shutdown ended.
-func TestAHoldThatAShutdownEndedIsMeasuredAsClosedInEitherOrderOfEvents(t *testing.T) {
-	for _, unlockedFirst := range []bool{false, true} {
-		reader := metric.NewManualReader()
-		o := check.Value(telemetry.New(telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))).In(t)
-		of := mortise.Subject{Name: "n", Kind: "lock", Owner: "c:1", Lease: 1, Context: t.Context()}
-		closed := func() { o.Lost(mortise.LostEvent{Subject: of, Held: time.Second, Err: mortise.ErrClosed}) }
-		o.Acquired(mortise.AcquiredEvent{Subject: of, Holds: 1})
-		if !unlockedFirst {
-			closed()
-		}
-		o.Released(mortise.ReleasedEvent{Subject: of, Held: time.Second,
-			Err: fmt.Errorf("%w: %w", mortise.ErrNotHeld, mortise.ErrClosed)})
-		if unlockedFirst {
-			closed()
-		}
-		got := strings.Join((&seen{T: t, reader: reader}).metrics(), "\n")
-		for _, want := range []string{"mortise.held{mortise.kind=lock} 0",
-			"mortise.hold{mortise.kind=lock,mortise.outcome=closed} 1 1",
-			"mortise.lost{mortise.kind=lock,mortise.outcome=closed} 1"} {
-			check.ErrorIf(t, !strings.Contains(got, want), "unlocked first: %v: no %q in\n%s", unlockedFirst, want, got)
+// Released is told by the call, Lost from a queue: in either order an end is measured once, with its outcome.
+func TestTheEndOfAHoldIsMeasuredOnceInEitherOrderOfEvents(t *testing.T) {
+	for _, x := range []struct {
+		outcome string
+		cause   error
+		asked   bool
+		status  codes.Code
+	}{
+		{"lost", mortise.ErrLost, false, codes.Error},
+		{"expired", mortise.ErrLost, true, codes.Unset},
+		{"closed", mortise.ErrClosed, false, codes.Error},
+	} {
+		for _, unlockedFirst := range []bool{false, true} {
+			reader, spans := metric.NewManualReader(), tracetest.NewSpanRecorder()
+			o := check.Value(telemetry.New(
+				telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))),
+				telemetry.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(spans))))).In(t)
+			of := mortise.Subject{Name: "n", Kind: "lock", Owner: "c:1", Lease: 1, Context: t.Context()}
+			events := []func(){
+				func() { o.Lost(mortise.LostEvent{Subject: of, Held: time.Second, Asked: x.asked, Err: x.cause}) },
+				func() {
+					o.Released(mortise.ReleasedEvent{Subject: of, Held: time.Second, Asked: x.asked,
+						Err: fmt.Errorf("%w: %w", mortise.ErrNotHeld, x.cause)})
+				},
+			}
+			if unlockedFirst {
+				slices.Reverse(events)
+			}
+			o.Acquired(mortise.AcquiredEvent{Subject: of, Holds: 1})
+			for _, f := range events {
+				f()
+			}
+			got := strings.Join((&seen{T: t, reader: reader}).metrics(), "\n")
+			for _, want := range []string{"mortise.held{mortise.kind=lock} 0",
+				"mortise.hold{mortise.kind=lock,mortise.outcome=" + x.outcome + "} 1 1",
+				"mortise.lost{mortise.kind=lock,mortise.outcome=" + x.outcome + "} 1"} {
+				check.ErrorIf(t, !strings.Contains(got, want), "%s, unlocked first: %v: no %q in\n%s",
+					x.outcome, unlockedFirst, want, got)
+			}
+			code := spans.Ended()[0].Status().Code
+			check.ErrorIf(t, code != x.status, "%s, unlocked first: %v: the span's status is %v",
+				x.outcome, unlockedFirst, code)
 		}
 	}
 }

@@ -1,8 +1,10 @@
 --! fragment join_queue entry wish reserve placed
 --
 -- Puts the entry of a refused client into the queue. placed is 1 if the entry is in the queue, 2 if it is also the
--- first that waits, 0 on a server that refuses writes. An entry that was told to ask goes before the others.
--- reserve: the client asks again at once, for fewer permits, and these are kept for it.
+-- first that waits, 0 on a server that refuses writes. An entry that was told to ask goes before the others. First
+-- entries, 64 at most, that have waited for 100 ms are removed if their clients do not listen: they are dead.
+-- reserve: the client asks again at once, for fewer permits, and these are kept for it. The queue is kept for ten
+-- minutes: a client that waits for 10,000 names asks for each of them every few minutes.
 --! include wake_time
 local score, written = tonumber(redis.pcall('zscore', queue, entry)), 0
 if not at then
@@ -14,11 +16,29 @@ elseif not score or score < 0 then
 end
 if wish ~= '1' then
   redis.pcall('hset', queue .. ':wants', entry, wish)
-  redis.pcall('pexpire', queue .. ':wants', 60000)
+  redis.pcall('pexpire', queue .. ':wants', 600000)
 elseif score then
   redis.pcall('hdel', queue .. ':wants', entry)
 end
 if type(written) == 'number' then
-  redis.pcall('pexpire', queue, 60000)
-  placed = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1] == entry and 2 or 1
+  redis.pcall('pexpire', queue, 600000)
+  local first, dropped
+  for _ = 1, 64 do
+    first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+    if not first[1] or first[1] == entry or came - first[2] < 100000 or string.sub(first[1], 1, 1) == 'n' then
+      break
+    end
+    local listeners
+    --! include listeners entry=first[1] channel=channel listeners=listeners
+    if listeners ~= 0 then
+      break
+    end
+    redis.pcall('zrem', queue, first[1])
+    redis.pcall('hdel', queue .. ':wants', first[1])
+    dropped = true
+  end
+  if dropped and first[1] and first[1] ~= entry then -- its client does not know that it is the first
+    tell(first[1], 'n1000:')
+  end
+  placed = first[1] == entry and 2 or 1
 end

@@ -25,7 +25,8 @@ if at and foreign ~= 0 then
   if foreign > 0 and ends >= at and ends <= at + 200 then
     turn = true
     if first then -- it may be new, and not know of the turn
-      tell(first, 'n' .. ends - at + 1 .. ':')
+      local message = 'n' .. ends - at + 1 .. ':'
+      --! include tell_first_waiting first=first message=message
     end
   elseif foreign > 0 then
     local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
@@ -37,10 +38,10 @@ if at and foreign ~= 0 then
       owed = math.min(entries, 8) / foreign
       redis.pcall('hset', round, 'charge', owed)
       redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-      if first then
-        tell(first, 'n' .. length .. ':')
-      else
-        redis.pcall('pexpire', queue, length)
+      local message = 'n' .. length .. ':'
+      --! include tell_first_waiting first=first message=message
+      if not first then -- an entry that was told to ask has a second at most
+        redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
       end
     end
     redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,

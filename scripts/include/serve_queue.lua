@@ -2,9 +2,10 @@
 --
 -- Serves the queue of a lock whose record is absent. The record is reserved for the first entry whose client can be
 -- reached, or polls: it gets the field mortise:reserved:<entry>, and expires after a second at most. That client is
--- told, and the client of the next entry is told that its entry is now the first. served becomes true. It stays false
--- if no entry can be served, or if the asker's entry is the first: the entry is removed, and the lock is free. freed:
--- this script has removed the record; otherwise the record was absent before.
+-- told, and the client of the next entry is told that its entry is now the first, and when the reservation ends (see
+-- tell_first). served becomes true. It stays false if no entry can be served, or if the asker's entry is the first: the
+-- entry is removed, and the lock is free. freed: this script has removed the record; otherwise the record was absent
+-- before.
 --
 -- Clients of Redisson do not enrol, nor do waiters for a fair lock of the same name. These foreign clients have turns
 -- (see take_turns), in which no entry is served; served then becomes true, too. heard: a release by a foreign client
@@ -67,12 +68,14 @@ for i = 1, served and 0 or 256 do
     redis.pcall('hdel', round, 'polls:' .. first)
   end
   if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+    local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
     if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
-      redis.call('pexpire', lock, polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000)
+      redis.call('pexpire', lock, lasts)
       served = true
     end
     if two[2] then
-      tell(two[2], 'n1000:')
+      local message = 'n' .. lasts .. ':'
+      --! include tell_first queue=queue round=round first=two[2] message=message asker=''
       local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
       if last and last ~= two[2] then
         tell(last, 'l')

@@ -22,7 +22,8 @@ end
 if window > now and not heard then
   served = true
   if freed and two[1] then -- it may be new, and not know of the window
-    tell(first, 'n' .. math.ceil(window - now) .. ':')
+    local message = 'n' .. math.ceil(window - now) .. ':'
+    --! include tell_first queue=queue round=round first=first message=message asker=asker
   end
 elseif window > 0 or tenures > 0 or foreign > 0 then
   local missed = window > 0 and not heard
@@ -49,7 +50,11 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
     end
     --! include tell_places channel=channel misses=misses
     if two[1] and first ~= asker then
-      tell(first, 'n' .. length .. ':')
+      local message = 'n' .. length .. ':'
+      --! include tell_first queue=queue round=round first=first message=message asker=asker
+      if redis.pcall('exists', queue) == 0 then -- all clients in the queue were dead
+        redis.pcall('set', queue .. ':window', '', 'px', length)
+      end
     end
   elseif tenures > 0 then
     owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries

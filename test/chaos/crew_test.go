@@ -175,7 +175,7 @@ func (c *crew) finish() {
 
 // left checks that no lock is left in the store when all have ended, after a lease, nor anything else of them but
 // the counters of tokens, for two minutes what was answered to makers of permits, permits, none of them out, and
-// places in queues that dead processes left behind.
+// places and entries in queues that dead processes left behind.
 func (c *crew) left() {
 	c.t.Helper()
 	visits := c.Book.All()
@@ -197,7 +197,7 @@ func (c *crew) left() {
 					if n, err := c.permits.of(key).Available(context.Background()); n != permitsMade {
 						left = append(left, fmt.Sprintf("%s: %d of %d permits, %v;", key, n, permitsMade, err))
 					}
-				case c.deadPlaces(n, key, visits):
+				case c.deadPlaces(n, key, visits), c.deadEntries(n, key, visits):
 				default:
 					left = append(left, key)
 				}
@@ -226,19 +226,7 @@ func (c *crew) deadPlaces(n *node, key string, visits []harness.Visit) bool {
 		return false
 	}
 	_, name, _ := strings.Cut(strings.TrimSuffix(tag, "}"), c.config.Prefix)
-	var from, to int64 // when it was asked for
-	for _, x := range visits {
-		if fmt.Sprint(x.Name) == name {
-			if from == 0 || x.Begun < from {
-				from = x.Begun
-			}
-			to = max(to, x.Begun, x.Freed)
-		}
-	}
-	forgot := slices.ContainsFunc(c.Faults, func(f harness.Fault) bool {
-		return f.Promise != harness.AllHolds && f.From <= to && f.To >= from
-	})
-	if forgot {
+	if c.forgot(name, visits) {
 		return true
 	}
 	places, err := n.server.Do("LRANGE", "redisson_lock_queue:"+tag, "0", "-1")
@@ -253,6 +241,37 @@ func (c *crew) deadPlaces(n *node, key string, visits []harness.Visit) bool {
 		until, _ := strconv.ParseFloat(fmt.Sprint(score), 64)
 		over := err == nil && score != nil && until <= float64(time.Now().UnixMilli())
 		return !dead && !over
+	})
+}
+
+// deadEntries tells whether key is of the queue of a lock, a read-write lock or permits, in which only entries are of
+// processes that were killed, or whose leaving the store forgot. No call has come since, which would have dropped them;
+// and the key ends by itself.
+func (c *crew) deadEntries(n *node, key string, visits []harness.Visit) bool {
+	queue := strings.HasPrefix(key, "mortise:1:next:{") || strings.HasPrefix(key, "mortise:1:wake:{")
+	if ttl, err := n.server.Do("PTTL", key); !queue || err != nil || ttl == int64(-1) {
+		return false
+	}
+	_, name, _ := strings.Cut(key, c.config.Prefix)
+	name, _, _ = strings.Cut(name, "}")
+	return c.forgot(name, visits) || slices.ContainsFunc(visits, func(x harness.Visit) bool {
+		return fmt.Sprint(x.Name) == name && c.Members[x.Process].Killed
+	})
+}
+
+// forgot tells whether a store forgot what it had confirmed, while a name was in use.
+func (c *crew) forgot(name string, visits []harness.Visit) bool {
+	var from, to int64 // when it was asked for
+	for _, x := range visits {
+		if fmt.Sprint(x.Name) == name {
+			if from == 0 || x.Begun < from {
+				from = x.Begun
+			}
+			to = max(to, x.Begun, x.Freed)
+		}
+	}
+	return slices.ContainsFunc(c.Faults, func(f harness.Fault) bool {
+		return f.Promise != harness.AllHolds && f.From <= to && f.To >= from
 	})
 }
 

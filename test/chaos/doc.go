@@ -52,7 +52,8 @@
 //   - A holder is not told within a lease that the store was emptied.
 //   - A lock that was waited for was free for longer than a lease and a second, after the
 //     faults, of time in which the machine ran: each process notes when it did not run though it wanted to. Where
-//     a partition was the fault, for longer than a second.
+//     a partition was the fault, for longer than a second; for a fair lock with a place of a killed
+//     process in its queue, for longer than two.
 //   - A process left goroutines behind, or a store has a lock when all have ended, or fewer or more
 //     permits than were made.
 //

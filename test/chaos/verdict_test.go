@@ -37,11 +37,16 @@ func TestTheVerdictOnALedger(t *testing.T) {
 	with := func(v visit, f func(*visit)) visit { f(&v); return v }
 	token := func(v visit, n int64) visit { v.Token = n; return v }
 	dead := func(v visit) visit { v.End, v.Freed, v.Leaving = harness.Open, 0, 0; return v }
-	// The same on a read-write lock, and on permits.
+	killedWaiting := func(v visit) visit { // its process was killed before it got in
+		v.Moments, v.End = harness.Moments{Begun: v.Begun}, harness.Open
+		return v
+	}
+	// The same on a fair lock, on a read-write lock, and on permits.
 	as := func(s harness.Shape, takes int) func(visit) visit {
 		return func(v visit) visit { v.Shape, v.Room, v.Takes = s, s.Room(2), takes; return v }
 	}
-	reads, writes, permit := as(harness.ReadWrite, 1), as(harness.ReadWrite, harness.Crowd), as(harness.Permits, 1)
+	fair, permit := as(harness.Fair, 1), as(harness.Permits, 1)
+	reads, writes := as(harness.ReadWrite, 1), as(harness.ReadWrite, harness.Crowd)
 	family := func(v visit) visit { v.Family = -1; return v }
 	at := func(p harness.Promise, from, to int64) fault {
 		return fault{Kind: "x", Promise: p, From: from * ms, To: to * ms, Name: harness.NoName, Process: harness.NoProcess}
@@ -153,6 +158,20 @@ func TestTheVerdictOnALedger(t *testing.T) {
 		{
 			what: "long after a partition", heals: 1, silences: 1, visits: []visit{h(1, 10, 20), h(2, 1600, 1620)},
 			faults: []fault{partition},
+		},
+		{
+			what: "long after a partition, behind the place of a killed process", heals: 1,
+			visits: []visit{fair(h(1, 10, 20)), killedWaiting(fair(h(3, 0, 0))), fair(h(2, 2100, 2120))},
+			faults: []fault{partition},
+		},
+		{
+			what: "longer after a partition, behind the place of a killed process", heals: 1, silences: 2,
+			visits: []visit{fair(h(1, 10, 20)), killedWaiting(fair(h(3, 0, 0))), fair(h(2, 3100, 3120))},
+			faults: []fault{partition},
+		},
+		{
+			what: "long after a partition, beside a killed process without a place", heals: 1, silences: 1,
+			visits: []visit{h(1, 10, 20), killedWaiting(h(3, 0, 0)), h(2, 2100, 2120)}, faults: []fault{partition},
 		},
 		{
 			what: "long after a partition, and another fault", heals: 1, visits: []visit{h(1, 10, 20), h(2, 1600, 1620)},

@@ -2,6 +2,7 @@ package faults_test
 
 import (
 	"context"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -142,6 +143,34 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		about("the third, which is the first now", score(q[2]), 60_000+300_000)
 		unlock(t, r.lease)
 		got(t, patience, "the third is woken", results[2])
+		nothing(t, srv)
+	})
+}
+
+// Scripts recognize Redisson's owners by their form. Beside these a client asks each second, and each place of a dead
+// client costs a second.
+func TestAClientWhoseIDIsAUUIDIsNotTakenForRedisson(t *testing.T) {
+	const id = "550e8400-e29b-41d4-a716-446655440000"
+	java := regexp.MustCompile(`^[0-9a-fA-F]+(-[0-9a-fA-F]+){4}:-?[0-9]+$`)
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv := redistest.Start(t)
+		var waiting atomic.Int32
+		c := s.client(t, srv.Addr(), config{}, mortise.WithID(id),
+			mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+		l := lock(t, fair(t, c), within(t, 2*patience), "n")
+		waits := locking(fair(t, c), within(t, 2*patience), "n")
+		await(t, patience, "it waits", func() bool { return waiting.Load() == 1 })
+		fields := append(srv.Must("HKEYS", "n").([]any), srv.Must("LRANGE", "redisson_lock_queue:{n}", "0", "-1").([]any)...)
+		harness.FatalIf(t, len(fields) != 2, "the owner and the place are %q", fields)
+		for _, f := range fields {
+			harness.ErrorIf(t, java.MatchString(f.(string)), "%q has the form of Redisson's owners", f)
+		}
+		state, err := c.Inspect(within(t, patience), "n")
+		if err != nil || state.Client != id || state.Owner != fields[0] {
+			t.Errorf("the lock of %s: %+v, %v", fields[0], state, err)
+		}
+		unlock(t, l)
+		got(t, patience, "the waiter is served", waits)
 		nothing(t, srv)
 	})
 }

@@ -20,7 +20,7 @@ var arrows = map[string]string{
 	"internal/engine":     "backend internal/lease internal/localqueue" + leaves,
 	"internal/lease":      "internal/clock internal/fail",
 	"internal/localqueue": "internal/clock",
-	"internal/announce":   "internal/fifo",
+	"internal/announce":   "internal/fail internal/fifo",
 	"internal/bound":      "internal/fail",
 	"internal/fail":       "backend",
 	"internal/retry":      "",
@@ -49,7 +49,8 @@ var arrows = map[string]string{
 	"fxmodule": ". backend backend/memory middleware/delegation middleware/httplock middleware/telemetry redisgo rueidis",
 	"mocks":    ".",
 
-	"middleware/delegation":        ".",
+	// middleware/delegation counts holds beyond the limit of mortise.Delegations.
+	"middleware/delegation":        ". internal/engine",
 	"middleware/grpclock":          ". middleware/delegation middleware/internal/template",
 	"middleware/httplock":          ". middleware/delegation middleware/internal/template",
 	"middleware/internal/template": "",

@@ -134,9 +134,7 @@ func holdCounts(p *pair) {
 func (p *pair) holdCounts(kind string) {
 	j := p.redisson.thread(p.T, "t").lockOf(kind, p.name)
 	other := p.redisson.thread(p.T, "other").lockOf(kind, p.name)
-	// This Go client poses as the Redisson client, so that Java can be asked for its
-	// owner, whose thread is the owner's number. (No thread there has that number.)
-	posing := p.golang(mortise.WithID(p.redisson.id))
+	holder := p.golang()
 	g := p.goUser(p.golang(), kind, p.name)
 
 	for n := 1; n <= 3; n++ {
@@ -159,12 +157,13 @@ func (p *pair) holdCounts(kind string) {
 	var leases []*mortise.Lease
 	ctx := context.Background()
 	again := func() {
-		lease := harness.Must(posing.locker(kind).Lock(ctx, p.name, in(long)))(posing.t)
+		lease := harness.Must(holder.locker(kind).Lock(ctx, p.name, in(long)))(holder.t)
 		leases = append(leases, lease)
 		ctx = lease.Context()
 	}
 	again()
-	owner := posing.inspectOf(kind, p.name).Owner
+	owner := holder.inspectOf(kind, p.name).Owner
+	client := strings.TrimSuffix(owner, ":"+number(owner))
 	id := harness.Must(strconv.ParseInt(number(owner), 10, 64))(p)
 	holds := func(n int) string {
 		switch {
@@ -184,11 +183,11 @@ func (p *pair) holdCounts(kind string) {
 		if s := other.state().State; !s.Locked || s.Held || s.Holds != 0 || s.Remaining <= 0 {
 			p.Errorf("Java says of the lock that Go holds: %+v", s)
 		}
-		if !other.heldBy(id) || other.heldBy(other.id) {
+		if !other.heldBy(client, id) || other.heldBy(p.redisson.id, other.id) {
 			p.Errorf("Java takes the owner for another, the hash is %s", p.hash(other))
 		}
 		reads(n)
-		s := posing.inspectOf(kind, p.name)
+		s := holder.inspectOf(kind, p.name)
 		harness.ErrorIf(p, s.Holds != n || !s.Mine, "Inspect of what Go holds %d times: %+v", n, s)
 		if n == 3 {
 			break
@@ -198,7 +197,7 @@ func (p *pair) holdCounts(kind string) {
 	for n := 2; n >= 0; n-- {
 		_, ok := other.tryLock(0, minutes)
 		harness.FatalIf(p, ok, "Java got the lock that Go holds")
-		posing.unlock(leases[n])
+		holder.unlock(leases[n])
 		reads(n)
 	}
 	s := other.state().State

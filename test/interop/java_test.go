@@ -69,6 +69,7 @@ type request struct {
 	Name   string `json:"name,omitempty"`
 	Lease  int64  `json:"lease,omitempty"`
 	Wait   int64  `json:"wait,omitempty"`
+	Owner  string `json:"owner,omitempty"` // a client's id
 	Of     int64  `json:"of,omitempty"`
 	Count  int    `json:"count,omitempty"`
 	Permit string `json:"permit,omitempty"`
@@ -350,11 +351,18 @@ func (l *rlock) tryLock(wait, lease time.Duration) (int64, bool) {
 	return got.Number, got.OK
 }
 
-func (l *rlock) unlock()             { l.t.Helper(); l.do(l.ask("unlock")) }
-func (l *rlock) forceUnlock() bool   { l.t.Helper(); return l.do(l.ask("forceUnlock")).OK }
-func (l *rlock) state() (r reply)    { l.t.Helper(); return l.do(l.ask("state")) }
-func (l *rlock) lastToken() int64    { l.t.Helper(); return l.do(l.ask("token")).Number }
-func (l *rlock) heldBy(n int64) bool { l.t.Helper(); r := l.ask("heldBy"); r.Of = n; return l.do(r).OK }
+func (l *rlock) unlock()           { l.t.Helper(); l.do(l.ask("unlock")) }
+func (l *rlock) forceUnlock() bool { l.t.Helper(); return l.do(l.ask("forceUnlock")).OK }
+func (l *rlock) state() (r reply)  { l.t.Helper(); return l.do(l.ask("state")) }
+func (l *rlock) lastToken() int64  { l.t.Helper(); return l.do(l.ask("token")).Number }
+
+// heldBy asks Java whether the owner holds the lock that has a number, a thread's in Java, of a client.
+func (l *rlock) heldBy(client string, n int64) bool {
+	l.t.Helper()
+	r := l.ask("heldBy")
+	r.Owner, r.Of = client, n
+	return l.do(r).OK
+}
 
 // await awaits the end of startLock: how long after the event it came, at most limit.
 func (l *rlock) await(c *call, event time.Time) (time.Duration, reply) {

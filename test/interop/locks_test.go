@@ -304,9 +304,10 @@ func (p *pair) clean() {
 			most = time.Minute
 		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:extra"):
 			most = 250 * time.Millisecond
-		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:window"),
-			strings.HasPrefix(key, "mortise:1:wake:") && !strings.HasSuffix(key, ":wants"):
+		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:window"):
 			most = 200 * time.Millisecond
+		case strings.HasPrefix(key, "mortise:1:wake:") && !strings.HasSuffix(key, ":wants"): // Redisson's turn
+			most = time.Second
 		default:
 			p.Errorf("the key %q is left", key)
 			continue

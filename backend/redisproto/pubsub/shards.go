@@ -19,8 +19,8 @@ const newsTravels = 2 * time.Second
 
 // shards keeps a subscriptions for each node of a cluster that has watched channels. Its goroutine, run, finds the
 // nodes of slots. It moves the channels of a slot to another node when the server ends their subscription, when a node
-// refuses a subscription, or when the connection to a node is lost. A moved channel is subscribed again, so Watching is
-// called again for its topics, as after each interruption.
+// refuses a subscription (but not for want of a permission), or when the connection to a node is lost. A moved channel
+// is subscribed again, so Watching is called again for its topics, as after each interruption.
 //
 // Channels wait until Decide has reported whether pub/sub is sharded. If it is not, one subscriptions has all channels.
 //
@@ -206,7 +206,8 @@ func (s *shards) newNode(name string) *subscriptions {
 	return n
 }
 
-// moved notes that a node does not have the slots of these channels any more, or refused to subscribe them.
+// moved notes that a node does not have the slots of these channels any more, or refused to subscribe them for another
+// reason than a missing permission for a channel.
 func (s *shards) moved(at *subscriptions, channels []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

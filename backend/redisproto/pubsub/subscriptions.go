@@ -67,9 +67,11 @@ type channel struct {
 	// SUBSCRIBE says nothing about the state after a later UNSUBSCRIBE and SUBSCRIBE.
 	sent       bool
 	unanswered int
-	// suspect: a SUBSCRIBE was refused because of this channel or one beside it. A suspect is subscribed while no other
-	// SUBSCRIBE is unanswered, so that a refusal is its own.
+	// suspect: a SUBSCRIBE was refused because of this channel or one beside it. A suspect is subscribed by a command of
+	// its own, so that a refusal is its own; without sharded pub/sub also while no other SUBSCRIBE is unanswered, because
+	// there a refusal does not name its command.
 	suspect bool
+	retryAt time.Time // with sharded pub/sub: when to subscribe a channel again that was refused alone
 	leftAt  time.Time // the last time that its last topic was unwatched
 }
 
@@ -227,18 +229,20 @@ func (s *subscriptions) step() {
 		s.mu.Unlock()
 		return
 	}
-	subscribe, confirm := s.takeTodo()
-	unsubscribe := s.takeLeft(time.Now())
+	now := time.Now()
+	subscribe, suspects, confirm := s.takeTodo(now)
+	unsubscribe := s.takeLeft(now)
 	s.mu.Unlock()
 
 	for _, t := range confirm {
 		s.Watching(t)
 	}
-	if !s.send(c, subscribe, c.sub.Subscribe) || !s.send(c, unsubscribe, c.sub.Unsubscribe) {
+	if !s.send(c, subscribe, SubscribeBatch, c.sub.Subscribe) || !s.send(c, suspects, 1, c.sub.Subscribe) ||
+		!s.send(c, unsubscribe, SubscribeBatch, c.sub.Unsubscribe) {
 		return
 	}
 	s.mu.Lock()
-	now := time.Now()
+	now = time.Now()
 	ask := s.watched > 0 && c.asked.IsZero() && now.Sub(c.heard) >= Silence
 	idle := len(s.channels) == 0 && now.Sub(c.emptySince) >= IdleClose
 	if ask {
@@ -290,6 +294,11 @@ func (s *subscriptions) nextLook() time.Time {
 	}
 	if len(s.channels) == 0 {
 		earlier(c.emptySince.Add(IdleClose))
+	}
+	for _, name := range s.todo {
+		if ch := s.channels[name]; ch != nil && !ch.retryAt.IsZero() {
+			earlier(ch.retryAt)
+		}
 	}
 	return next
 }
@@ -434,15 +443,19 @@ func (s *subscriptions) retreat(err error, refused []*channel) {
 	}
 }
 
-// takeTodo empties the list, except for suspects and channels that wait for the answer to a suspect. It returns the
-// channels to subscribe now, and the topics of subscribed channels for which Watching is to be called.
-func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic) {
+// takeTodo empties the list, except for suspects that are not subscribed yet and channels that wait for the answer to a
+// suspect. It returns the channels to subscribe now, the suspects to subscribe now, each by a command of its own, and
+// the topics of subscribed channels for which Watching is to be called.
+func (s *subscriptions) takeTodo(now time.Time) (subscribe, suspects []string, confirm []backend.Topic) {
 	trying := s.trial != nil && s.trial.unanswered > 0
 	var later []string
 	for _, name := range s.todo {
 		ch := s.channels[name]
 		switch {
 		case ch == nil || len(ch.topics) == 0:
+		case !ch.sent && ch.suspect && s.shards != nil && !now.Before(ch.retryAt):
+			ch.request()
+			suspects = append(suspects, name)
 		case !ch.sent && (trying || ch.suspect):
 			later = append(later, name)
 		case !ch.sent:
@@ -453,12 +466,12 @@ func (s *subscriptions) takeTodo() (subscribe []string, confirm []backend.Topic)
 			ch.fresh = nil
 		}
 	}
-	if s.todo = later; len(later) > 0 && !s.awaits() {
+	if s.todo = later; len(later) > 0 && s.shards == nil && !s.awaits() {
 		s.trial = s.channels[later[0]]
 		s.trial.request()
-		subscribe = append(subscribe, later[0])
+		suspects = append(suspects, later[0])
 	}
-	return subscribe, confirm
+	return subscribe, suspects, confirm
 }
 
 // awaits reports whether a SUBSCRIBE is unanswered.
@@ -518,9 +531,10 @@ func (s *subscriptions) remove(name string) {
 	}
 }
 
-// send sends a command for names, in batches. It reports false if c failed and was dropped.
-func (s *subscriptions) send(c *connection, names []string, do func(context.Context, ...string) error) bool {
-	for batch := range slices.Chunk(names, SubscribeBatch) {
+// send sends commands for names, each for so many of them at most. It reports false if c failed and was dropped.
+func (s *subscriptions) send(c *connection, names []string, most int,
+	do func(context.Context, ...string) error) bool {
+	for batch := range slices.Chunk(names, most) {
 		s.mu.Lock()
 		if c.asked.IsZero() {
 			c.asked = time.Now()
@@ -573,7 +587,7 @@ func (c *connection) Subscribed(name string) {
 	switch {
 	case ch.live():
 		topics = ch.topics
-		ch.fresh, ch.suspect = nil, false
+		ch.fresh, ch.suspect, ch.retryAt = nil, false, time.Time{}
 	case ch.unanswered == 0 && len(ch.topics) == 0:
 		s.remove(name)
 	}
@@ -605,10 +619,18 @@ func (c *connection) Unsubscribed(name string) {
 
 // Refused gives the refused channels back to shards, which looks for their node. If err is not temporary, it calls
 // Failed's function for their topics.
+//
+// A command that was denied because of one of its channels says nothing about the node, and nothing about the other
+// channels: each is subscribed again, alone. Failed's function is called for a channel that was denied alone; the
+// channel is tried again later.
 func (c *connection) Refused(names []string, err error) {
 	s := c.s
 	tell := s.Failed(err)
-	var refused []string
+	denied := s.Denied != nil && s.Denied(err)
+	if denied && len(names) > 1 {
+		tell = nil
+	}
+	var moved []string
 	var topics []backend.Topic
 	s.mu.Lock()
 	c.alive()
@@ -623,10 +645,19 @@ func (c *connection) Refused(names []string, err error) {
 		switch {
 		case ch.live():
 			ch.sent = false
-			refused = append(refused, name)
 			if tell != nil {
 				topics = append(topics, ch.topics...)
 			}
+			if !denied {
+				moved = append(moved, name)
+				continue
+			}
+			ch.suspect = true
+			if len(names) == 1 {
+				ch.retryAt = time.Now().Add(lastSearch)
+			}
+			s.todo = append(s.todo, name)
+			s.signal()
 		case ch.unanswered == 0 && len(ch.topics) == 0:
 			s.remove(name)
 		}
@@ -635,8 +666,8 @@ func (c *connection) Refused(names []string, err error) {
 	for _, t := range topics {
 		tell(t)
 	}
-	if len(refused) > 0 && s.shards != nil {
-		s.shards.moved(s, refused)
+	if len(moved) > 0 && s.shards != nil {
+		s.shards.moved(s, moved)
 	}
 }
 

@@ -47,6 +47,9 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		compare(t, "testdata/golden/"+name+".golden", src)
+		if name != "valkey" { // whose client is not in this module
+			compile(t, src)
+		}
 	}
 }
 
@@ -115,16 +118,20 @@ func parts(t *testing.T, src []byte) (imports []string, rest string) {
 	return imports, string(src[file.Decls[0].End():])
 }
 
-// compile checks files as those of one package.
+// compile checks files as those of one package, which may use the golden scripts.
 func compile(t *testing.T, files ...[]byte) {
 	t.Helper()
-	dir, err := filepath.Abs("testdata/golden/adapter")
+	dir, err := filepath.Abs("testdata/golden")
 	if err != nil {
 		t.Fatal(err)
 	}
-	overlay := make(map[string][]byte)
+	scripts, err := os.ReadFile("testdata/golden/scripts.golden")
+	if err != nil {
+		t.Fatal(err)
+	}
+	overlay := map[string][]byte{filepath.Join(dir, "scripts", "scripts_gen.go"): scripts}
 	for i, src := range files {
-		overlay[filepath.Join(dir, fmt.Sprintf("file%d.go", i))] = src
+		overlay[filepath.Join(dir, "adapter", fmt.Sprintf("file%d.go", i))] = src
 	}
 	pkgs, err := packages.Load(&packages.Config{Mode: loadMode, Overlay: overlay, ParseFile: parse}, goldenPath+"/adapter")
 	if err != nil {

@@ -14,12 +14,13 @@ import (
 	"github.com/mortise-go/mortise/gen/internal/mistake"
 )
 
-// globals are the names that a Redis script may read without declaring them.
+// globals are the names that a script may read without declaring them: Redis's, but for _G, by which a script could
+// reach redis.call without its being seen.
 var globals = strings.Fields(`
 	KEYS ARGV redis cjson cmsgpack struct bit string table math os coroutine
 	assert collectgarbage error gcinfo getmetatable ipairs load loadstring next pairs pcall
 	rawequal rawget rawset select setmetatable tonumber tostring type unpack xpcall
-	_G _VERSION`)
+	_VERSION`)
 
 // body walks one script and records its use of KEYS and ARGV.
 type body struct {
@@ -210,7 +211,11 @@ func (b *body) call(line int, args []ast.Expr) {
 			first, last = keyPositions(strings.ToLower(name.Value), len(args)-1)
 		}
 	}
-	if first >= len(args) {
+	switch {
+	case first < 0:
+		b.bad(line, "use other commands", "the keys of redis.call(%s, ...) cannot be checked", command)
+		return
+	case first >= len(args):
 		b.bad(line, "pass one of KEYS", "redis.call(%s) has no key", command)
 		return
 	}
@@ -220,18 +225,20 @@ func (b *body) call(line int, args []ast.Expr) {
 }
 
 // keyPositions returns the positions of the first and the last key among n arguments, counted from 1; 0 and -1 for a
-// command without keys.
+// command without keys; -1 and 0 for one that has keys elsewhere, too.
 func keyPositions(command string, n int) (first, last int) {
 	switch command {
 	case "time", "ping", "echo", "info", "dbsize", "lastsave", "role", "pubsub", "script", "command",
-		"randomkey", "scan", "config", "acl", "wait", "client", "cluster", "memory", "latency":
+		"randomkey", "scan", "config", "acl", "wait", "client", "cluster", "latency":
 		return 0, -1
+	case "zunionstore", "zinterstore", "zdiffstore", "sort", "georadius", "georadiusbymember":
+		return -1, 0
 	case "del", "unlink", "exists", "touch", "mget", "sinter", "sunion", "sdiff", "sinterstore",
 		"sunionstore", "sdiffstore", "pfcount", "pfmerge":
 		return 1, n
 	case "rename", "renamenx", "copy", "smove", "rpoplpush", "lmove", "zrangestore", "lcs":
 		return 1, 2
-	case "bitop", "object":
+	case "bitop", "object", "memory":
 		return 2, max(2, n)
 	}
 	return 1, 1
@@ -317,6 +324,8 @@ func (b *body) walk(node any) {
 		b.block(n.Stmts, n.ParList.Names)
 	case *ast.GotoStmt:
 		b.bad(n.Line(), "use a loop or an if", "Redis runs Lua 5.1, which has no goto")
+	case *ast.LabelStmt:
+		b.bad(n.Line(), "remove it", "Redis runs Lua 5.1, which has no labels")
 	case *ast.IdentExpr:
 		if l := b.ident(n); l != nil { // a table is passed on: other code may change it
 			l.elements = append(l.elements, nil)

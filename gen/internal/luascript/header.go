@@ -1,6 +1,7 @@
 package luascript
 
 import (
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,6 +16,9 @@ var (
 	argTypes   = []string{"string", "ms", "int", "bool"}
 	replyTypes = []string{"int", "ints", "strings"}
 )
+
+// goName matches names that become Go names when their words begin with capitals.
+var goName = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_]*$`)
 
 // header reads the lines that start with "--!".
 type header struct {
@@ -90,6 +94,7 @@ func (h *header) param(params []Param, kind string, types, words []string) []Par
 		return params
 	}
 	p := Param{Name: words[2], Type: words[3], Each: words[1] == "*", Line: h.line}
+	h.checkName(p.Name)
 	if !slices.Contains(types, p.Type) {
 		h.bad("use one of "+strings.Join(types, ", "), "%q is not a type of %s", p.Type, kind)
 	}
@@ -107,9 +112,35 @@ func (h *header) param(params []Param, kind string, types, words []string) []Par
 	return append(params, p)
 }
 
+func (h *header) checkName(name string) {
+	if !goName.MatchString(name) {
+		h.bad("use ASCII letters, digits and _, a letter first", "%q makes no Go name", name)
+	}
+}
+
+// distinct reports params of one name. The params are the fields of one Go struct.
+func (h *header) distinct(params []Param) {
+	lines := map[string]int{}
+	for _, p := range params {
+		if line := lines[fold(p.Name)]; line > 0 {
+			h.line = p.Line
+			h.bad("choose another: both become fields of one Go struct", "the name %s is that of line %d (case and _ aside)",
+				p.Name, line)
+			continue
+		}
+		lines[fold(p.Name)] = p.Line
+	}
+}
+
+// fold returns a name without what may differ between two names that become one in Go.
+func fold(name string) string { return strings.ToLower(strings.ReplaceAll(name, "_", "")) }
+
 // finish reports faults of the header as a whole.
 func (h *header) finish() {
+	h.distinct(slices.Concat(h.Keys, Each(h.Args)))
+	h.distinct(Fixed(h.Args))
 	h.line = max(h.Line, 1)
+	h.checkName(h.Name)
 	if h.Line == 0 {
 		h.bad(`start the file with "--! script `+h.Name+`"`, "the header does not name the script")
 	}

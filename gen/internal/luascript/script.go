@@ -10,6 +10,9 @@
 //	--! arg * NAME TYPE          after the numbered ones, once for each key
 //	--! reply TYPE COMMENT       TYPE is int, ints or strings
 //
+// A NAME has ASCII letters, digits and _, a letter first, because it becomes a Go name. The names of two scripts, or of
+// two fields of one Go struct, differ in more than case and _.
+//
 // A line "--! include NAME PARAM=EXPRESSION..." below the header stands for the fragment include/NAME.lua.
 package luascript
 
@@ -102,6 +105,7 @@ func ParseDir(dir string) ([]*Script, error) {
 		return nil, err
 	}
 	var all []*Script
+	names := map[string]*Script{}
 	if len(files) == 0 {
 		mistakes.Addf(mistake.Path(dir), 0, "run the command where the scripts are, or name their folder",
 			"there is no .lua file")
@@ -113,6 +117,11 @@ func ParseDir(dir string) ([]*Script, error) {
 		}
 		s, wrong := shared.parse(mistake.Path(file), src)
 		all, mistakes = append(all, s), append(mistakes, wrong...)
+		if other := names[fold(s.Name)]; other != nil {
+			mistakes.Addf(s.File, s.Line, "rename one: both become Go constants",
+				"the name %s is that of %s (case and _ aside)", s.Name, other.File)
+		}
+		names[fold(s.Name)] = s
 	}
 	if err := append(mistakes, shared.unused()...).Err(); err != nil {
 		return nil, err

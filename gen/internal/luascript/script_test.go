@@ -6,6 +6,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
 
 const good = `--! script lock
@@ -63,6 +64,11 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		{"no body", good[strings.Index(good, "local left"):], "",
 			` the script has no body; write the body below the header`},
 		{"goto", "  return 0\n", "  goto done\n", `11: Redis runs Lua 5.1, which has no goto; use a loop or an if`},
+		{"label", "  return 0\n", "  ::done::\n", `11: Redis runs Lua 5.1, which has no labels; remove it`},
+		{"_G", "return 1\n", "return _G.redis.call('get', 'other')\n",
+			`15: _G is a global that Redis does not have; declare it with local`},
+		{"keys elsewhere", "return 1\n", "return redis.call('zunionstore', KEYS[1], 1, 'other')\n",
+			`15: the keys of redis.call('zunionstore', ...) cannot be checked; use other commands`},
 		{"global assigned", "local left", "left",
 			"9: left is a global, and Redis forbids scripts to make any; declare it with local\n10: left is a global that " +
 				"Redis does not have; declare it with local"},
@@ -146,6 +152,14 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 				`10: ARGV[2] is used but not declared; add a line "--! arg 2 NAME TYPE" to the header`},
 		{"unknown type", "lease ms", "lease seconds", `5: "seconds" is not a type of arg; use one of string, ms, int, bool`},
 		{"wrong number", "--! arg 2", "--! arg 3", `5: arg "3" should be arg 2; number the lines 1, 2, 3 in order`},
+		{"name that begins with a digit", "--! key 2 note", "--! key 2 2nd",
+			`3: "2nd" makes no Go name; use ASCII letters, digits and _, a letter first`},
+		{"name with a sign", "--! arg 2 lease", "--! arg 2 lease-time",
+			`5: "lease-time" makes no Go name; use ASCII letters, digits and _, a letter first`},
+		{"two keys of one name", "--! key 2 note", "--! key 2 lock",
+			`3: the name lock is that of line 2 (case and _ aside); choose another: both become fields of one Go struct`},
+		{"two args of one Go name", "--! arg 2 lease", "--! arg 2 own_er",
+			`5: the name own_er is that of line 4 (case and _ aside); choose another: both become fields of one Go struct`},
 		{"no reply", "--! reply int   1 done; 0 not\n", "",
 			`1: the header declares no reply; add a line "--! reply TYPE COMMENT" with a type of int, ints, strings`},
 		{"unknown reply", "reply int ", "reply number ",
@@ -169,6 +183,42 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 			want := "scripts/lock.lua:" + strings.ReplaceAll(test.want, "\n", "\nscripts/lock.lua:")
 			if got := errText(err); got != want {
 				t.Errorf("got\n%s\nwant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// The scripts of a folder share a Go package; an item of a batch has its keys and its arguments in one Go struct.
+func TestNamesOfAFolder(t *testing.T) {
+	const one = "--! key 1 a hash\n--! arg 1 a int\n--! reply int\nreturn redis.call('hincrby', KEYS[1], 'n', ARGV[1])\n"
+	const many = "--! key * a hash\n--! arg 1 A int\n--! arg * b int\n--! reply ints\n" +
+		"return {redis.call('hmget', KEYS[#KEYS], ARGV[1], ARGV[#ARGV])}\n"
+	for _, test := range []struct {
+		name  string
+		files map[string]string // without their first lines
+		want  string
+	}{
+		{"good", map[string]string{"one": one, "many": many}, ""},
+		{"scripts of one Go name", map[string]string{"aB": one, "a_b": one},
+			"a_b.lua:1: the name a_b is that of aB.lua (case and _ aside); rename one: both become Go constants"},
+		{"script of no Go name", map[string]string{"set-it": one},
+			`set-it.lua:1: "set-it" makes no Go name; use ASCII letters, digits and _, a letter first`},
+		{"item of one name twice", map[string]string{"many": strings.Replace(many, "* b", "* a", 1)},
+			"many.lua:4: the name a is that of line 2 (case and _ aside); choose another: both become fields of one Go struct"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			dir := t.TempDir()
+			t.Chdir(dir)
+			files := fstest.MapFS{"go.mod": {Data: []byte("module m")}}
+			for name, src := range test.files {
+				files[name+".lua"] = &fstest.MapFile{Data: []byte("--! script " + name + "\n" + src)}
+			}
+			if err := os.CopyFS(dir, files); err != nil {
+				t.Fatal(err)
+			}
+			_, err := ParseDir(".")
+			if got := errText(err); got != test.want {
+				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}
 		})
 	}

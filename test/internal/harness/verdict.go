@@ -325,9 +325,10 @@ func (v *Verdict) waits(visits []Visit, faults []Fault, stalls []Span, r Rules) 
 	})
 	var frees []int64 // when earlier visits have left at the latest: the last of them, as many as there are permits
 	var before int64  // when the last came in
+	first := 0        // the index of the name's first visit
 	for i, x := range visits {
-		if i > 0 && visits[i-1].Name != x.Name {
-			frees, before = nil, 0
+		if visits[first].Name != x.Name {
+			frees, before, first = nil, 0, i
 		}
 		places := 1
 		if x.Shape == Permits {
@@ -336,7 +337,7 @@ func (v *Verdict) waits(visits []Visit, faults []Fault, stalls []Span, r Rules) 
 		if x.First != 0 && before != 0 {
 			v.free = free(frees, places-r.Gone)
 			v.quiet(max(v.free, x.Begun), x.First, faults, stalls, r, x.String())
-			v.heal(before, v.free, x, faults, stalls)
+			v.heal(before, visits[first:i+1], faults, stalls)
 		}
 		before = max(before, x.First)
 		at, _ := slices.BinarySearch(frees, x.Frees(r.Lease))
@@ -406,17 +407,20 @@ type Heal struct {
 	What string
 }
 
-// healsWithin is how long after a partition a lock that is waited for may stay free, undisturbed.
+// healsWithin is how long after a partition a lock that is waited for may stay free, undisturbed. In the queue of a
+// fair lock, the places of a killed process take a second more, once they are first.
 const healsWithin = int64(time.Second)
 
-// heal notes how long it took the first to get in after a partition. A reader may have had to wait
-// for the claim of a writer that did not get in.
-func (v *Verdict) heal(before, free int64, x Visit, faults []Fault, stalls []Span) {
+// heal notes how long it took the first to get in after a partition: the last of the name's visits, which come in
+// order. A reader may have had to wait for the claim of a writer that did not get in. before is when the visit before
+// it came in.
+func (v *Verdict) heal(before int64, name []Visit, faults []Fault, stalls []Span) {
+	x := name[len(name)-1]
 	for _, f := range faults {
-		if !f.Partition || before >= f.To || x.Begun >= f.To || x.First <= f.To || free >= x.First {
+		if !f.Partition || before >= f.To || x.Begun >= f.To || x.First <= f.To || v.free >= x.First {
 			continue
 		}
-		due := max(free, f.To)
+		due := max(v.free, f.To)
 		for _, g := range faults { // another that came between
 			if g.From <= x.First {
 				due = max(due, g.To)
@@ -425,17 +429,24 @@ func (v *Verdict) heal(before, free int64, x Visit, faults []Fault, stalls []Spa
 		if due >= x.First {
 			continue
 		}
-		what := fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.Kind, Stamp(f.To), Stamp(free), x)
+		what := fmt.Sprintf("%s, over at %s, the lock free at %s: %v", f.Kind, Stamp(f.To), Stamp(v.free), x)
 		h := Heal{x.First - due, what}
 		v.Heals = append(v.Heals, h.Took)
 		if h.Took > v.Longest.Took {
 			v.Longest = h
 		}
-		if !x.Reads() && Undisturbed(due, x.First, stalls) > healsWithin {
-			v.silence("%v passed after %s", time.Duration(h.Took), h.What)
+		within := healsWithin
+		if slices.ContainsFunc(name, Visit.deadPlace) {
+			within += healsWithin
+		}
+		if !x.Reads() && Undisturbed(due, x.First, stalls) > within {
+			v.silence("%v passed after %s, after %v", time.Duration(h.Took), h.What, name[max(len(name)-21, 0):len(name)-1])
 		}
 	}
 }
+
+// deadPlace reports whether the visit waited for a fair lock when its process was killed.
+func (v Visit) deadPlace() bool { return v.Shape == Fair && v.End == Open && v.Got == 0 }
 
 // Undisturbed is for how long between from and to all processes ran that wanted to.
 func Undisturbed(from, to int64, stalls []Span) int64 {

@@ -4,6 +4,7 @@ import java.io.FileDescriptor;
 import java.io.FileOutputStream;
 import java.io.InputStreamReader;
 import java.io.PrintStream;
+import java.lang.reflect.Field;
 import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
@@ -14,6 +15,7 @@ import java.util.concurrent.LinkedBlockingQueue;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Consumer;
 import org.redisson.Redisson;
+import org.redisson.RedissonBaseLock;
 import org.redisson.RedissonMultiLock;
 import org.redisson.RedissonRedLock;
 import org.redisson.api.RCountDownLatch;
@@ -45,6 +47,7 @@ public final class Driver {
     String name;
     long lease;
     long wait; // 0 is not to wait, a negative one has no end
+    String owner; // a client's id
     long of;
     int count;
     String permit;
@@ -293,7 +296,7 @@ public final class Driver {
           wait -> lock.tryLock(wait, -1, TimeUnit.MILLISECONDS) ? "" : null, held -> lock.unlock());
       case "forceUnlock" -> reply.ok = lock.forceUnlock();
       case "token" -> reply.number = ((RFencedLock) lock).getToken();
-      case "heldBy" -> reply.ok = lock.isHeldByThread(r.of);
+      case "heldBy" -> reply.ok = of(r.owner, lock).isHeldByThread(r.of);
       case "state" -> {
         State s = new State();
         s.locked = lock.isLocked();
@@ -304,6 +307,14 @@ public final class Driver {
       }
       default -> throw new IllegalArgumentException("no operation " + r.op);
     }
+  }
+
+  /** The lock as it would be to a client with another id. Its owners are that id, a colon and a thread's number. */
+  private static RLock of(String client, RLock lock) throws ReflectiveOperationException {
+    Field id = RedissonBaseLock.class.getDeclaredField("id");
+    id.setAccessible(true);
+    id.set(lock, client);
+    return lock;
   }
 
   /** Waits for so many ms; null: in vain. */

@@ -1,0 +1,151 @@
+package mortise
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// trio is Quorum over three spies. The client of the third hears of changes, or does not.
+func trio(t *testing.T, hears bool) (Locker, []*spy, []*Client) {
+	t.Helper()
+	var stores []*spy
+	var clients []*Client
+	for i := range 3 {
+		s := spyOn(memory.New(), "", nil)
+		if i == 2 && !hears {
+			s.listen = func(h backend.Handler) backend.Handler { return noHints{h} }
+		}
+		stores, clients = append(stores, s), append(clients, on(t, s))
+	}
+	return need(Quorum(clients...))(t), stores, clients
+}
+
+// A store that drops each record at once, for example by eviction, is not locked again in a loop.
+func TestQuorumAPartThatKeepsVanishingIsLockedAgainAfterPauses(t *testing.T) {
+	for what, x := range map[string]struct{ hears, nested bool }{
+		"the client hears of changes": {hears: true},
+		"the client verifies":         {},
+		"a re-entry":                  {hears: true, nested: true},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				quorum, stores, clients := trio(t, x.hears)
+				evicts := stores[2]
+				evicts.hook("Acquire", func(c *call) error {
+					time.Sleep(time.Millisecond) // a round trip
+					defer evicts.Delete("x")
+					err := c.run(c.ctx)
+					if !x.hears {
+						c.reply.(*backend.AcquireReply).VerifyAfter = 500 * time.Millisecond
+					}
+					return err
+				})
+				l := need(quorum.Lock(t.Context(), "x"))(t)
+				leases := 1
+				if x.nested {
+					must(t, errorOf(quorum.Lock(l.Context(), "x")))
+					leases++
+				}
+				asked := func(within time.Duration, most int) {
+					t.Helper()
+					time.Sleep(within)
+					if n := evicts.take("Acquire"); n == 0 || n > most {
+						t.Errorf("the store was asked %d times within %v, want 1 to %d", n, within, most)
+					}
+				}
+				asked(2*time.Second, 3)
+				asked(time.Minute, 10)
+				must(t, l.Err())
+				again := func(within time.Duration) {
+					t.Helper()
+					time.Sleep(within)
+					if n, mine := held(t, clients[2]); n != leases || !mine {
+						t.Errorf("the store has %d holds (ours: %v) after %v, want %d", n, mine, within, leases)
+					}
+				}
+				evicts.hook("Acquire", nil)
+				again(12 * time.Second) // the loss is noticed within a second
+				if x.hears {
+					time.Sleep(10 * time.Second)
+					evicts.Delete("x")
+					again(time.Millisecond)
+				}
+			})
+		})
+	}
+}
+
+// The wait for a store that hangs does not outlast the grants of the others.
+func TestQuorumALeaseShorterThanTheWaitForAStoreThatHangsIsGranted(t *testing.T) {
+	for what, x := range map[string]struct {
+		opt       Option
+		roundTrip time.Duration
+	}{
+		"a short WithMaxHold":                     {WithMaxHold(100 * time.Millisecond), 0},
+		"the shortest WithMaxHold":                {WithMaxHold(MinLease), 18 * time.Millisecond},
+		"the shortest WithLease":                  {WithLease(MinLease), 15 * time.Millisecond},
+		"WithMaxHold beyond the watchdog timeout": {WithMaxHold(time.Hour), 15 * time.Millisecond},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				defer time.Sleep(time.Minute) // what hangs
+				quorum, stores, _ := trio(t, true)
+				for _, s := range stores[:2] {
+					s.hook("Acquire", delayed(x.roundTrip))
+				}
+				stores[2].hook("Acquire", delayed(3*time.Second))
+				l := need(quorum.TryLock(t.Context(), "x", x.opt))(t)
+				must(t, l.Err())
+				must(t, l.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
+// Stores that are far away answer in time for a lease with a short WithMaxHold, as for one with the watchdog timeout.
+func TestQuorumOfDistantStoresGrantsAShortMaxHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quorum, stores, _ := trio(t, true)
+		for _, s := range stores {
+			s.hook("Acquire", delayed(150*time.Millisecond))
+		}
+		l := need(quorum.TryLock(t.Context(), "x", WithMaxHold(time.Second)))(t)
+		must(t, l.Err())
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
+// The grants of a majority end while the call waits for the third store: no other owner holds the lock.
+func TestQuorumGrantsThatEndedAreNoOtherOwner(t *testing.T) {
+	for what, lock := range map[string]func(Locker) (*Lease, error){
+		"TryLock": func(q Locker) (*Lease, error) { return q.TryLock(context.Background(), "x") },
+		"Lock": func(q Locker) (*Lease, error) {
+			return q.Lock(context.Background(), "x", WithWait(50*time.Millisecond))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				quorum, stores, clients := trio(t, true)
+				stores[2].hook("Acquire", func(*call) error {
+					time.Sleep(10 * time.Millisecond)
+					for _, c := range clients[:2] {
+						sleepMachine(c, time.Minute)
+					}
+					time.Sleep(50 * time.Millisecond)
+					return &backend.Fault{Err: errGone}
+				})
+				_, err := lock(quorum)
+				wants(t, err, ErrUnavailable)
+				if errors.Is(err, ErrNotAcquired) || !contains(err.Error(), "2 of 3 stores granted the lock") {
+					t.Errorf("the error is %v", err)
+				}
+			})
+		})
+	}
+}
