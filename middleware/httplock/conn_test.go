@@ -17,6 +17,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/mortise-go/mortise"
@@ -292,10 +293,7 @@ func TestALossLeavesTheConnectionUsable(t *testing.T) {
 		},
 		"buffered outside, and not read": {handler: readsNothing, outer: buffers},
 	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			c.test(t)
-		})
+		t.Run(name, func(t *testing.T) { synctest.Test(t, c.test) })
 	}
 }
 
@@ -337,7 +335,7 @@ func (c usableAfterALoss) test(t *testing.T) {
 	if c.outer != nil {
 		h = c.outer(h)
 	}
-	conn := dial(t, serveByHand(t, h))
+	conn := serveByPipes(t, h)()
 	in := bufio.NewReader(conn)
 	for _, want := range []struct {
 		request string
@@ -366,53 +364,58 @@ func TestALossAfterAFlushLeavesTheConnectionUsable(t *testing.T) {
 		"by the Flusher":    func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			above := make(chan error, 1)
-			lock := heldShortly(t, 100*time.Millisecond)
-			conn := dial(t, serveByHand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				lock(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
-					w.Header().Set("Content-Length", "2")
-					io.WriteString(w, "ok")
-					flush(w)
-					if in.Method == "POST" {
-						<-in.Context().Done()
-						time.Sleep(httplock.LastRest + 200*time.Millisecond) // in which the read's end would end the context
-					}
-				})).ServeHTTP(w, r)
-				above <- r.Context().Err()
-			})))
-			in := bufio.NewReader(conn)
-			for _, method := range []string{"POST", "PUT"} {
-				fmt.Fprintf(conn, "%s /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", method)
-				resp := check.Value(http.ReadResponse(in, nil)).In(t)
-				io.Copy(io.Discard, resp.Body)
-				check.Equal(t, method+": %d", resp.StatusCode, 200)
-				if err := middle.Receive(t, "the handler's end", above); err != nil {
-					t.Errorf("%s: the request's own context has ended: %v", method, err)
-				}
-			}
+			synctest.Test(t, func(t *testing.T) { aLossAfterAFlush(t, flush) })
 		})
+	}
+}
+
+func aLossAfterAFlush(t *testing.T, flush func(http.ResponseWriter)) {
+	above := make(chan error, 1)
+	lock := heldShortly(t, time.Second)
+	conn := serveByPipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		lock(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+			w.Header().Set("Content-Length", "2")
+			io.WriteString(w, "ok")
+			flush(w)
+			if in.Method == "POST" {
+				<-in.Context().Done()
+				time.Sleep(httplock.LastRest + 200*time.Millisecond) // in which the read's end would end the context
+			}
+		})).ServeHTTP(w, r)
+		above <- r.Context().Err()
+	}))()
+	in := bufio.NewReader(conn)
+	for _, method := range []string{"POST", "PUT"} {
+		fmt.Fprintf(conn, "%s /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", method)
+		resp := check.Value(http.ReadResponse(in, nil)).In(t)
+		io.Copy(io.Discard, resp.Body)
+		check.Equal(t, method+": %d", resp.StatusCode, 200)
+		if err := middle.Receive(t, "the handler's end", above); err != nil {
+			t.Errorf("%s: the request's own context has ended: %v", method, err)
+		}
 	}
 }
 
 // A read that goes on in a file, for example, needs no deadline on the connection.
 func TestALossWhileABodyOutsideOfTheConnectionIsReadLeavesTheConnectionUsable(t *testing.T) {
 	httplock.SetReadWait(t, middle.Patience)
-	lost := make(chan struct{}, 2)
-	usableAfterALoss{
-		handler: func(in *http.Request) {
-			context.AfterFunc(in.Context(), func() { lost <- struct{}{} })
-			if in.Method == "POST" {
-				check.Is(t, "reading", check.Err(io.Copy(io.Discard, in.Body)), mortise.ErrLost)
-			}
-		},
-		outer: func(h http.Handler) http.Handler {
-			return buffers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				r.ContentLength, r.Body = -1, io.NopCloser(endlessAfter{lost})
-				h.ServeHTTP(w, r)
-			}))
-		},
-	}.test(t)
+	synctest.Test(t, func(t *testing.T) {
+		lost := make(chan struct{}, 2)
+		usableAfterALoss{
+			handler: func(in *http.Request) {
+				context.AfterFunc(in.Context(), func() { lost <- struct{}{} })
+				if in.Method == "POST" {
+					check.Is(t, "reading", check.Err(io.Copy(io.Discard, in.Body)), mortise.ErrLost)
+				}
+			},
+			outer: func(h http.Handler) http.Handler {
+				return buffers(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					r.ContentLength, r.Body = -1, io.NopCloser(endlessAfter{lost})
+					h.ServeHTTP(w, r)
+				}))
+			},
+		}.test(t)
+	})
 }
 
 // endlessAfter is a body without an end, whose first read takes until after a loss.
@@ -430,23 +433,24 @@ func (b endlessAfter) Read([]byte) (int, error) {
 
 // The server reads from the start where there is no body, whatever r.Body is: no deadline of a write may end that read.
 func TestALateEndOfAnAnswerWithoutABodyToReadLeavesTheContextAbove(t *testing.T) {
-	above := make(chan error, 1)
-	lock := heldShortly(t, 100*time.Millisecond)
-	srv := serveByHand(t, http.MaxBytesHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
-			fmt.Fprint(w, "begun")
-			check.Done(t, http.NewResponseController(w).Flush())
-			<-in.Context().Done()
-			time.Sleep(1700 * time.Millisecond) // less than a write may take after the loss
-		})).ServeHTTP(w, r)
-		above <- r.Context().Err()
-	}), 1<<20))
-	c := dial(t, srv)
-	fmt.Fprint(c, "POST /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n")
-	status, body := answerOf(t, c)
-	check.ErrorIf(t, status != 200 || body != "begun", "answered %d %s", status, body)
-	err := middle.Receive(t, "the handler's end", above)
-	check.ErrorIf(t, err != nil, "the request's own context has ended: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		above := make(chan error, 1)
+		lock := heldShortly(t, time.Second)
+		c := serveByPipes(t, http.MaxBytesHandler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			lock(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+				fmt.Fprint(w, "begun")
+				check.Done(t, http.NewResponseController(w).Flush())
+				<-in.Context().Done()
+				time.Sleep(1700 * time.Millisecond) // less than a write may take after the loss
+			})).ServeHTTP(w, r)
+			above <- r.Context().Err()
+		}), 1<<20))()
+		fmt.Fprint(c, "POST /orders/42 HTTP/1.1\r\nHost: x\r\n\r\n")
+		status, body := answerOf(t, c)
+		check.ErrorIf(t, status != 200 || body != "begun", "answered %d %s", status, body)
+		err := middle.Receive(t, "the handler's end", above)
+		check.ErrorIf(t, err != nil, "the request's own context has ended: %v", err)
+	})
 }
 
 // A body that comes slowly keeps its request from waiting, and from nothing else: it is served whole
@@ -500,23 +504,23 @@ func TestABodyThatDoesNotComeHoldsNothingUp(t *testing.T) {
 // The server reads a body that is closed early to its end, and then itself: a loss after that touches
 // the request's own context no more than otherwise.
 func TestALossAfterABodyWasClosedLeavesTheContextAbove(t *testing.T) {
-	locks := middle.InMemory(t, memory.New())
-	above := make(chan error, 1)
-	lock := httplock.New(locks, orders, httplock.WithLockOptions(mortise.WithMaxHold(100*time.Millisecond)))
-	srv := serveByHand(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock(http.HandlerFunc(func(_ http.ResponseWriter, in *http.Request) {
-			in.Body.Close()
-			<-in.Context().Done()
-			time.Sleep(50 * time.Millisecond) // in which the end of a read would end the context
-		})).ServeHTTP(w, r)
-		above <- r.Context().Err()
-	}))
-	c := dial(t, srv)
-	fmt.Fprint(c, chunked+chunk(2)+"0\r\n\r\n")
-	status, body := answerOf(t, c)
-	check.ErrorIf(t, status != 503, "answered %d %s", status, body)
-	err := middle.Receive(t, "the handler's end", above)
-	check.ErrorIf(t, err != nil, "the request's own context has ended: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		above := make(chan error, 1)
+		lock := heldShortly(t, time.Second)
+		c := serveByPipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			lock(http.HandlerFunc(func(_ http.ResponseWriter, in *http.Request) {
+				in.Body.Close()
+				<-in.Context().Done()
+				time.Sleep(50 * time.Millisecond) // in which the end of a read would end the context
+			})).ServeHTTP(w, r)
+			above <- r.Context().Err()
+		}))()
+		fmt.Fprint(c, chunked+chunk(2)+"0\r\n\r\n")
+		status, body := answerOf(t, c)
+		check.ErrorIf(t, status != 503, "answered %d %s", status, body)
+		err := middle.Receive(t, "the handler's end", above)
+		check.ErrorIf(t, err != nil, "the request's own context has ended: %v", err)
+	})
 }
 
 // The rest of a body that a handler has not begun to read holds neither the handler nor the answer up after the loss:

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -78,28 +77,19 @@ func TestAConnectionHijackedAfterTheLossIsNotReadWithoutEnd(t *testing.T) {
 
 // A handler that sees the loss late has lost all the same.
 func TestALateHandlerWithoutAnAnswerIsAnsweredAsLost(t *testing.T) {
-	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
-		t.Run(version, func(t *testing.T) {
-			t.Parallel()
-			mux := http.NewServeMux()
-			mux.Handle("/orders/{id}", heldShortly(t, 50*time.Millisecond)(http.HandlerFunc(
-				func(_ http.ResponseWriter, r *http.Request) {
-					<-r.Context().Done()
-					time.Sleep(2500 * time.Millisecond) // longer than a write may take after the loss
-				})))
-			srv := httptest.NewUnstartedServer(mux)
-			srv.Config.ErrorLog = log.New(io.Discard, "", 0)
-			srv.EnableHTTP2 = version == "HTTP/2.0"
-			srv.StartTLS()
-			t.Cleanup(srv.Close)
-			resp, err := srv.Client().Post(srv.URL+"/orders/42", "", nil)
-			check.FatalIf(t, err != nil, "no answer: %v", err)
-			defer resp.Body.Close()
-			body, err := io.ReadAll(resp.Body)
-			check.ErrorIf(t, err != nil || resp.Proto != version || resp.StatusCode != 503 ||
-				!strings.Contains(string(body), httplock.TypeLost), "%s %d %s, %v", resp.Proto, resp.StatusCode, body, err)
-		})
-	}
+	byEachVersion(t, func(t *testing.T, version string) {
+		connect := serveByPipes(t, heldShortly(t, time.Second)(http.HandlerFunc(
+			func(_ http.ResponseWriter, r *http.Request) {
+				<-r.Context().Done()
+				time.Sleep(time.Minute) // longer than a write may take after the loss
+			})))
+		resp, err := clientOf(t, version, connect).Post("http://x/orders/42", "", nil)
+		check.FatalIf(t, err != nil, "no answer: %v", err)
+		defer resp.Body.Close()
+		body, err := io.ReadAll(resp.Body)
+		check.ErrorIf(t, err != nil || resp.Proto != version || resp.StatusCode != 503 ||
+			!strings.Contains(string(body), httplock.TypeLost), "%s %d %s, %v", resp.Proto, resp.StatusCode, body, err)
+	})
 }
 
 // The answer to a loss is not the handler's, and says nothing of the handler's.
