@@ -270,6 +270,7 @@ func TestLockAllIsClosedWithTheClientOfAPartThatItKeeps(t *testing.T) {
 		if errors.Is(x, ErrUnavailable) || errors.Is(x, context.Canceled) {
 			t.Error(x)
 		}
+		synctest.Wait() // the call has left the queue of "b"
 		must(t, holder.Unlock(t.Context()))
 		must(t, thenUnlock(open().TryLock(t.Context(), "b")))
 	})
