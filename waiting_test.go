@@ -400,6 +400,37 @@ func BenchmarkErrWhileCallersLeave(b *testing.B) {
 	}
 }
 
+// A client without a subscription is told of no release, and its topics are not watched: a server at its maxclients has
+// no room for the connection. Its waiters ask every five seconds.
+func TestAWaiterWhoseTopicIsNotWatchedAsksBeforeTheHoldersLeaseEnds(t *testing.T) {
+	for kind, of := range map[string]func(*Client) Locker{
+		"plain": func(c *Client) Locker { return c },
+		"write": func(c *Client) Locker { return c.RW().Write },
+		"semaphore": func(c *Client) Locker {
+			return fakeLocker(func(ctx context.Context, name string) (*Lease, error) {
+				permit, err := c.Semaphore(name, 1).Acquire(ctx, 1, WithLease(time.Hour))
+				return NewLease(ctx, name, permit.Release), err
+			})
+		},
+	} {
+		t.Run(kind, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				b := spyOn(s, "Queue ReadWrite Semaphores Enrolments", nil)
+				b.listen = func(backend.Handler) backend.Handler { return deaf{} }
+				holder, c := of(open()), of(on(t, b))
+				lease := need(holder.Lock(t.Context(), "n", WithLease(time.Hour)))(t)
+				next := queued(t.Context(), c, "n")
+				must(t, lease.Unlock(t.Context()))
+				start := time.Now()
+				next.lease(t)
+				if took := time.Since(start); took > 5*time.Second {
+					t.Errorf("it has the lock %v after the release", took)
+				}
+			})
+		})
+	}
+}
+
 // The first waiter leaves while a release that names it is under way, and the client is enrolled instead. The
 // second waiter then asks at a recheck, though no message arrives.
 func TestAWaiterBehindOneThatLeftAsksInTheEnd(t *testing.T) {

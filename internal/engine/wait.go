@@ -20,8 +20,8 @@ const (
 	endlessRecheck = 30 * time.Second
 	// maxEnrolPolling is the longest polling interval with which a call enrols.
 	maxEnrolPolling = 20 * time.Millisecond
-	// recheck is the longest time after which a waiter that is enrolled, or waits for what has no end, asks without a
-	// message, except in a crowd.
+	// recheck is the longest time after which a waiter that is enrolled, whose topic is not watched yet, or that waits
+	// for what has no end, asks without a message, except in a crowd.
 	recheck = 5 * time.Second
 	// spacing is the average time between the rechecks of a client that waits for a crowd of names. The time to the
 	// next recheck of a name is random: the names must not stay in step.
@@ -400,7 +400,8 @@ func (w *wait) refused(a *Answer) {
 	n.enrolled = n.enrolled || a.Enrolled
 	n.firstInStore = n.firstInStore || a.First // the message First may have come before this answer
 	after := left
-	if w.marks.enrols || w.marks.endless { // enrols: even if the store had no room for the entry, and so sends no message
+	// Enrols: even if the store had no room for the entry, and so sends no message.
+	if w.marks.enrols || w.marks.endless || !w.engine.names.watches.confirmed(n.topic) {
 		after = w.engine.names.recheckBy(left)
 	}
 	if a.AskAfter > 0 {
