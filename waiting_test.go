@@ -286,6 +286,47 @@ func TestPollingAsksAfterGrowingPausesAndSubscribesToNothing(t *testing.T) {
 	}
 }
 
+// A release wakes a waiter that does not poll, though a call of its client that polls slowly is before it.
+func TestAWaiterBehindAPollingOneIsWokenByTheRelease(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		holder, c := open(), open()
+		polling := need(c.Locker(Polling(time.Minute)))(t)
+		lease := need(holder.Lock(t.Context(), "x", WithLease(9*time.Hour)))(t)
+		first := later(func() error { return thenUnlock(polling.Lock(t.Context(), "x")) })
+		time.Sleep(20 * time.Minute) // refused, it pauses for a time that grows
+		next := queued(t.Context(), c, "x")
+		time.Sleep(40 * time.Minute)
+		must(t, lease.Unlock(t.Context()))
+		start := time.Now()
+		must(t, <-first)
+		must(t, next.lease(t).Unlock(t.Context()))
+		if took := time.Since(start); took > 0 {
+			t.Errorf("it had the lock %v after the release", took)
+		}
+	})
+}
+
+// Once the call that polls has left, the waiter has a place in the store's queue, before clients that come later.
+func TestAWaiterBehindAPollingOneThatLeftIsBeforeLaterClients(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		holder, c, other := open(), open(), open()
+		polling := need(c.Locker(Polling(time.Minute)))(t)
+		lease := need(holder.Lock(t.Context(), "x", WithLease(9*time.Hour)))(t)
+		first := queued(t.Context(), polling, "x", WithWait(40*time.Minute))
+		next := queued(t.Context(), c, "x", WithWait(time.Hour))
+		wants(t, (<-first).err, ErrNotAcquired)
+		synctest.Wait()
+		last := queued(t.Context(), other, "x", WithWait(time.Hour))
+		must(t, lease.Unlock(t.Context()))
+		start := time.Now()
+		must(t, next.lease(t).Unlock(t.Context()))
+		must(t, last.lease(t).Unlock(t.Context()))
+		if took := time.Since(start); took > 0 {
+			t.Errorf("they had the lock %v after the release", took)
+		}
+	})
+}
+
 // drawn returns how many owner ids a client has drawn.
 func drawn(t *testing.T, c *Client) int {
 	t.Helper()

@@ -151,7 +151,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case h.reply.Enrolled && (n.first() == nil || n.entry != uint32(h.req.Entry)):
 		e.names.leave(n.topic, h.req.Entry)
 	case h.reply.Enrolled:
-		n.enrolled, n.refused = true, true // firstInStore stays: the message First may have come before this reply
+		n.enrolled, n.answered = true, true // firstInStore stays: the message First may have come before this reply
 		n.RetryAt(e.Now().Mono + int64(e.names.recheckBy(e.Config.Watchdog)))
 		n.Heard(h.events)
 		return false

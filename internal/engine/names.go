@@ -45,8 +45,8 @@ type name struct {
 // entry of its own in the store's queue, so messages for earlier waiters are recognized.
 type waiters struct {
 	localqueue.Queue
-	refused      bool   // the store has refused a waiter that does not poll: the client watches the topic
 	answered     bool   // the store has refused a waiter: the lock was held
+	listens      bool   // a waiter that does not poll has come: it needs messages once the store has refused a waiter
 	enrols       bool   // the last request was to enrol
 	claims       bool   // the last request was a writer's, which may have made a claim
 	enrolled     bool   // the entry is in the store's queue: the session reports when to ask

@@ -247,6 +247,9 @@ func (w *wait) join() bool {
 	w.name = w.engine.names.of(w.topic)
 	w.engine.names.expect(w.name)
 	w.name.Join(&w.waiter.Ticket)
+	if w.name.listens = w.name.listens || w.Polling == 0; w.name.answered {
+		w.engine.names.watches.update(w.topic)
+	}
 	return true
 }
 
@@ -353,7 +356,7 @@ func (w *wait) got(a *Answer) {
 	}
 	switch {
 	case n.Holder != nil: // the end of this tenure wakes the next waiter
-	case a.More || !n.refused || retry == clock.Never:
+	case a.More || !n.needsMessages() || retry == clock.Never:
 		n.Pass()
 	case w.marks.enrols && !n.enrolled: // the next waiter enrols
 		n.Pass()
@@ -394,9 +397,9 @@ func (w *wait) refused(a *Answer) {
 		if n.enrolled = n.enrolled || a.Enrolled; !a.Enrolled {
 			w.pause = min(2*w.pause, 64*w.Polling)
 		}
+		w.engine.names.watches.update(n.topic) // for a waiter behind this one
 		return
 	}
-	n.refused = true
 	n.enrolled = n.enrolled || a.Enrolled
 	n.firstInStore = n.firstInStore || a.First // the message First may have come before this answer
 	after := left
@@ -496,8 +499,8 @@ func (w *wait) giveUp(err error) {
 	if left < 0 && (n.answered || w.Resumed || behind) {
 		left = 0 // the lock is held; for how long, another request is asking now
 	}
-	if n.topic.Kind != backend.KindLock {
-		n.Pass() // the next may want less, or to read: the refusal of this call says nothing about it
+	if n.topic.Kind != backend.KindLock || w.Polling > 0 {
+		n.Pass() // the next may want less, or to read, or does not poll: the refusal of this call says nothing about it
 	}
 	w.leave()
 	w.err = w.gaveUp(err, left, w.last)

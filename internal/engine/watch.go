@@ -93,8 +93,11 @@ func (s *names) wantsWatch(t backend.Topic) bool {
 		return true // waiters for the fair lock need releases of the plain lock, too: see barged
 	}
 	n := s.records[t]
-	return n.first() != nil && n.refused
+	return n.first() != nil && n.needsMessages()
 }
+
+// needsMessages reports whether the client watches the topic for its waiters.
+func (w *waiters) needsMessages() bool { return w.answered && w.listens }
 
 // confirmed reports whether the session has called Handler.Watching for t.
 func (s *watches) confirmed(t backend.Topic) bool {
