@@ -390,6 +390,43 @@ func TestALateRemovalOfATextDoesNotHitTheNextLease(t *testing.T) {
 	})
 }
 
+// Two loops of a client follow a name. The request of the first is slow, and misses a text that the second has seen.
+func TestALoopLearnsOfTheEndOfATextThatAnotherLoopHasNotSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		b := spyOn(store, "Proclamations", nil)
+		holder, c := on(t, store), on(t, b)
+		var seen [2]string
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		follow := func(i int) {
+			for p := range c.Proclamations(ctx, "n") {
+				seen[i] = p.Text
+			}
+		}
+		go follow(0)
+		synctest.Wait()
+		arrives := make(chan struct{})
+		b.hook("Proclaimed", onceClosed(arrives))
+		lease := need(holder.Lock(t.Context(), "n"))(t)
+		must(t, lease.Proclaim(t.Context(), "here"))
+		synctest.Wait() // the first loop asks
+		b.hook("Proclaimed", nil)
+		go follow(1)
+		synctest.Wait()
+		if seen[1] != "here" {
+			t.Fatalf("the second loop sees %q", seen[1])
+		}
+		must(t, lease.Unlock(t.Context()))
+		close(arrives)
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if seen[0] != "" || seen[1] != "" {
+			t.Errorf("a minute after the Unlock the loops see %q", seen)
+		}
+	})
+}
+
 // The lease ends before its text is removed, and the text is removed before the release, whatever the context.
 func TestAnUnlockEndsTheLeaseAndThenRemovesItsText(t *testing.T) {
 	for _, patient := range []bool{true, false} {

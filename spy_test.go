@@ -36,7 +36,7 @@ type hooks map[string]func(*call) error
 const spied = " Acquire SetHolds Release Renew ForceRelease Fair.Acquire Fair.Release Fair.Leave " +
 	"AcquireAll ReleaseAll Serve Leave AcquireRead AcquireWrite ReleaseRead ReleaseWrite SetWriteHolds " +
 	"RenewReads RenewWrites Withdraw Enter Permits.Acquire Permits.Release Permits.Renew LeaveQueue " +
-	"AddCount TakeCount SetLimit Latch.Count "
+	"AddCount TakeCount SetLimit Latch.Count Proclaimed "
 
 // anyCall is the name of the hook of all methods that have none of their own.
 const anyCall = "any"
@@ -177,7 +177,7 @@ func (s spySession) Capabilities() (has backend.Capabilities) {
 	all.CountingSemaphores = spyCounts{all.CountingSemaphores, s}
 	all.CountDownLatches = spyLatches{all.CountDownLatches, s}
 	all.Semaphores, all.Enrolments = spySemaphores{all.Semaphores, s}, spyEnrolments{all.Enrolments, s}
-	all.Age = spyAge{all.Age, s}
+	all.Age, all.Proclamations = spyAge{all.Age, s}, spyProclamations{all.Proclamations, s}
 	all.Leaver, all.Replicas = s, true
 	for _, name := range strings.Fields(s.spy.can) {
 		reflect.ValueOf(&has).Elem().FieldByName(name).Set(reflect.ValueOf(all).FieldByName(name))
@@ -407,6 +407,15 @@ type spyLatches struct {
 
 func (s spyLatches) Count(ctx context.Context, t backend.Topic) (int64, error) {
 	return through(s.at, ctx, "Latch.Count", t, s.CountDownLatchStore.Count)
+}
+
+type spyProclamations struct {
+	backend.ProclamationStore
+	at spySession
+}
+
+func (s spyProclamations) Proclaimed(ctx context.Context, name string) (backend.Proclamation, error) {
+	return through(s.at, ctx, "Proclaimed", name, s.ProclamationStore.Proclaimed)
 }
 
 // unknownOutcome is the error of a command whose reply is lost: the store may have done it.

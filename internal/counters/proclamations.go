@@ -83,8 +83,13 @@ func pause(ctx context.Context, d time.Duration) {
 
 // same reports whether two proclamations have the same owner, token and text.
 func same(a, b backend.Proclamation) bool {
-	a.Remaining = b.Remaining
-	return a == b
+	return known(a) == known(b)
+}
+
+// known returns the part of a proclamation that a loop compares.
+func known(p backend.Proclamation) backend.Proclamation {
+	p.Remaining = 0
+	return p
 }
 
 // await waits until the proclamation differs from last, and returns it. It returns nil if another call of this client
@@ -100,7 +105,7 @@ func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (s
 	if err != nil {
 		return nil, p.fail("proclamations", err)
 	}
-	w.Early() // the loops that wait may have seen what came after last
+	w.Early(known(last)) // the loops that wait may have seen what came after last
 	err = w.For(0, func() (engine.Answer, error) {
 		now, a, err := p.look(w.Context(), s, last)
 		if a.Got {
@@ -111,13 +116,13 @@ func (p *Proclamations) await(ctx context.Context, last backend.Proclamation) (s
 	return seen, err
 }
 
-// look reads the proclamation once. If it differs from last, look serves all calls of this client that wait by now.
+// look reads the proclamation once, and serves all calls of this client that wait and have seen another. Last is what
+// this call has seen. Another call may have seen a later one, which is gone again.
 func (p *Proclamations) look(
 	wait context.Context, s backend.ProclamationStore, last backend.Proclamation,
 ) (*backend.Proclamation, engine.Answer, error) {
 	p.Hold()
 	defer p.End()
-	came := p.Joined()
 	now := new(backend.Proclamation) // on the heap: the request goes on when its caller has left
 	err := p.Await(wait, func() (err error) {
 		*now, err = s.Proclaimed(p.Base(), p.Topic.Name)
@@ -128,11 +133,13 @@ func (p *Proclamations) look(
 		return nil, engine.Answer{}, err
 	case err != nil:
 		return nil, engine.Answer{Failure: err}, nil
+	}
+	p.Tell(known(*now))
+	switch {
 	case same(*now, last) && now.Owner == "":
 		return nil, engine.Answer{Left: -1}, nil
 	case same(*now, last):
 		return nil, engine.Answer{Left: now.Remaining}, nil
 	}
-	p.Serve(came)
 	return now, engine.Answer{Got: true, More: true}, nil // More: a call that joined later asks
 }

@@ -123,6 +123,8 @@ type Waiting struct {
 	call  *call
 	topic backend.Topic
 	early bool
+	knows any                   // what the call has seen: see Counting.Tell
+	taken *backend.CountRequest // the request of another waiter that took permits for this one: Counting.Give
 }
 
 // Waiting returns a new Waiting. Its wait ends with ctx, or after r.Wait. The caller calls cancel in the end.
@@ -155,8 +157,8 @@ func (k Counting) Waiting(ctx context.Context, r Request) (w *Waiting, cancel fu
 func (w *Waiting) Quiet() { w.call.marks.contended = true }
 
 // Early makes the call ask once before it waits, even if other calls of this client wait already: the first of those
-// may know an answer that this call does not.
-func (w *Waiting) Early() { w.early = true }
+// may know an answer that this call does not. Knows is what this call has seen.
+func (w *Waiting) Early(knows any) { w.early, w.knows = true, knows }
 
 // Context returns the context that bounds the wait.
 func (w *Waiting) Context() context.Context { return w.call.wait }
@@ -170,10 +172,11 @@ func (w *Waiting) For(wants int64, ask func() (Answer, error), taken func(backen
 	defer func() {
 		c.engine.lock()
 		defer c.engine.unlock()
-		if q := c.waiter.taken; q != nil && c.waiter.Served() {
-			taken(*q)
+		if w.taken != nil && c.waiter.Served() {
+			taken(*w.taken)
 		}
 	}()
+	c.waiter.count = w
 	return c.waitIn(w.topic, w.early, ask)
 }
 
@@ -213,6 +216,17 @@ func (k Counting) Serve(number uint64) {
 	k.names.records[k.Topic].queue().Serve(number)
 }
 
+// Tell serves all waiters that have seen something else than now.
+func (k Counting) Tell(now any) {
+	k.lock()
+	defer k.unlock()
+	for t := range k.names.records[k.Topic].queue().All {
+		if t.Waiter.(*waiter).count.knows != now {
+			t.Serve()
+		}
+	}
+}
+
 // Taker is a waiter behind the first, for which the free permits are enough.
 type Taker struct {
 	Wants  int64
@@ -238,7 +252,7 @@ func (k Counting) Give(t Taker, q backend.CountRequest) bool {
 	if w.Left() || w.Served() || k.names.records[k.Topic].first() == w {
 		return false
 	}
-	w.taken = &q
+	w.count.taken = &q
 	w.Serve()
 	return true
 }

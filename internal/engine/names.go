@@ -66,9 +66,9 @@ const maxSpare = 64
 // waiter is a call that waits in a local queue.
 type waiter struct {
 	localqueue.Ticket
-	call         *call                 // set if the call can take a handoff
-	handoffGrant *grant                // the grant of a handoff that the call has not taken yet
-	taken        *backend.CountRequest // the request of another waiter that took this waiter's permits: Counting.Give
+	call         *call    // set if the call can take a handoff
+	handoffGrant *grant   // the grant of a handoff that the call has not taken yet
+	count        *Waiting // set if the call waits for a count
 }
 
 // give hands the grant of a handoff to the waiter, and wakes it, whether the waiter is the first or not.

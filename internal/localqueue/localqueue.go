@@ -182,6 +182,12 @@ func (q *Queue) Hold(held bool) {
 	}
 }
 
+// All yields the waiters, first to last.
+func (q *Queue) All(yield func(*Ticket) bool) {
+	for t := q.First(); t != nil && yield(t); t = t.next {
+	}
+}
+
 // Serve serves all waiters up to a ticket's number.
 func (q *Queue) Serve(number uint64) {
 	for t := q.First(); t != nil && t.number <= number; t = t.next {
