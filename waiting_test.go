@@ -327,6 +327,30 @@ func TestAWaiterBehindAPollingOneThatLeftIsBeforeLaterClients(t *testing.T) {
 	})
 }
 
+// forbids is a handler of a session that may watch nothing.
+type forbids struct{ backend.Handler }
+
+func (h forbids) Watching(t backend.Topic) { h.Handler.(backend.WatchFailer).WatchFailed(t, errGone) }
+
+// A waiter fails if its topic cannot be watched; a call behind it that polls needs no messages.
+func TestAPollingCallBehindOneWhoseTopicCannotBeWatchedWaits(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b, arrives := spyOn(s, "", nil), make(chan struct{})
+		b.listen = func(h backend.Handler) backend.Handler { return forbids{h} }
+		holder, c := open(), on(t, b)
+		polling := need(c.Locker(Polling(10 * time.Millisecond)))(t)
+		lease := need(holder.Lock(t.Context(), "x"))(t)
+		b.hook("Acquire", onceClosed(arrives))
+		first := queued(t.Context(), c, "x")
+		next := queued(t.Context(), polling, "x")
+		close(arrives)
+		wants(t, (<-first).err, errGone)
+		synctest.Wait()
+		must(t, lease.Unlock(t.Context()))
+		must(t, next.lease(t).Unlock(t.Context()))
+	})
+}
+
 // drawn returns how many owner ids a client has drawn.
 func drawn(t *testing.T, c *Client) int {
 	t.Helper()

@@ -333,10 +333,10 @@ func (w *wait) quit() {
 	}
 }
 
-// hopeless returns why the wait cannot go on; nil if it can.
+// hopeless returns why the wait cannot go on; nil if it can. A call that polls needs no messages.
 func (w *wait) hopeless() error {
 	switch {
-	case w.name.watchErr != nil && w.name.first() == w.waiter:
+	case w.name.watchErr != nil && w.name.first() == w.waiter && w.Polling == 0:
 		return w.engine.Explain(w.name.watchErr)
 	case w.engine.calls.shut && w.waiter.handoffGrant == nil:
 		return fail.Closing
