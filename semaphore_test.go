@@ -332,6 +332,24 @@ func TestALimitIsDeclaredThoughACallOfTheClientWaitsAlready(t *testing.T) {
 	})
 }
 
+// Without permits there is no lease whose end could be waited for. The first waiter's answer tells the others, too.
+func TestRemainingIsNegativeForEachWaiterIfThereAreNoPermits(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+		s := open().Semaphore("n", 0)
+		acquire := func(wait time.Duration) <-chan error {
+			defer synctest.Wait()
+			return later(func() error { return errorOf(s.Acquire(t.Context(), 1, WithWait(wait))) })
+		}
+		first, second := acquire(10*time.Second), acquire(2*time.Second)
+		for _, err := range []error{<-second, <-first} {
+			var e *Error
+			if wants(t, err, ErrNotAcquired); !errors.As(err, &e) || e.Remaining >= 0 {
+				t.Errorf("%v, want a negative Remaining", err)
+			}
+		}
+	})
+}
+
 // The error of Permit.Release has the operation release. The error that an observer has of the same release, or that a
 // fake returns, does not change afterwards.
 func TestTheErrorOfAReleaseIsItsCallersOwn(t *testing.T) {

@@ -34,7 +34,6 @@ type call struct {
 type callMarks struct {
 	fresh     bool  // the call has neither waited nor sent a request, so since serves as the time
 	contended bool  // the call had to wait: the observer was told, or is not to be
-	endless   bool  // the last refusal was without an end: only a release helps
 	claims    bool  // the call is a writer whose refused requests claim the lock: backend.WriteRequest.Claim
 	enrols    bool  // a refusal of the request puts the client's entry into the store's queue
 	heard     bool  // the session reported a release that served no entry: backend.EnrolRequest.Heard
@@ -140,14 +139,6 @@ func (c *call) ready() clock.Instant {
 	now := c.now()
 	c.marks.fresh = false
 	return now
-}
-
-// gaveUp is Request.GaveUp, with a negative Remaining if the holder's record had no end.
-func (c *call) gaveUp(err error, left time.Duration, last error) error {
-	if c.marks.endless && left >= 0 && last == nil && fail.WaitIsOver(err) {
-		return c.stillHeld(-1)
-	}
-	return c.GaveUp(err, left, last)
 }
 
 // replicable returns an error if the call wants replicas, and the store or the lease does not allow that.

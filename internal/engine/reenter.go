@@ -72,7 +72,7 @@ func (c nestedCall) read() (got *lease.Handle, ended bool, err error) {
 	g := &c.attempt.grant
 	switch {
 	case err != nil:
-		return nil, false, c.gaveUp(err, 0, nil)
+		return nil, false, c.GaveUp(err, 0, nil)
 	case x != nil:
 		return &x.Handle, false, nil
 	case g.err != nil:
@@ -124,7 +124,7 @@ func (c nestedCall) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error
 	}
 	if err == nil && !ended && c.wait.Err() != nil {
 		t.Leave()
-		err = c.gaveUp(fail.Gone(c.wait), 0, nil)
+		err = c.GaveUp(fail.Gone(c.wait), 0, nil)
 	}
 	e.unlock()
 	return ended, err
@@ -169,7 +169,7 @@ func (c nestedCall) awaitTurn(t *tenure, turn *lease.Turn) error {
 	e.lock()
 	left := max(t.Deadline.Until(e.Now()), 0)
 	e.unlock()
-	return c.gaveUp(err, left, nil)
+	return c.GaveUp(err, left, nil)
 }
 
 // reentry is a request for one more hold of a tenure. It is a pending command.
@@ -209,7 +209,7 @@ func (c nestedCall) again(t *tenure) (got *lease.Handle, ended bool, err error) 
 		return c.enterAsCallee(h)
 	}
 	if err = e.carryOut(c.wait, x, false); err != nil {
-		return nil, false, c.gaveUp(err, 0, nil)
+		return nil, false, c.GaveUp(err, 0, nil)
 	}
 	return x.makeLease()
 }
@@ -257,7 +257,7 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 			failure = e.Explain(g.err)
 		}
 		x.undo()
-		return nil, false, c.gaveUp(failure, 0, nil)
+		return nil, false, c.GaveUp(failure, 0, nil)
 	}
 	h := new(lease.Hold)
 	c.hold(h, c.under, g.sent)

@@ -98,6 +98,9 @@ func (r *Request) notAcquired(remaining time.Duration, why string) error {
 	})
 }
 
+// endless is the rest of a lease that has no end, for GaveUp.
+const endless = time.Duration(clock.Never)
+
 // GaveUp returns the error of a request whose wait ended with err. Left is the rest of the holder's lease, negative if
 // the store has given no answer. Last is the store's last failure; nil if an answer came after it.
 func (r *Request) GaveUp(err error, left time.Duration, last error) error {
@@ -110,6 +113,8 @@ func (r *Request) GaveUp(err error, left time.Duration, last error) error {
 		return r.Fail(fmt.Errorf("%w: still so after %v: %w", fail.Unavailable, r.Wait, last))
 	case left < 0:
 		return r.Fail(fmt.Errorf("%w: the store gave no answer in time, with a wait of %v", fail.Unavailable, r.Wait))
+	case left == endless:
+		left = -1 // as Error.Remaining says it
 	}
 	return r.stillHeld(left)
 }

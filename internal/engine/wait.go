@@ -347,7 +347,7 @@ func (w *wait) hopeless() error {
 // got passes what the call knows on to the next waiter.
 func (w *wait) got(a *Answer) {
 	n, retry := w.name, w.retry
-	n.failing = 0
+	n.failing, n.Endless = 0, false
 	if w.marks.enrols {
 		n.enrolled, n.firstInStore = a.Enrolled, false
 	}
@@ -389,7 +389,7 @@ func (w *wait) refused(a *Answer) {
 	n, now := w.name, w.engine.Now().Mono
 	w.last, n.failing, n.answered = nil, 0, true
 	left := a.Left
-	if w.marks.endless = left < 0; w.marks.endless {
+	if n.Endless = left < 0; n.Endless {
 		left = endlessRecheck
 	}
 	if w.pause > 0 {
@@ -404,7 +404,7 @@ func (w *wait) refused(a *Answer) {
 	n.firstInStore = n.firstInStore || a.First // the message First may have come before this answer
 	after := left
 	// Enrols: even if the store had no room for the entry, and so sends no message.
-	if w.marks.enrols || w.marks.endless || !w.engine.names.watches.confirmed(n.topic) {
+	if w.marks.enrols || n.Endless || !w.engine.names.watches.confirmed(n.topic) {
 		after = w.engine.names.recheckBy(left)
 	}
 	if a.AskAfter > 0 {
@@ -496,14 +496,17 @@ func (w *wait) giveUp(err error) {
 	left := n.remaining(e.Now())
 	// A short wait that ended before FirstAnswer had passed was spent behind another call of this client.
 	behind := 0 < w.Wait && w.Wait < bound.FirstAnswer && e.Since(w.since) < bound.FirstAnswer
-	if left < 0 && (n.answered || w.Resumed || behind) {
+	switch {
+	case n.Endless:
+		left = endless
+	case left < 0 && (n.answered || w.Resumed || behind):
 		left = 0 // the lock is held; for how long, another request is asking now
 	}
 	if n.topic.Kind != backend.KindLock || w.Polling > 0 {
 		n.Pass() // the next may want less, or to read, or does not poll: the refusal of this call says nothing about it
 	}
 	w.leave()
-	w.err = w.gaveUp(err, left, w.last)
+	w.err = w.GaveUp(err, left, w.last)
 }
 
 // leave takes the call out of its queue, and unlocks the mutex. It releases the grant of a handoff that came too late.

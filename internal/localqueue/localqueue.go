@@ -28,6 +28,8 @@ type Queue struct {
 	retryAt, recheckAt int64
 	// ends is when the holder's lease ends, by the store's last refusal.
 	ends int64
+	// Endless: by that refusal, only a release helps.
+	Endless bool
 	// sleeps is the time until which the first waiter sleeps without an event.
 	sleeps int64
 	// free is the number of free permits of a semaphore at the last refusal of the first waiter. least is the smallest
