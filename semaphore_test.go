@@ -332,6 +332,40 @@ func TestALimitIsDeclaredThoughACallOfTheClientWaitsAlready(t *testing.T) {
 	})
 }
 
+// The store loses its data. A call that declares a limit then sets it again, though a call of its client that declares
+// none waits before it, and waited when the data was lost.
+func TestALimitIsDeclaredAgainThoughACallWithoutOneIsFirst(t *testing.T) {
+	for name, joinsFirst := range map[string]bool{"before the loss": true, "after the loss": false} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				c, holder := open(), open()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				all := need(holder.Semaphore("n", 2).Acquire(ctx, 2))(t)
+				limited := c.Semaphore("n", 2)
+				wants(t, errorOf(limited.TryAcquire(ctx, 1)), ErrNotAcquired)
+				acquire := func(s *Semaphore) <-chan error {
+					defer synctest.Wait()
+					return later(func() error { return errorOf(s.Acquire(ctx, 1)) })
+				}
+				first := acquire(c.Semaphore("n", 0))
+				var second <-chan error
+				if joinsFirst {
+					second = acquire(limited)
+				}
+				s.Flush()
+				time.Sleep(10 * time.Second)
+				if !joinsFirst {
+					second = acquire(limited)
+				}
+				must(t, <-second)
+				must(t, <-first)
+				_ = all.Release(ctx)
+			})
+		})
+	}
+}
+
 // Without permits there is no lease whose end could be waited for. The first waiter's answer tells the others, too.
 func TestRemainingIsNegativeForEachWaiterIfThereAreNoPermits(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {

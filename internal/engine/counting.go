@@ -220,7 +220,11 @@ func (k Counting) Serve(number uint64) {
 func (k Counting) Tell(now any) {
 	k.lock()
 	defer k.unlock()
-	for t := range k.names.records[k.Topic].queue().All {
+	q := k.names.records[k.Topic].queue()
+	if q == nil {
+		return
+	}
+	for t := range q.All {
 		if t.Waiter.(*waiter).count.knows != now {
 			t.Serve()
 		}

@@ -19,8 +19,11 @@ type Limit struct {
 	idle      chan struct{} // closed when declaring becomes zero; nil if no replacement waits for that
 }
 
-// undeclared reports whether the next request is to set the limit in the store. A nil Limit is no limit.
-func (l *Limit) undeclared() bool { return l != nil && l.N.Load() > 0 && !l.declared.Load() }
+// declares reports whether requests set the limit in the store, if the store has none. A nil Limit is no limit.
+func (l *Limit) declares() bool { return l != nil && l.N.Load() > 0 }
+
+// undeclared reports whether the next request is to set the limit, even if the store has another.
+func (l *Limit) undeclared() bool { return l.declares() && !l.declared.Load() }
 
 // declare sends a request, which sets the limit if that is not yet declared, nor about to be replaced.
 func (l *Limit) declare(send func(declare bool) (backend.PermitReply, error)) (r backend.PermitReply, err error) {

@@ -243,7 +243,7 @@ func (w *wait) join() bool {
 	if w.relays() && w.Replicas.N == 0 { // a handoff waits for no replicas
 		w.waiter.call = w.call
 	}
-	w.waiter.Waiter, w.waiter.Wish = w.waiter, w.Request.Wish
+	w.waiter.Waiter, w.waiter.Wish, w.waiter.Declares = w.waiter, w.Request.Wish, w.Limit.declares()
 	w.name = w.engine.names.of(w.topic)
 	w.engine.names.expect(w.name)
 	w.name.Join(&w.waiter.Ticket)
@@ -415,7 +415,11 @@ func (w *wait) refused(a *Answer) {
 	}
 	n.Refused(now+int64(left), now+int64(after+time.Millisecond))
 	if w.Family == backend.KindSemaphore {
-		if t := n.Taker(a.Free); t != nil { // the free permits are enough for t: t asks before this call
+		t := n.Taker(a.Free) // the free permits are enough for t: t asks before this call
+		if t == nil {
+			t = n.Declarer()
+		}
+		if t != nil {
 			n.Advance(t)
 		}
 	}

@@ -7,6 +7,7 @@ type Ticket struct {
 	number     uint64        // from 1, rising; 0 before Join
 	served     bool
 	left       bool
+	Declares   bool // the waiter's requests set the limit of a semaphore that has none
 	Wish
 	// Waiter is the caller's own record of the waiter.
 	Waiter any
@@ -59,6 +60,12 @@ type line struct {
 
 // Joined returns the number of the newest ticket.
 func (l *line) Joined() uint64 { return l.joined }
+
+// All yields the tickets, first to last.
+func (l *line) All(yield func(*Ticket) bool) {
+	for t := l.first; t != nil && yield(t); t = t.next {
+	}
+}
 
 func (l *line) join(t *Ticket) {
 	l.joined++

@@ -56,6 +56,9 @@ func (q *Queue) Join(t *Ticket) {
 	if t.Wants > 0 && t != q.first && (t.Wants <= q.free || t.Wants < q.least) {
 		q.Notify() // the free permits are too few for the first waiter, and may be enough for t
 	}
+	if t.Declares && t == q.Declarer() {
+		q.Notify() // the first waiter may wait for just this limit
+	}
 }
 
 // Leave takes a waiter out. If it was the first, the next one becomes the first, and is woken.
@@ -184,12 +187,6 @@ func (q *Queue) Hold(held bool) {
 	}
 }
 
-// All yields the waiters, first to last.
-func (q *Queue) All(yield func(*Ticket) bool) {
-	for t := q.First(); t != nil && yield(t); t = t.next {
-	}
-}
-
 // Serve serves all waiters up to a ticket's number.
 func (q *Queue) Serve(number uint64) {
 	for t := q.First(); t != nil && t.number <= number; t = t.next {
@@ -206,6 +203,20 @@ func (q *Queue) Taker(free int64) *Ticket {
 	q.free = free
 	for t := q.first.next; t != nil && free > 0; t = t.next {
 		if !t.served && t.Wants > 0 && t.Wants <= free {
+			return t
+		}
+	}
+	return nil
+}
+
+// Declarer returns the oldest waiter that declares a limit, if the first declares none and was told that there are no
+// permits: the semaphore may be new, or have lost its data. It returns nil otherwise.
+func (q *Queue) Declarer() *Ticket {
+	if !q.Endless || q.first == nil || q.first.Declares {
+		return nil
+	}
+	for t := q.first.next; t != nil; t = t.next {
+		if t.Declares && !t.served {
 			return t
 		}
 	}
