@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -62,6 +63,34 @@ func TestRenewalIsRetriedWithinTheLeaseWhileTheStoreIsUnavailable(t *testing.T) 
 		}
 		wants(t, l.Err(), ErrLost)
 		s.SetDown(nil)
+	})
+}
+
+// Each connection for messages that breaks makes a client verify its leases. While renewals fail, the retry does that.
+func TestInterruptionsOfTheSessionDoNotHastenTheRetriesOfARenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var handler backend.Handler
+		b := spyOn(s, "", hooks{"Renew": func(*call) error { return errGone }})
+		b.listen = func(h backend.Handler) backend.Handler {
+			handler = h
+			return h
+		}
+		l := need(on(t, b).Lock(t.Context(), "x"))(t)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		if n := b.take("Renew"); n != 1 {
+			t.Fatalf("renewed %d times in 10 s", n)
+		}
+		for range 300 {
+			handler.ChangedAll()
+			time.Sleep(10 * time.Millisecond)
+		}
+		if n := b.take("Renew"); n > 6 {
+			t.Errorf("renewed %d times in 3 s, want pauses of 100 ms to 1 s", n)
+		}
+		b.hook("Renew", nil)
+		time.Sleep(time.Hour)
+		must(t, l.Err())
 	})
 }
 

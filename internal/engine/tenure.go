@@ -218,14 +218,18 @@ func (t *tenure) vacate(ask bool) {
 }
 
 // verify asks the store at once whether t is still held, by a request that may also renew it, unless t is delegated.
+// After a failed renewal the retry asks: each interruption of the session calls verify, and an outage has many.
 func (t *tenure) verify() {
 	if t.State != lease.Live {
 		return
 	}
 	t.Plan.Verify = true
-	if now := t.engine.Now().Mono; t.Delegated.Load() {
+	x, now := t.trouble, t.engine.Now().Mono
+	switch {
+	case x != nil && x.failures > 0: // a retry is planned
+	case t.Delegated.Load():
 		t.Plan.VerifyAt = now // a renewal would be a change, of which the other owners are notified
-	} else {
+	default:
 		t.Plan.RenewAt = now
 	}
 	t.reschedule()
