@@ -562,6 +562,9 @@ if ARGV[3 * i + 1] == '1' then
 local token = KEYS[2 * i]
 if redis.call('exists', token) == 1 then
 reply[i] = redis.call('incr', token)
+if reply[i] >= 9007199254740992 then
+return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
+end
 else
 local now
 local time = redis.call('time')
@@ -584,7 +587,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "da693f6e4cfaa12a063c2aa884d2144f862e181b"
+const AcquireAllSHA = "62391af4d1502546fcb0faa991e83872ccfcbc49"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -822,6 +825,9 @@ end
 local token
 if redis.call('exists', KEYS[2]) == 1 then
 token = redis.call('incr', KEYS[2])
+if token >= 9007199254740992 then
+return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
+end
 else
 local now
 local time = redis.call('time')
@@ -836,7 +842,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "4e60857c93ca1c58ccc365d366459962e527e389"
+const AcquireFencedSHA = "8c89e22274742202c4744af579d3b5a81a8ed15d"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1249,6 +1255,9 @@ local token = 0
 if ARGV[6] == '1' then
 if redis.call('exists', KEYS[3]) == 1 then
 token = redis.call('incr', KEYS[3])
+if token >= 9007199254740992 then
+return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
+end
 else
 local now
 local time = redis.call('time')
@@ -1279,7 +1288,7 @@ end
 return {1, token}`
 
 // DelegateEnterSHA is the SHA-1 of [DelegateEnterSource].
-const DelegateEnterSHA = "524ec6eb73d6adb7af21ff64a873ec03c1faef2e"
+const DelegateEnterSHA = "6488df40f793fd6f00405c8249b59ecd6509e28b"
 
 // DelegateReleaseSource is delegate_release.lua.
 //
@@ -1926,6 +1935,9 @@ local token = 0
 if ARGV[3] == '1' then
 if redis.call('exists', KEYS[3]) == 1 then
 token = redis.call('incr', KEYS[3])
+if token >= 9007199254740992 then
+return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
+end
 else
 local now
 local time = redis.call('time')
@@ -1981,7 +1993,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "e786ecd0b3d1acc3a845f2d716d12668c7152dfb"
+const EnrolSHA = "2c87a8a46236d7b97ac4cddc913cc2829b42883b"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2043,6 +2055,9 @@ local token = 0
 if ARGV[4] == '1' then
 if redis.call('exists', KEYS[4]) == 1 then
 token = redis.call('incr', KEYS[4])
+if token >= 9007199254740992 then
+return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
+end
 else
 local now
 local time = redis.call('time')
@@ -2234,7 +2249,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "a9556afdc5ceaf73565f17152c848f0322b7032a"
+const FairAcquireSHA = "641a062ad8ec0b1726bbf4fdb1f6d7b408036c39"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -5551,6 +5566,9 @@ local token = 0
 if ARGV[4] == '1' then
 if redis.call('exists', KEYS[2]) == 1 then
 token = redis.call('incr', KEYS[2])
+if token >= 9007199254740992 then
+return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
+end
 else
 local now
 local time = redis.call('time')
@@ -5570,7 +5588,7 @@ end
 return {1, token}`
 
 // ReenterSHA is the SHA-1 of [ReenterSource].
-const ReenterSHA = "5cfbf1d619ba350e2a4f7967fbcc415f07260351"
+const ReenterSHA = "a06dd17b4991c73067596dac26308b7930babbf8"
 
 // ReleaseSource is release.lua.
 //
@@ -7740,6 +7758,9 @@ local token = 0
 if ARGV[4] == '1' then
 if redis.call('exists', KEYS[4]) == 1 then
 token = redis.call('incr', KEYS[4])
+if token >= 9007199254740992 then
+return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
+end
 else
 local now
 local time = redis.call('time')
@@ -7760,7 +7781,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "b26645fe83e02d8bdce9c96368a8c3770b77c931"
+const ServeSHA = "2176e7b0f40c687e29d0080ea7b5ff4d7babe9b6"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -19,6 +19,8 @@ const (
 	remedyReadWrite    = "the name is in use for a read-write lock: choose another name, or use Client.RW"
 	remedyNotReadWrite = "the name is in use for a lock that is no read-write lock: choose another name, or use " +
 		"Lock, Inspect and ForceUnlock"
+	remedyToken = "another program wrote redisson_lock_token:{name}: set it below 2^53, and make each store that checks " +
+		"tokens forget the larger ones"
 )
 
 // reply is the meaning of an error reply of Redis.
@@ -55,6 +57,7 @@ var replies = []reply{
 	{prefix: "WRONGKIND the key holds a read-write lock", kind: backend.ErrWrongKind, remedy: remedyReadWrite},
 	{prefix: "WRONGKIND the key holds a lock that is no read-write lock", kind: backend.ErrWrongKind,
 		remedy: remedyNotReadWrite},
+	{prefix: "WRONGKIND the counter of tokens", kind: backend.ErrWrongKind, remedy: remedyToken},
 	{prefix: "WRONGKIND", kind: backend.ErrWrongKind, remedy: remedyWrongKind},
 	{prefix: "READONLY", temporary: true, remedy: "the server is a replica: let the client find the primary " +
 		"(Sentinel or Cluster), or wait for the failover to end"},

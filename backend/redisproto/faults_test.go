@@ -54,6 +54,7 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 		{text: "WRONGKIND the key holds a read-write lock", wrongKind: true, remedy: "use Client.RW"},
 		{text: "WRONGKIND the key holds a lock that is no read-write lock", wrongKind: true,
 			remedy: "Lock, Inspect and ForceUnlock"},
+		{text: "WRONGKIND the counter of tokens has reached 2^53", wrongKind: true, remedy: "below 2^53"},
 		{text: "WRONGKIND the key holds no count", wrongKind: true, remedy: "another name"},
 		{text: "READONLY You can't write against a read only replica.", temporary: true, remedy: "primary"},
 		{text: "READONLY You can't write against a read only replica. script: 3942, on @user_script:2.",

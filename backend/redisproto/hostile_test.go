@@ -355,3 +355,45 @@ func TestAChangeOfADamagedCountThatFailsIsNotRemembered(t *testing.T) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// From 2^53 on, a script cannot tell a number from the next: no call draws a token there, or locks without one.
+func TestATokenThatCouldComeTwiceIsNotDrawn(t *testing.T) {
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		s, _ := session(t, b)
+		lock := backend.AcquireRequest{Name: "n", Owner: "o:1", Lease: time.Minute, Fenced: true}
+		calls := map[string]func() (int64, error){
+			"Acquire": func() (int64, error) {
+				r, err := s.Store.Acquire(t.Context(), lock)
+				return r.Token, err
+			},
+			"Enrol": func() (int64, error) {
+				r, err := s.Capabilities().Queue.Enrol(t.Context(), backend.EnrolRequest{AcquireRequest: lock, Entry: 1})
+				return r.Token, err
+			},
+			"fair": func() (int64, error) {
+				r, err := s.Acquire(t.Context(), anykind.AcquireRequest{Kind: backend.KindFair, Name: "n", Owner: "o:1",
+					Lease: time.Minute, Fenced: true})
+				return r.Token, err
+			},
+			"AcquireAll": func() (int64, error) {
+				r, err := s.Capabilities().Batch.AcquireAll(t.Context(), []backend.AcquireRequest{lock})
+				if err != nil {
+					return 0, err
+				}
+				return r[0].Token, nil
+			},
+		}
+		for what, call := range calls {
+			do(t, srv, "FLUSHALL")
+			do(t, srv, "SET", "redisson_lock_token:{n}", strconv.Itoa(1<<53-2))
+			last, err := call()
+			check.ErrorIf(t, err != nil || last != 1<<53-1, "%s: token %d, %v; want the last one", what, last, err)
+			do(t, srv, "DEL", "n")
+			for range 2 {
+				token, err := call()
+				check.ErrorIf(t, !errors.Is(err, backend.ErrWrongKind), "%s: token %d, %v", what, token, err)
+			}
+			check.Equal(t, what+": %v records", do(t, srv, "EXISTS", "n"), any(int64(0)))
+		}
+	})
+}
