@@ -45,7 +45,7 @@ if not mine and not free and not reserved then
   if type(placed) == 'table' then
     return {2, math.max(left, -1), 0}
   end
-  redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
+  redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), 3153600000000) + ARGV[6]) -- see permits_acquire
   if ARGV[8] ~= '0' then
     redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
     redis.pcall('pexpire', round, 60000)

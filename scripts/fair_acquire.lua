@@ -90,7 +90,8 @@ if wait > 0 then
   --! include keep_places out='' free=free
   -- A place ends one wait after the holder's lease; with Redisson's waiters in the queue, one wait (five minutes at
   -- most) after the last place, as Redisson computes it. The fraction of the score: see include/keep_places.
-  local place = mixed and chain + math.min(wait, 300000) or now + math.max(left, 0) + wait - 0.5
+  local rest = math.min(math.max(left, 0), 3153600000000) -- see permits_acquire
+  local place = mixed and chain + math.min(wait, 300000) or now + rest + wait - 0.5
   if redis.call('zadd', KEYS[3], 'nx', place, ARGV[1]) == 1 then
     new = head == ARGV[1] and 0 or 1
   elseif mixed then

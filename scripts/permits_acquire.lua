@@ -54,7 +54,7 @@ if not out and free >= wants then
   end
   local ttl = redis.call('pttl', KEYS[1])
   if ttl > 0 then
-    redis.call('pexpire', KEYS[2], ttl)
+    redis.call('pexpire', KEYS[2], math.min(ttl, 3153600000000)) -- a century: from 1e17 on, Lua writes an exponent
   end
   if queued and ARGV[7] ~= '' then
     placed = ARGV[8] == '1' and 1 or 0

@@ -1871,7 +1871,7 @@ end
 if type(placed) == 'table' then
 return {2, math.max(left, -1), 0}
 end
-redis.call('pexpire', KEYS[2], math.max(left, 0) + ARGV[6])
+redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), 3153600000000) + ARGV[6])
 if ARGV[8] ~= '0' then
 redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
 redis.pcall('pexpire', round, 60000)
@@ -1993,7 +1993,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "2c87a8a46236d7b97ac4cddc913cc2829b42883b"
+const EnrolSHA = "7552188c49f28d862a50ec5ca5b64708190f57c1"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2165,7 +2165,8 @@ for i = 1, #put, 1000 do
 redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
 end
 end
-local place = mixed and chain + math.min(wait, 300000) or now + math.max(left, 0) + wait - 0.5
+local rest = math.min(math.max(left, 0), 3153600000000)
+local place = mixed and chain + math.min(wait, 300000) or now + rest + wait - 0.5
 if redis.call('zadd', KEYS[3], 'nx', place, ARGV[1]) == 1 then
 new = head == ARGV[1] and 0 or 1
 elseif mixed then
@@ -2249,7 +2250,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "641a062ad8ec0b1726bbf4fdb1f6d7b408036c39"
+const FairAcquireSHA = "e0c8416e65cd3f547c29df6bf15ec94d88b279d9"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -4121,7 +4122,7 @@ redis.call('zadd', KEYS[2], ends, string.sub(ARGV[1], (i - 1) * size + 1, i * si
 end
 local ttl = redis.call('pttl', KEYS[1])
 if ttl > 0 then
-redis.call('pexpire', KEYS[2], ttl)
+redis.call('pexpire', KEYS[2], math.min(ttl, 3153600000000))
 end
 if queued and ARGV[7] ~= '' then
 placed = ARGV[8] == '1' and 1 or 0
@@ -4247,7 +4248,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "1914c56f086297601742559712da0345815c11b3"
+const PermitsAcquireSHA = "36f69fc9496993217e8d2d06c740807359131bfa"
 
 // PermitsCountSource is permits_count.lua.
 //

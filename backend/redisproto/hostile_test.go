@@ -71,6 +71,26 @@ func TestARecordThatEndsInCenturiesHasNoEnd(t *testing.T) {
 	})
 }
 
+// Lua writes numbers from 1e17 on with an exponent, which PEXPIRE does not read.
+func TestARecordThatEndsInMillenniaIsWaitedFor(t *testing.T) {
+	const millennia = "180000000000000000"
+	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
+		w := waits(t, b, "n", "w:1")
+		do(t, srv, "HSET", "n", javaID+"1", "1")
+		do(t, srv, "PEXPIRE", "n", millennia)
+		r := w.enrol(t, 1)
+		check.ErrorIf(t, r.Granted || !r.Enrolled || r.Remaining >= 0, "%+v; want it refused, with a place", r)
+		f := ask(t, w.Store, "n", "w:2", fairWait)
+		check.ErrorIf(t, f.Granted || !f.Joined || f.Remaining >= 0, "%+v; want it refused, with a place", f)
+
+		do(t, srv, "SET", "permits", "1")
+		do(t, srv, "PEXPIRE", "permits", millennia)
+		p, err := w.Capabilities().Semaphores.Acquire(t.Context(), backend.PermitRequest{
+			Name: "permits", Owner: strings.Repeat("a", 40), Lease: time.Minute})
+		check.ErrorIf(t, err != nil || !p.Granted, "%+v, %v", p, err)
+	})
+}
+
 // Each hold count may be one that a lock can have, and all of them together may not: a release or a look
 // that asked for each key would stop the server for all clients.
 func TestAScriptLooksForABoundedNumberOfHoldsInAll(t *testing.T) {
