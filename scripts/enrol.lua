@@ -45,6 +45,9 @@ if not mine and not free and not reserved then
   if type(placed) == 'table' then
     return {2, math.max(left, -1), 0}
   end
+  if placed == 1 then
+    --! include to_end queue=KEYS[2] entry=ARGV[5]
+  end
   redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), 3153600000000) + ARGV[6]) -- see permits_acquire
   if ARGV[8] ~= '0' then
     redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])

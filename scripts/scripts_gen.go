@@ -1871,6 +1871,12 @@ end
 if type(placed) == 'table' then
 return {2, math.max(left, -1), 0}
 end
+if placed == 1 then
+local last = redis.pcall('zrange', KEYS[2], -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[5] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', KEYS[2], 'xx', string.format('%.0f', last[2] + 1), ARGV[5])
+end
+end
 redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), 3153600000000) + ARGV[6])
 if ARGV[8] ~= '0' then
 redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
@@ -1993,7 +1999,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "7552188c49f28d862a50ec5ca5b64708190f57c1"
+const EnrolSHA = "bf3f90778dc974b98401bebf3091057164bb2870"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -4135,6 +4141,10 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[7]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[7])) == 'number' and 1 or 0
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[7])
+end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[7])
@@ -4167,8 +4177,14 @@ if not at then
 written = nil
 elseif soon then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[7])
-elseif not score or score < 0 then
-written = redis.pcall('zadd', queue, score and 0 or came, ARGV[7])
+elseif not score then
+written = redis.pcall('zadd', queue, came, ARGV[7])
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[7])
+end
+elseif score < 0 then
+written = redis.pcall('zadd', queue, 0, ARGV[7])
 end
 if ARGV[9] ~= '1' then
 redis.pcall('hset', queue .. ':wants', ARGV[7], ARGV[9])
@@ -4248,7 +4264,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "36f69fc9496993217e8d2d06c740807359131bfa"
+const PermitsAcquireSHA = "512d12fc282856c64abec1863740bcff73168494"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -5078,8 +5094,14 @@ if not at then
 written = nil
 elseif false then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[4])
-elseif not score or score < 0 then
-written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+elseif not score then
+written = redis.pcall('zadd', queue, came, ARGV[4])
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[4])
+end
+elseif score < 0 then
+written = redis.pcall('zadd', queue, 0, ARGV[4])
 end
 if '1' ~= '1' then
 redis.pcall('hset', queue .. ':wants', ARGV[4], '1')
@@ -5189,6 +5211,10 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[4])
+end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
@@ -5271,7 +5297,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "d5ed41f9ed2e720c5aa3ec946da671010f73a3ce"
+const ReadAcquireSHA = "e5dc365679628bf31bf13bd0b6e58d6d7edd331a"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -6360,6 +6386,10 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[1] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[1])
+end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[1])
@@ -6433,7 +6463,7 @@ end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "4433b4d168d5f819f042590b56e3f7438f2acda1"
+const RwLeaveSHA = "5cbbfca23b0db4209b8ed32d134cbc60f4d3d3ca"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -7041,6 +7071,10 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[1] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[1])
+end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[1])
@@ -7111,7 +7145,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "90ca6e622c1a55fbc6be807870d275ebd2faaad0"
+const SemaphoreLeaveSHA = "a87ad56811e0c4ca741f17d28b4cd7aacd3e70f8"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -7380,6 +7414,10 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[4])
+end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
@@ -7411,8 +7449,14 @@ if not at then
 written = nil
 elseif soon then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[4])
-elseif not score or score < 0 then
-written = redis.pcall('zadd', queue, score and 0 or came, ARGV[4])
+elseif not score then
+written = redis.pcall('zadd', queue, came, ARGV[4])
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[4])
+end
+elseif score < 0 then
+written = redis.pcall('zadd', queue, 0, ARGV[4])
 end
 if ARGV[6] ~= '1' then
 redis.pcall('hset', queue .. ':wants', ARGV[4], ARGV[6])
@@ -7486,7 +7530,7 @@ end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "65ce2fd483e2ed61960a90ef695c7b01541b6c0c"
+const SemaphoreTakeSHA = "4f8eaad6007551c04c006843044ea7f216122cfa"
 
 // ServeSource is serve.lua.
 //
@@ -7544,6 +7588,10 @@ out = 1
 redis.call('hdel', KEYS[1], ARGV[1])
 local came = now[1] * 1000000 + now[2]
 if ARGV[6] == '1' and type(redis.pcall('zadd', KEYS[3], came, ARGV[7])) ~= 'table' then
+local last = redis.pcall('zrange', KEYS[3], -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', KEYS[3], 'xx', string.format('%.0f', last[2] + 1), ARGV[7])
+end
 redis.call('pexpire', KEYS[3], ARGV[8])
 out = 2
 end
@@ -7782,7 +7830,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "2176e7b0f40c687e29d0080ea7b5ff4d7babe9b6"
+const ServeSHA = "5df897f07306975cd247d85ae88f3c6bc961fd1f"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -7868,6 +7916,10 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[6]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[6])) == 'number' and 1 or 0
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[6] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[6])
+end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[6])
@@ -7906,8 +7958,14 @@ if not at then
 written = nil
 elseif false then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[6])
-elseif not score or score < 0 then
-written = redis.pcall('zadd', queue, score and 0 or came, ARGV[6])
+elseif not score then
+written = redis.pcall('zadd', queue, came, ARGV[6])
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
+if last[1] and last[1] ~= ARGV[6] and last[2] + 0 < 9007199254740991 then
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[6])
+end
+elseif score < 0 then
+written = redis.pcall('zadd', queue, 0, ARGV[6])
 end
 if 'w' ~= '1' then
 redis.pcall('hset', queue .. ':wants', ARGV[6], 'w')
@@ -7943,7 +8001,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "0665daa63bc25b4ed6b91b722d9a3e44b7c1f6b7"
+const WriteAcquireSHA = "93a65f48af035427059cb8cd451be0124064ea03"
 
 // WriteReleaseSource is write_release.lua.
 //

@@ -43,6 +43,7 @@ if others then
   redis.call('hdel', KEYS[1], ARGV[1])
   local came = now[1] * 1000000 + now[2]
   if ARGV[6] == '1' and type(redis.pcall('zadd', KEYS[3], came, ARGV[7])) ~= 'table' then
+    --! include to_end queue=KEYS[3] entry=ARGV[7]
     redis.call('pexpire', KEYS[3], ARGV[8])
     out = 2
   end

@@ -2,7 +2,9 @@ package redisproto_test
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -138,6 +140,51 @@ func TestAQueueThatAnotherWroteToDelaysOnly(t *testing.T) {
 					check.ErrorIf(t, got, "two hold it")
 					k.free(t, s, holder)
 				})
+			}
+		}
+	})
+}
+
+// A queue's order is that of the arrivals, also if the server's clock is set back meanwhile.
+func TestAClockThatIsSetBackChangesNoOrder(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears) {
+		order := func(what, queue string, want ...string) {
+			t.Helper()
+			var got []string
+			for _, entry := range do(t, srv, "ZRANGE", queue, "0", "-1").([]any) {
+				_, number, _ := strings.Cut(entry.(string), ":")
+				got = append(got, number)
+			}
+			check.ErrorIf(t, !slices.Equal(got, want), "%s: the queue is %v, want %v", what, got, want)
+		}
+		setBack := func(queue string) { // the first entry came two minutes ago, and the clock was set back by four
+			do(t, srv, "ZINCRBY", queue, "120e6", do(t, srv, "ZRANGE", queue, "0", "0").([]any)[0].(string))
+		}
+		for _, kind := range []backend.Kind{backend.KindLock, backend.KindCountingSemaphore, backend.KindSemaphore} {
+			s.Subscribe(backend.Topic{Kind: kind, Name: "n"})
+		}
+		e.await(t, "watching n", 3)
+		w := &waiter{Store: s, ears: e, name: "n", owner: "w:1"}
+		check.FatalIf(t, !tries(t, s, "n", "h:1", false).Granted, "not granted")
+		w.enters(t, 1)
+		setBack(queueOf("n"))
+		w.enters(t, 2)
+		order("a lock", queueOf("n"), "1", "2")
+		check.Value(s.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: "h:1", Next: "h:2",
+			Lease: time.Minute, Yield: true, Entry: 3})).In(t)
+		order("a lock whose releaser waits", queueOf("n"), "2", "3")
+		for kind, k := range sharedKinds {
+			do(t, srv, "FLUSHALL")
+			k.set(t, s)
+			k.take(t, s, 0, backend.Enrolment{})
+			k.take(t, s, 1, backend.Enrolment{Entry: 1})
+			setBack(wakeQueue)
+			k.take(t, s, 2, backend.Enrolment{Entry: 2})
+			order(kind, wakeQueue, "1", "2")
+			k.free(t, s, 0)
+			k.take(t, s, 1, backend.Enrolment{Entry: 1, Stays: true})
+			if kind != "write" { // a grant of a read-write lock leaves no entry
+				order(kind+", whose next holder has more waiters", wakeQueue, "2", "1")
 			}
 		}
 	})

@@ -11,8 +11,11 @@ if not at then
   written = nil
 elseif reserve then
   written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), entry)
-elseif not score or score < 0 then
-  written = redis.pcall('zadd', queue, score and 0 or came, entry)
+elseif not score then
+  written = redis.pcall('zadd', queue, came, entry)
+  --! include to_end queue=queue entry=entry
+elseif score < 0 then
+  written = redis.pcall('zadd', queue, 0, entry)
 end
 if wish ~= '1' then
   redis.pcall('hset', queue .. ':wants', entry, wish)

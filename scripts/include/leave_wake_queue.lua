@@ -7,6 +7,7 @@
 was = tonumber(redis.pcall('zscore', queue, entry))
 if placed == 1 then
   placed = came and type(redis.pcall('zadd', queue, came, entry)) == 'number' and 1 or 0
+  --! include to_end queue=queue entry=entry
   redis.pcall('pexpire', queue, 600000)
 elseif was then
   redis.pcall('zrem', queue, entry)
