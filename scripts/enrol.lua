@@ -106,13 +106,13 @@ else
   end
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
-local foreign, fair = 0
+local foreign, fair, count = 0
 local turns = redis.pcall('exists', round) ~= 0
 if turns then
   redis.pcall('hdel', round, 'lapsed')
 end
 if turns or not reserved then -- otherwise serve_queue has just counted none
-  --! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair
+  --! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair also={} count=count
   --! include windows_pause round=round foreign=foreign
 end
 return {1, token, foreign > 0 and 1 or 0}

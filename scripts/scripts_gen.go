@@ -80,9 +80,15 @@ local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
@@ -99,9 +105,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
@@ -110,6 +120,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -132,7 +145,7 @@ if false and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -185,6 +198,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', channel .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -193,7 +212,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -241,7 +260,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -258,7 +277,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -302,7 +321,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "1052c0131215d8657a1b68d17035d14d5aaed403"
+const AcquireSHA = "1322f1d6174a4ed62271d2cefa994a376264f10c"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -331,9 +350,15 @@ local channel = 'redisson_lock__channel:{' .. lock .. '}'
 if string.find(lock, '{', 1, true) then
 channel = 'redisson_lock__channel:' .. lock
 end
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
@@ -350,9 +375,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
@@ -361,6 +390,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -383,7 +415,7 @@ if false and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -436,6 +468,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', channel .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -444,7 +482,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -492,7 +530,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -509,7 +547,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -587,7 +625,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "62391af4d1502546fcb0faa991e83872ccfcbc49"
+const AcquireAllSHA = "8cfc053d20af596e96318bc1cede3794bacfc0f1"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -610,9 +648,15 @@ local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
@@ -629,9 +673,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
@@ -640,6 +688,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -662,7 +713,7 @@ if false and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -715,6 +766,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', channel .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -723,7 +780,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -771,7 +828,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -788,7 +845,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -842,7 +899,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "8c89e22274742202c4744af579d3b5a81a8ed15d"
+const AcquireFencedSHA = "b82d56c65d23a597e9d952872a6aab7514d128aa"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -888,9 +945,15 @@ local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
@@ -907,9 +970,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
@@ -918,6 +985,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -940,7 +1010,7 @@ if false and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -993,6 +1063,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', channel .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -1001,7 +1077,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -1049,7 +1125,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -1066,7 +1142,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -1108,7 +1184,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "46cd75b11eaea69a4646b5ba3aa883dd6c7433cd"
+const AgedAcquireSHA = "3ac599fb7ef27adb984e48a63acb71a41074b1cd"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1367,9 +1443,15 @@ queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[3], KEYS[3], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
@@ -1386,9 +1468,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = KEYS[3] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[3],
-KEYS[3] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[3],
+KEYS[3] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), {}
@@ -1397,6 +1483,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -1419,7 +1508,7 @@ if true and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -1472,6 +1561,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, KEYS[3] .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[3] .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -1480,7 +1575,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -1528,7 +1623,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -1545,7 +1640,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -1583,7 +1678,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "434e12b1518693f5c1a82b41f32a58e183feaca4"
+const DelegateReleaseSHA = "88ebb6e23ce931e9efb6e272dd1979cb4c0e521c"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1653,9 +1748,15 @@ local free = left == -2
 local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
 if free and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
 local served = false
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', KEYS[2], 0, 1)
 local first, kept, now = two[1] or ARGV[5], {}, 0
@@ -1672,9 +1773,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
@@ -1683,6 +1788,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -1705,7 +1813,7 @@ if false and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == ARGV[5] or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == ARGV[5] or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')[2], redis.pcall('time')
@@ -1758,6 +1866,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -1766,7 +1880,7 @@ if two[1] and first ~= ARGV[5] then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == ARGV[5] or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == ARGV[5] or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')[2], redis.pcall('time')
@@ -1814,7 +1928,7 @@ redis.call('zrem', KEYS[2], first)
 if first == ARGV[5] then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -1831,7 +1945,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')[2], redis.pcall('time')
@@ -1904,9 +2018,15 @@ end
 first[1] = redis.pcall('zrange', KEYS[2], behind, behind)[1]
 end
 if dropped and first[1] and first[1] ~= ARGV[5] then
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 tell(first[1], 'n' .. math.min(math.max(left, 20), 1000) .. ':')
 end
@@ -1927,9 +2047,15 @@ end
 end
 local extra = redis.pcall('get', KEYS[2] .. ':extra')
 if type(extra) == 'string' then
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 redis.pcall('del', KEYS[2] .. ':extra')
 tell(extra, 'e')
@@ -1970,15 +2096,15 @@ end
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
-local foreign, fair = 0
+local foreign, fair, count = 0
 local turns = redis.pcall('exists', round) ~= 0
 if turns then
 redis.pcall('hdel', round, 'lapsed')
 end
 if turns or not reserved then
 if string.sub(ARGV[5], 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise', unpack({}))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
@@ -1999,7 +2125,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "bf3f90778dc974b98401bebf3091057164bb2870"
+const EnrolSHA = "beff883012e1186550e0b89015c9d5d858a88d61"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2220,7 +2346,12 @@ if not field or field == ARGV[1] then
 break
 end
 local score = math.min(tonumber(redis.call('zscore', KEYS[3], field) or 1e13), 1e13)
-if redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0') > 0 and ARGV[7] == '1' then
+local heard = redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0')
+if ARGV[8] == 'publish' and type(heard) == 'number' and heard > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[5] .. ':' .. field)
+heard = count[2] == 0 and 0 or heard
+end
+if heard > 0 and ARGV[7] == '1' then
 if i == 0 then
 local patience = 5 * tonumber(ARGV[6])
 if score > now + patience then
@@ -2256,7 +2387,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "e0c8416e65cd3f547c29df6bf15ec94d88b279d9"
+const FairAcquireSHA = "79910e3452e29f221821b8d046c2a330dd02edc8"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -2329,9 +2460,15 @@ queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local served = false
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
@@ -2348,9 +2485,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
@@ -2359,6 +2500,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -2381,7 +2525,7 @@ if true and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -2434,6 +2578,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -2442,7 +2592,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -2490,7 +2640,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -2507,7 +2657,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -2558,7 +2708,12 @@ local i, field = 0, head
 for _ = 1, told and 0 or 4096 do
 local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
 score = math.min(tonumber(score or 1e13), 1e13)
-told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
+local heard = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
+if ARGV[5] == 'publish' and type(heard) == 'number' and heard > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. field)
+heard = count[2] == 0 and 0 or heard
+end
+told = heard > 0
 if told and score < limit then
 redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
 elseif not told and score > limit and (i == 0 or not java) then
@@ -2603,9 +2758,15 @@ queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
@@ -2622,9 +2783,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
@@ -2633,6 +2798,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -2655,7 +2823,7 @@ if true and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -2708,6 +2876,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -2716,7 +2890,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -2764,7 +2938,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -2781,7 +2955,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -2811,7 +2985,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "e71cfb8ca4260a2d7ac8b330e125f324efd97480"
+const FairLeaveSHA = "43f1307c8ecc76ebad606728e05a1f57c7d24fe0"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -2841,9 +3015,15 @@ queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local served = false
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
@@ -2860,9 +3040,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
@@ -2871,6 +3055,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -2893,7 +3080,7 @@ if true and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -2946,6 +3133,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -2954,7 +3147,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3002,7 +3195,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -3019,7 +3212,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3070,7 +3263,12 @@ local i, field = 0, head
 for _ = 1, told and 0 or 4096 do
 local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
 score = math.min(tonumber(score or 1e13), 1e13)
-told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
+local heard = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
+if ARGV[5] == 'publish' and type(heard) == 'number' and heard > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. field)
+heard = count[2] == 0 and 0 or heard
+end
+told = heard > 0
 if told and score < limit then
 redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
 elseif not told and score > limit and (i == 0 or not java) then
@@ -3115,9 +3313,15 @@ queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
@@ -3134,9 +3338,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
+KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
@@ -3145,6 +3353,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -3167,7 +3378,7 @@ if true and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3220,6 +3431,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -3228,7 +3445,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3276,7 +3493,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -3293,7 +3510,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3323,7 +3540,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "a29e283de672635f181b27d25681e78f387231dc"
+const FairReleaseSHA = "9f2ce517d1aed5c37adff2a2e06cdea947d90f29"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -3356,9 +3573,15 @@ queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[1], KEYS[2], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
@@ -3375,9 +3598,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
-KEYS[2] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
+KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
@@ -3386,6 +3613,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -3408,7 +3638,7 @@ if true and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3461,6 +3691,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[2] .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -3469,7 +3705,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3517,7 +3753,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -3534,7 +3770,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3569,7 +3805,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "230e333be07e3d65a2b2cc333eb03eed63a08df5"
+const ForceReleaseSHA = "08e3be5f2a12eadfb7c7cddaa30d6bd6f73c3b2d"
 
 // InspectSource is inspect.lua.
 //
@@ -3648,7 +3884,11 @@ end
 if queued then
 answer = -2
 elseif lease == '0' then
-if redis.pcall(ARGV[1], channel, '+0') == 0 then
+local heard = redis.pcall(ARGV[1], channel, '+0')
+if ARGV[1] == 'publish' and type(heard) == 'number' and heard > 0 then
+heard = redis.pcall('pubsub', 'numsub', channel)[2]
+end
+if heard == 0 then
 local held = redis.pcall('hdel', lock, owner)
 answer = (held == 0 or held == 1) and held or -2
 end
@@ -3675,7 +3915,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "77d218899e113cecfb64bc2a992e353b8ed8cb83"
+const JointSHA = "993e2731fa636f1e6a9309cbacc59e7d7cb7dbdd"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -3787,9 +4027,15 @@ there = 1
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', KEYS[3], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
@@ -3806,9 +4052,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
-KEYS[2] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
+KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
@@ -3817,6 +4067,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -3839,7 +4092,7 @@ if reserved and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3892,6 +4145,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[2] .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -3900,7 +4159,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3948,7 +4207,7 @@ redis.call('zrem', KEYS[3], first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -3965,7 +4224,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
@@ -3993,14 +4252,20 @@ end
 end
 local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local round, message = KEYS[3] .. ':round', 'n' .. math.min(math.max(left, 20), 1000) .. ':'
 local entry, behind = second, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
@@ -4016,7 +4281,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "41b4065c32a664aba64207a2e63d2178c7e2d722"
+const LeaveQueueSHA = "abce0942ac13e5aed0a7a37b2fbfe9b0c4d37834"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -4071,9 +4336,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued, kept, placed, served, soon = redis.pcall('exists', queue) == 1, 0, 0, false, false
 local window = 0
@@ -4237,7 +4508,7 @@ local left, second = rest, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= ARGV[7] then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -4264,7 +4535,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "512d12fc282856c64abec1863740bcff73168494"
+const PermitsAcquireSHA = "ce285b0e37b675e5254818575ca822ca04fe7a57"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -4303,9 +4574,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[1], KEYS[3], '+' .. message)
@@ -4317,10 +4594,17 @@ came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or ARGV[1] == 'spublish' and 's' or 'c', -1
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then
+also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
 if string.sub(mark, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
 local round, kept = queue .. ':round', {}
@@ -4339,7 +4623,7 @@ turn = true
 if first then
 local message = 'n' .. ends - at + 1 .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -4368,7 +4652,7 @@ redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -4424,7 +4708,7 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -4451,7 +4735,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "cdf275090ec8da9db29701afa3f882ea9581fc1e"
+const PermitsCountSHA = "63d9850fa8c1fe62a3e7812c2b9489a499fcf9c7"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -4525,9 +4809,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
@@ -4539,10 +4829,17 @@ came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then
+also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
 if string.sub(mark, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
 local round, kept = queue .. ':round', {}
@@ -4561,7 +4858,7 @@ turn = true
 if first then
 local message = 'n' .. ends - at + 1 .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -4590,7 +4887,7 @@ redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -4646,7 +4943,7 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -4673,7 +4970,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "484fb7bd9ea90e6670bd141cb32f5406fe0da4c3"
+const PermitsReleaseSHA = "99f1ff5f7e7e2b38c376c1fc7f96d6774853fc02"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -4759,9 +5056,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
@@ -4773,10 +5076,17 @@ came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then
+also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
 if string.sub(mark, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
 local round, kept = queue .. ':round', {}
@@ -4795,7 +5105,7 @@ turn = true
 if first then
 local message = 'n' .. ends - at + 1 .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -4824,7 +5134,7 @@ redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -4880,7 +5190,7 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -4907,7 +5217,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "0dcd33279506b3ea049cee3e641f88099306ca4d"
+const PermitsSetSHA = "110d05166d31cef6974bcd75694f47efedd0eb73"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -5026,9 +5336,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued, kept = redis.pcall('exists', queue) == 1, false
 local left = -2
@@ -5174,7 +5490,7 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -5264,7 +5580,7 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -5297,7 +5613,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "e5dc365679628bf31bf13bd0b6e58d6d7edd331a"
+const ReadAcquireSHA = "629cc6806e3fb06530a420118780b1f0bce3a6ac"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -5389,9 +5705,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[2], KEYS[4], '+' .. '0')
@@ -5403,10 +5725,17 @@ came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or ARGV[2] == 'spublish' and 's' or 'c', -1
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then
+also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
 if string.sub(mark, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
 local round, kept = queue .. ':round', {}
@@ -5425,7 +5754,7 @@ turn = true
 if first then
 local message = 'n' .. ends - at + 1 .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -5454,7 +5783,7 @@ redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -5512,7 +5841,7 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -5541,7 +5870,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "4a92790786b82244c5f59a9f132b51b4a3a8b997"
+const ReadReleaseSHA = "bd0c772fd8a3f16cdf57266e3cc1448729a63375"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -5642,9 +5971,15 @@ queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[3], KEYS[2], '+0')
 if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
@@ -5661,9 +5996,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
-KEYS[2] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
+KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
@@ -5672,6 +6011,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -5694,7 +6036,7 @@ if true and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -5747,6 +6089,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[2] .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -5755,7 +6103,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -5803,7 +6151,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -5820,7 +6168,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -5856,7 +6204,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "51ad15779914279e80bb78301c811a2c6bf2c962"
+const ReleaseSHA = "f0e89afa7a9a4f574aeed0f5dbe9cb69f4c09dae"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -5894,9 +6242,15 @@ queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
 local told = not queued and redis.call(ARGV[1], channel, '+0')
 if (queued or told > 0) and redis.call('exists', lock) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
@@ -5913,9 +6267,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
@@ -5924,6 +6282,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -5946,7 +6307,7 @@ if true and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -5999,6 +6360,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', channel .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -6007,7 +6374,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -6055,7 +6422,7 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -6072,7 +6439,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
@@ -6103,7 +6470,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "3f81becfa326cbe57bd4d08218af2a5755ad7e1d"
+const ReleaseAllSHA = "719e3020666d7ced61d8fc11487acdd896e37d86"
 
 // RenewSource is renew.lua.
 //
@@ -6171,9 +6538,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[1], KEYS[3], '+' .. message)
@@ -6185,10 +6558,17 @@ came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or ARGV[1] == 'spublish' and 's' or 'c', -1
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then
+also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
 if string.sub(mark, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
 local round, kept = queue .. ':round', {}
@@ -6207,7 +6587,7 @@ turn = true
 if first then
 local message = 'n' .. ends - at + 1 .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -6236,7 +6616,7 @@ redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -6294,7 +6674,7 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -6322,7 +6702,7 @@ end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "78d7ac6fb6c8ac081b824fcf76f84bcea0308955"
+const RwForceReleaseSHA = "106af28c896a46b4e6a7091a34350407a985c610"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -6373,9 +6753,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local placed, was, served = 0, nil, false
 if not came then
@@ -6440,7 +6826,7 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -6463,7 +6849,7 @@ end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "5cbbfca23b0db4209b8ed32d134cbc60f4d3d3ca"
+const RwLeaveSHA = "ab8ff6f8b88ab00d6e11d034bb66fa0a7d0e48b3"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -6485,9 +6871,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[2], KEYS[3], '+' .. '0')
@@ -6499,10 +6891,17 @@ came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or ARGV[2] == 'spublish' and 's' or 'c', -1
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then
+also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
 if string.sub(mark, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
 local round, kept = queue .. ':round', {}
@@ -6521,7 +6920,7 @@ turn = true
 if first then
 local message = 'n' .. ends - at + 1 .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -6550,7 +6949,7 @@ redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -6608,7 +7007,7 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -6639,7 +7038,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "c3d0840d8aa9059acfdbf9a231d6fcde9b15bdb9"
+const RwWithdrawSHA = "80e87d70b5f737bc7517b45bde899157aafff594"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -6669,9 +7068,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
@@ -6683,10 +7088,17 @@ came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then
+also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
 if string.sub(mark, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
 local round, kept = queue .. ':round', {}
@@ -6705,7 +7117,7 @@ turn = true
 if first then
 local message = 'n' .. ends - at + 1 .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -6734,7 +7146,7 @@ redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -6790,7 +7202,7 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -6817,7 +7229,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "2110f79a386f3a87045dbc6a111193a1099746a1"
+const SemaphoreAddSHA = "bcd5d4438bc4c169fb35463c22e33a192211d131"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -6848,9 +7260,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
@@ -6862,10 +7280,17 @@ came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then
+also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
 if string.sub(mark, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
 local round, kept = queue .. ':round', {}
@@ -6884,7 +7309,7 @@ turn = true
 if first then
 local message = 'n' .. ends - at + 1 .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -6913,7 +7338,7 @@ redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -6969,7 +7394,7 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -6996,7 +7421,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "9065f12be1209b92df1d79e9ba645606132ea04d"
+const SemaphoreCancelSHA = "8d8db77a89218178948cf1c91ba3f5e95b514c16"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -7058,9 +7483,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local placed, was, kept, served, window = 0, nil, 0, false, 0
 if not came then
@@ -7123,7 +7554,7 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -7145,7 +7576,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "a87ad56811e0c4ca741f17d28b4cd7aacd3e70f8"
+const SemaphoreLeaveSHA = "57df5b417821815886219cb97b3deee710be0dad"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -7174,9 +7605,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
@@ -7188,10 +7625,17 @@ came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then
+also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
 if string.sub(mark, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
 local round, kept = queue .. ':round', {}
@@ -7210,7 +7654,7 @@ turn = true
 if first then
 local message = 'n' .. ends - at + 1 .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -7239,7 +7683,7 @@ redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -7295,7 +7739,7 @@ local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= '' then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -7322,7 +7766,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "a272a998fea193440a3a5f5c426598257a39f418"
+const SemaphoreSetSHA = "545f406577a6d6152caa8715c06881995cde0184"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -7351,9 +7795,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
 local window = 0
@@ -7508,7 +7958,7 @@ local left, second = more, nil
 for i = 1, left > 0 and #line or 0 do
 local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
 if wants <= left and line[i] ~= ARGV[4] then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -7530,7 +7980,7 @@ end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "4f8eaad6007551c04c006843044ea7f216122cfa"
+const SemaphoreTakeSHA = "0480194df7c85e8ac848817c030419215e3c8b69"
 
 // ServeSource is serve.lua.
 //
@@ -7552,10 +8002,10 @@ end
 local out, others = 3, redis.call('hlen', KEYS[1]) > 1
 if ARGV[6] == '1' and not others then
 others = redis.call('exists', KEYS[3]) == 1
-local foreign, fair = 1
+local foreign, fair, count = 1
 if string.sub(ARGV[7], 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(ARGV[7], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
-KEYS[2] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(ARGV[7], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
+KEYS[2] .. ':mortise', unpack({}))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
@@ -7596,9 +8046,15 @@ redis.call('pexpire', KEYS[3], ARGV[8])
 out = 2
 end
 if redis.call('exists', KEYS[1]) == 0 then
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local two = redis.pcall('zrange', KEYS[3], 0, 1)
 local first, kept, now = two[1] or ARGV[7], {}, 0
@@ -7615,9 +8071,13 @@ kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
 end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
+also[i] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 if string.sub(first, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
-KEYS[2] .. ':mortise')
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
+KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
@@ -7626,6 +8086,9 @@ local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
 end
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -7648,7 +8111,7 @@ if true and two[1] then
 local message = 'n' .. math.ceil(window - now) .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
@@ -7701,6 +8164,12 @@ break
 end
 local client = string.match(place, '^.*:') or place
 local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+if told and counts then
+if say == 'publish' and type(told) == 'number' and told > 0 then
+local count = redis.pcall('pubsub', 'numsub', KEYS[2] .. ':' .. place)
+told = count[2] == 0 and 0 or told
+end
+end
 if told and (not counts or type(told) == 'number' and told > 0) then
 last, more = client, more - 1
 end
@@ -7709,7 +8178,7 @@ if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
 local entry, behind = first, 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
@@ -7757,7 +8226,7 @@ redis.call('zrem', KEYS[3], first)
 if first == '' then
 break
 end
-local told = tell(first, 'r')
+local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polls = type(polls) == 'string' and tonumber(polls) or 0
@@ -7774,7 +8243,7 @@ if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
 end
 local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
@@ -7830,7 +8299,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "5df897f07306975cd247d85ae88f3c6bc961fd1f"
+const ServeSHA = "64c97c9b85d467b1cdb8b76baa972512f9585156"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -7854,9 +8323,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
 if ARGV[7] == '1' then
@@ -8001,7 +8476,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "93a65f48af035427059cb8cd451be0124064ea03"
+const WriteAcquireSHA = "bb5653095206787dcac171b944e78d4450e01e25"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -8051,9 +8526,15 @@ if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
 local at, came
-local function tell(entry, message)
-return redis.pcall(string.sub(entry, 1, 1) == 's' and 'spublish' or 'publish',
-channel .. ':to:' .. string.match(entry, '^.?([^:]*)'), message .. entry)
+local counted = {}
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and heard ~= 0 then
+local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
+heard = count == 0 and type(heard) == 'number' and 0 or heard
+end
+return heard
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. '1')
@@ -8065,10 +8546,17 @@ came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then
+also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
 if string.sub(mark, 1, 1) ~= 'n' then
-local count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
-channel .. ':mortise')
+count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
+end
+for i = 5, #count, 2 do
+counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
 local round, kept = queue .. ':round', {}
@@ -8087,7 +8575,7 @@ turn = true
 if first then
 local message = 'n' .. ends - at + 1 .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -8116,7 +8604,7 @@ redis.pcall('hset', round, 'charge', owed)
 redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
 for _ = 1, 64 do
-if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
 break
 end
 redis.pcall('zrem', queue, first)
@@ -8174,7 +8662,7 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
-local heard = tell(line[i], 'r')
+local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
@@ -8202,4 +8690,4 @@ end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "300b243ac2f21bc0a03fd8a02a1e5764f46c102f"
+const WriteReleaseSHA = "dce07b21dffdab5aa1360c73c10fe6d73f95e1ff"

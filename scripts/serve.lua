@@ -24,8 +24,8 @@ end
 local out, others = 3, redis.call('hlen', KEYS[1]) > 1 -- Redisson may have granted a read lock in the same hash
 if ARGV[6] == '1' and not others then
   others = redis.call('exists', KEYS[3]) == 1
-  local foreign, fair = 1
-  --! include foreign_clients mark=ARGV[7] channel=KEYS[2] foreign=foreign fair=fair
+  local foreign, fair, count = 1
+  --! include foreign_clients mark=ARGV[7] channel=KEYS[2] foreign=foreign fair=fair also={} count=count
   if not others and foreign > 0 then
     local round = KEYS[3] .. ':round'
     --! include windows_pause round=round foreign=foreign

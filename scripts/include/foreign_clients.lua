@@ -1,9 +1,9 @@
---! fragment foreign_clients mark channel foreign fair
+--! fragment foreign_clients mark channel foreign fair also count
 --
 -- Sets foreign to the number of foreign clients of a plain lock: those of foreign_subscribers, and the clients of the
 -- first eight places in the fair lock's queue, whose key is in places. fair becomes the number of the latter, if there
--- are any.
---! include foreign_subscribers mark=mark channel=channel foreign=foreign
+-- are any. also and count: as in foreign_subscribers.
+--! include foreign_subscribers mark=mark channel=channel foreign=foreign also=also count=count
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
 for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do -- an error has no places
   local client = string.match(place, '^.*:') or place

@@ -9,7 +9,14 @@
 --! include wake_time
 local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 local mark, foreign = first or publish == 'spublish' and 's' or 'c', -1
---! include foreign_subscribers mark=mark channel=channel foreign=foreign
+local also, count = {}, {}
+if string.sub(mark, 1, 1) == 'p' then -- it is told here, or by the script
+  also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+end
+--! include foreign_subscribers mark=mark channel=channel foreign=foreign also=also count=count
+for i = 5, #count, 2 do
+  counted[count[i]] = count[i + 1]
+end
 if at and foreign ~= 0 then
   local round, kept = queue .. ':round', {}
   local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}

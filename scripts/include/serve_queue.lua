@@ -30,7 +30,14 @@ if fields[1] or fields[10] then
   end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
---! include foreign_clients mark=first channel=channel foreign=foreign fair=fair
+local also, count = {}, {}
+for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do -- they are told below
+  also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
+--! include foreign_clients mark=first channel=channel foreign=foreign fair=fair also=also count=count
+for i = 5, #count, 2 do
+  counted[count[i]] = count[i + 1]
+end
 if fair and not two[1] then
   foreign, fair = foreign - fair, nil -- a release without a queue tells the waiters for the fair lock without a window
 end
@@ -60,7 +67,7 @@ for i = 1, served and 0 or 256 do
   if first == asker then
     break
   end
-  local told = tell(first, 'r')
+  local told = tell(first, 'r', true)
   told = type(told) == 'number' and told or 0 -- an error if the server has no SPUBLISH
   local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first) -- a table if HGET fails
   polls = type(polls) == 'string' and tonumber(polls) or 0

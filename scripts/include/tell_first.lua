@@ -6,7 +6,7 @@
 -- unless its client polls, or its subscribers cannot be counted.
 local entry, behind = first, 0
 for _ = 1, 64 do
-  if not entry or entry == asker or tell(entry, message) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+  if not entry or entry == asker or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
     break
   end
   local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')

@@ -4,7 +4,7 @@
 -- message reaches no subscriber, the entry is removed, and the client of the next entry gets the message, and so on, 64
 -- at most. first is then the first entry that waits. An entry stays if its subscribers cannot be counted.
 for _ = 1, 64 do
-  if not first or tell(first, message) ~= 0 or string.sub(first, 1, 1) == 'n' then
+  if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
     break
   end
   redis.pcall('zrem', queue, first)

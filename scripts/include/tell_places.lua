@@ -13,6 +13,9 @@ for i = 0, fair and 255 or -1 do
   end
   local client = string.match(place, '^.*:') or place
   local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+  if told and counts then
+    --! include reached publish=say channel=channel place=place heard=told
+  end
   if told and (not counts or type(told) == 'number' and told > 0) then
     last, more = client, more - 1
   end
