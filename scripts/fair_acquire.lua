@@ -111,9 +111,10 @@ if wait > 0 then
     redis.call('rpush', KEYS[2], ARGV[1])
     head = head or ARGV[1]
   end
-  -- The queue expires an hour to 70 minutes after the end of its latest place; not each request sets that time.
+  -- The queue expires an hour to 70 minutes after the end of its latest place; not each request sets that time. With a
+  -- place of Redisson it has no time to live: see include/keep_places.
   local keep = math.ceil(place) - now + 3600000
-  if redis.call('pttl', KEYS[3]) < keep then
+  if not mixed and redis.call('pttl', KEYS[3]) < keep then
     redis.call('pexpire', KEYS[2], keep + 600000)
     redis.call('pexpire', KEYS[3], keep + 600000)
   end

@@ -2241,6 +2241,10 @@ for i = 1, #put, 1000 do
 redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
 end
 end
+if mixed then
+redis.pcall('persist', KEYS[2])
+redis.pcall('persist', KEYS[3])
+end
 redis.call('lpop', KEYS[2])
 redis.call('zrem', KEYS[3], ARGV[1])
 end
@@ -2297,6 +2301,10 @@ for i = 1, #put, 1000 do
 redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
 end
 end
+if mixed then
+redis.pcall('persist', KEYS[2])
+redis.pcall('persist', KEYS[3])
+end
 local rest = math.min(math.max(left, 0), 3153600000000)
 local place = mixed and chain + math.min(wait, 300000) or now + rest + wait - 0.5
 if redis.call('zadd', KEYS[3], 'nx', place, ARGV[1]) == 1 then
@@ -2319,7 +2327,7 @@ redis.call('rpush', KEYS[2], ARGV[1])
 head = head or ARGV[1]
 end
 local keep = math.ceil(place) - now + 3600000
-if redis.call('pttl', KEYS[3]) < keep then
+if not mixed and redis.call('pttl', KEYS[3]) < keep then
 redis.call('pexpire', KEYS[2], keep + 600000)
 redis.call('pexpire', KEYS[3], keep + 600000)
 end
@@ -2387,7 +2395,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "79910e3452e29f221821b8d046c2a330dd02edc8"
+const FairAcquireSHA = "c416111ce8c548f2c13ac259d0e55e52762115b7"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -2446,6 +2454,10 @@ chain = math.ceil(chain)
 for i = 1, #put, 1000 do
 redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
 end
+end
+if mixed then
+redis.pcall('persist', KEYS[2])
+redis.pcall('persist', KEYS[3])
 end
 redis.call('zrem', KEYS[3], ARGV[1])
 redis.call('lrem', KEYS[2], 0, ARGV[1])
@@ -2985,7 +2997,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "43f1307c8ecc76ebad606728e05a1f57c7d24fe0"
+const FairLeaveSHA = "9b4a0b570221e9d42f16961762ec7687b7c24839"
 
 // FairReleaseSource is fair_release.lua.
 //

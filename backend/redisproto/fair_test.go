@@ -378,6 +378,37 @@ func TestAForgottenQueueExpires(t *testing.T) {
 	})
 }
 
+// Redisson's queues have no time to live, and no waiter of Redisson's renews one.
+func TestAQueueWithAWaiterOfRedissonDoesNotExpire(t *testing.T) {
+	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
+		for what, visit := range map[string]func(){
+			"a visitor behind it": func() {
+				javas(t, srv, javaID+"1", fairWait)
+				ask(t, s, "n", "go:2", fairWait)
+			},
+			"one that was before it is granted the lock": func() {
+				ask(t, s, "n", "go:2", fairWait)
+				javas(t, srv, javaID+"1", fairWait)
+				free(t, s, "n", "go:1")
+				check.FatalIf(t, !ask(t, s, "n", "go:2", fairWait).Granted, "not granted")
+			},
+			"one that was before it leaves": func() {
+				ask(t, s, "n", "go:2", fairWait)
+				javas(t, srv, javaID+"1", fairWait)
+				check.Value(s.Capabilities().Fair.Leave(t.Context(),
+					backend.LeaveRequest{Name: "n", Owner: "go:2", Wait: fairWait})).In(t)
+			},
+		} {
+			do(t, srv, "FLUSHALL")
+			ask(t, s, "n", "go:1", fairWait)
+			visit()
+			for _, key := range []string{queueOfN, timesOfN} {
+				check.Equal(t, what+": "+key+" has %d ms", do(t, srv, "PTTL", key).(int64), -1)
+			}
+		}
+	})
+}
+
 // Without sharded pub/sub a node of a cluster counts its own subscribers only. Whether a waiter lives is not
 // decided by that: dead waiters of several clients in front hold the others up for some seconds in all.
 func TestTheDeadInFrontDoNotStopAFairLockOfAClusterWithoutShardedPubSub(t *testing.T) {

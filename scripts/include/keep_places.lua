@@ -51,3 +51,7 @@ elseif not ours then
     redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
   end
 end
+if mixed then -- Redisson's waiters never renew a time to live, and the queue would expire under them
+  redis.pcall('persist', KEYS[2])
+  redis.pcall('persist', KEYS[3])
+end
