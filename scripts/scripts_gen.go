@@ -182,14 +182,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, channel, '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -205,8 +201,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, channel, '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -321,7 +329,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "1322f1d6174a4ed62271d2cefa994a376264f10c"
+const AcquireSHA = "07910cf8d8614a3ed5bc184f98f5b8dabda854ad"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -452,14 +460,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, channel, '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -475,8 +479,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, channel, '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -625,7 +641,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "8cfc053d20af596e96318bc1cede3794bacfc0f1"
+const AcquireAllSHA = "31283a893051767adbdef6bbc96fb73747dc6097"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -750,14 +766,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, channel, '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -773,8 +785,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, channel, '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -899,7 +923,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "b82d56c65d23a597e9d952872a6aab7514d128aa"
+const AcquireFencedSHA = "89575f87a31e2abf9777b402f0a6b1127bc606fc"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1047,14 +1071,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, channel, '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -1070,8 +1090,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, channel, '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -1184,7 +1216,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "3ac599fb7ef27adb984e48a63acb71a41074b1cd"
+const AgedAcquireSHA = "bb4107a6cc7b03bae48c35f002912f67f8fe337a"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1545,14 +1577,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[3], '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -1568,8 +1596,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[3], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -1678,7 +1718,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "88ebb6e23ce931e9efb6e272dd1979cb4c0e521c"
+const DelegateReleaseSHA = "d45ee589b08b68483ce07f120e79e729b502fb01"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1850,14 +1890,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[4], '000')
-else
-redis.pcall('set', KEYS[2] .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -1873,8 +1909,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', KEYS[2] .. ':window', '', 'px', length)
 end
 if two[1] and first ~= ARGV[5] then
 local message = 'n' .. length .. ':'
@@ -2125,7 +2173,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "beff883012e1186550e0b89015c9d5d858a88d61"
+const EnrolSHA = "b5b9769216427460a4d075a49d3c019d041280ca"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2574,14 +2622,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[4], '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -2597,8 +2641,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -2872,14 +2928,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[4], '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -2895,8 +2947,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -2997,7 +3061,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "9b4a0b570221e9d42f16961762ec7687b7c24839"
+const FairLeaveSHA = "78709c1cd4bcd2eada5230ec27424603e12d0e72"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -3129,14 +3193,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[4], '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -3152,8 +3212,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -3427,14 +3499,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[4], '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -3450,8 +3518,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[4], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -3552,7 +3632,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "9f2ce517d1aed5c37adff2a2e06cdea947d90f29"
+const FairReleaseSHA = "e7f3c35d8fec6ecd5148eb39201c2cca6b30ed8a"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -3687,14 +3767,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[2], '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -3710,8 +3786,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[2], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -3817,7 +3905,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "08e3be5f2a12eadfb7c7cddaa30d6bd6f73c3b2d"
+const ForceReleaseSHA = "56057eff9b42d467e76fb451e29185b84fbfe1b3"
 
 // InspectSource is inspect.lua.
 //
@@ -4141,14 +4229,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[2], '000')
-else
-redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -4164,8 +4248,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[2], '000')
+else
+redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -4293,7 +4389,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "abce0942ac13e5aed0a7a37b2fbfe9b0c4d37834"
+const LeaveQueueSHA = "53238ae5265fcdecfd2ec78d09d9d0de6a98f2b9"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -6085,14 +6181,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[2], '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -6108,8 +6200,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[2], '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -6216,7 +6320,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "f0e89afa7a9a4f574aeed0f5dbe9cb69f4c09dae"
+const ReleaseSHA = "b04d4fa789b603a303fbdb303d6502a293cffa54"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -6356,14 +6460,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, channel, '000')
-else
-redis.pcall('set', queue .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -6379,8 +6479,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, channel, '000')
+else
+redis.pcall('set', queue .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -6482,7 +6594,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "719e3020666d7ced61d8fc11487acdd896e37d86"
+const ReleaseAllSHA = "9355096d98601cd2ad2ede2892696a4c588a78e7"
 
 // RenewSource is renew.lua.
 //
@@ -8160,14 +8272,10 @@ window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
 due, tenures = math.min(foreign, 8), 1
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[2], '000')
-else
-redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
-end
+if fair and due > 0 and foreign > 0 then
+local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
 local place = redis.pcall('lindex', places, i)
@@ -8183,8 +8291,20 @@ told = count[2] == 0 and 0 or told
 end
 end
 if told and (not counts or type(told) == 'number' and told > 0) then
-last, more = client, more - 1
+last, more, reached = client, more - 1, true
 end
+end
+if not reached then
+foreign = math.max(foreign - fair, 0)
+pause = foreign == 0 and now + 1000 or pause
+end
+end
+if due > 0 and foreign > 0 then
+due, window, served = due - 1, now + length, true
+if two[1] then
+redis.pcall(say, KEYS[2], '000')
+else
+redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
 end
 if two[1] and first ~= '' then
 local message = 'n' .. length .. ':'
@@ -8311,7 +8431,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "64c97c9b85d467b1cdb8b76baa972512f9585156"
+const ServeSHA = "0ab5cb6db15942d2990ff87b7752659e9309a9a5"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -1033,6 +1033,33 @@ func TestAWindowIsToldToTheFairWaitersUntilOneAsks(t *testing.T) {
 	})
 }
 
+// The place of a killed fair waiter stays until a fair waiter comes. Each window for it would pass unused.
+func TestADeadFairPlaceHasNoWindow(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		ask(t, h.Store, "n", "dead:1", fairWait)
+		w.enters(t, 1)
+		h.frees(t)
+		check.ErrorIf(t, !strings.HasSuffix(hash(t, srv, "n"), ":1=-"), "the record is %q", hash(t, srv, "n"))
+		r := w.enrol(t, 1)
+		check.ErrorIf(t, !r.Granted || r.Foreign, "%+v; want it granted, without foreign waiters", r)
+
+		live := listen(t, srv, "redisson_lock__channel:{n}:live:1")
+		ask(t, h.Store, "n", "live:1", fairWait)
+		do(t, srv, "HSET", roundOf("n"), "pause", "0", "owed", "0") // a second later
+		s, e := session(t, b)
+		late := &waiter{s, e, "n", "l:1", fenced}
+		late.Subscribe(topic("n"))
+		late.await(t, "watching n", 1)
+		late.enters(t, 2)
+		w.frees(t)
+		check.Equal(t, "it is told %q", live(), "redisson_lock__channel:{n}:live:1 0")
+		check.Equal(t, "%d records", do(t, srv, "EXISTS", "n").(int64), 0)
+		late.gets(t, 2)
+	})
+}
+
 // A client that locks a name again and again, and has no other of mortise beside it, leaves turns to foreign clients.
 func TestAWindowNeedsNoQueue(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {

@@ -8,7 +8,8 @@
 -- empty, the key queue:window, which expires with the window, has requests of mortise refused.
 --
 -- Each client that waits for a fair lock of the same name has a window in the turn. A release of the fair lock ends
--- the window, like a heard release of Redisson: the next window follows, or the turn of the entries.
+-- the window, like a heard release of Redisson: the next window follows, or the turn of the entries. If no place is
+-- that of a live client, these clients have no window, and none is tried for a second.
 if now == 0 then
   --! include clock now=now
 end
@@ -40,6 +41,14 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
   if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
     due, tenures = math.min(foreign, 8), 1
   end
+  if fair and due > 0 and foreign > 0 then
+    local reached
+    --! include tell_places channel=channel misses=misses reached=reached
+    if not reached then
+      foreign = math.max(foreign - fair, 0)
+      pause = foreign == 0 and now + 1000 or pause
+    end
+  end
   if due > 0 and foreign > 0 then
     due, window, served = due - 1, now + length, true
     if two[1] then
@@ -48,7 +57,6 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
     else
       redis.pcall('set', queue .. ':window', '', 'px', length)
     end
-    --! include tell_places channel=channel misses=misses
     if two[1] and first ~= asker then
       local message = 'n' .. length .. ':'
       --! include tell_first queue=queue round=round first=first message=message asker=asker

@@ -1,10 +1,11 @@
---! fragment tell_places channel misses
+--! fragment tell_places channel misses reached
 --
 -- Tells waiters for a fair lock of a window, from the first place on, until a message reaches a subscriber; 256 places
 -- at most. That waiter's process may be stopped, or dead if PUBLISH does not count all subscribers. So one more waiter
 -- is told for each missed window in a row, and one more if subscribers are not counted, each of another client than
--- the last.
+-- the last. reached becomes true if a waiter was told, or if that is not known.
 local counts = string.sub(first, 1, 1) ~= 'n'
+reached = not counts
 local more, last = misses + (counts and 0 or 1)
 for i = 0, fair and 255 or -1 do
   local place = redis.pcall('lindex', places, i)
@@ -17,6 +18,6 @@ for i = 0, fair and 255 or -1 do
     --! include reached publish=say channel=channel place=place heard=told
   end
   if told and (not counts or type(told) == 'number' and told > 0) then
-    last, more = client, more - 1
+    last, more, reached = client, more - 1, true
   end
 end
