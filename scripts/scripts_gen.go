@@ -2776,12 +2776,7 @@ local i, field = 0, head
 for _ = 1, told and 0 or 4096 do
 local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
 score = math.min(tonumber(score or 1e13), 1e13)
-local heard = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
-if ARGV[5] == 'publish' and type(heard) == 'number' and heard > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. field)
-heard = count[2] == 0 and 0 or heard
-end
-told = heard > 0
+told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
 if told and score < limit then
 redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
 elseif not told and score > limit and (i == 0 or not java) then
@@ -3061,7 +3056,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "78709c1cd4bcd2eada5230ec27424603e12d0e72"
+const FairLeaveSHA = "0bb5b382a75bbe5e40f2c30f19c459690fa5b273"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -3347,12 +3342,7 @@ local i, field = 0, head
 for _ = 1, told and 0 or 4096 do
 local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
 score = math.min(tonumber(score or 1e13), 1e13)
-local heard = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
-if ARGV[5] == 'publish' and type(heard) == 'number' and heard > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. field)
-heard = count[2] == 0 and 0 or heard
-end
-told = heard > 0
+told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
 if told and score < limit then
 redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
 elseif not told and score > limit and (i == 0 or not java) then
@@ -3632,7 +3622,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "e7f3c35d8fec6ecd5148eb39201c2cca6b30ed8a"
+const FairReleaseSHA = "1898d01971a8e980caac6427df1e3e4ae28cc4ec"
 
 // ForceReleaseSource is force_release.lua.
 //

@@ -44,9 +44,7 @@ local i, field = 0, head
 for _ = 1, told and 0 or 4096 do -- live waiters behind them ask by themselves
   local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') -- an owner of Redisson
   score = math.min(tonumber(score or 1e13), 1e13)
-  local heard = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
-  --! include reached publish=ARGV[5] channel=KEYS[4] place=field heard=heard
-  told = heard > 0
+  told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
   if told and score < limit then
     redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
   elseif not told and score > limit and (i == 0 or not java) then
