@@ -321,6 +321,31 @@ func TestALeaseBehindAnEndedInnerOneIsDelegated(t *testing.T) {
 	})
 }
 
+// A call under the outer hold, which waits for the end of the inner one, keeps no call under the inner hold out.
+func TestACallUnderTheInnerHoldIsNotBehindOneUnderTheOuter(t *testing.T) {
+	for what, opts := range map[string][]LockerOption{"a release wakes it": nil, "it polls": {Polling(time.Minute)}} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				_, a, b := pair(t)
+				for _, c := range []*Client{a, b} { // a re-entry in the process, and a call from another
+					outer := need(a.Lock(t.Context(), "n"))(t)
+					inner := need(a.Lock(outer.Context(), "n"))(t)
+					ofOuter, ofInner := called(t, c, outer.Context()), called(t, c, inner.Context())
+					waits := queued(ofOuter, need(c.Locker(opts...))(t), "n")
+					began := time.Now()
+					unlock(t, need(c.Lock(ofInner, "n", WithWait(time.Minute)))(t))
+					if d := time.Since(began); d > 0 {
+						t.Errorf("a call under the innermost hold came in after %v", d)
+					}
+					unlock(t, inner)
+					unlock(t, waits.lease(t))
+					unlock(t, outer)
+				}
+			})
+		})
+	}
+}
+
 func TestForceUnlockEndsTheWaitOfCallees(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, a, b := pair(t)

@@ -36,6 +36,16 @@ const MaxDelegations = 16
 // maxOwner bounds the length of an owner id in bytes: a client's id, a colon and a number.
 const maxOwner = maxID + 1 + 20
 
+// depth returns the depth, in the local queue, of a call under the delegation; 0 without one. Calls under several holds
+// of one owner wait in one queue, and the store lets in only a call under the innermost: the one with the highest
+// number.
+func (x *Delegation) depth() int32 {
+	if x == nil {
+		return 0
+	}
+	return int32(min(x.Hold, math.MaxInt32))
+}
+
 // check returns an error for a malformed delegation.
 func (x Delegation) check() error {
 	if err := CheckName(x.Name); err != nil {

@@ -243,7 +243,8 @@ func (w *wait) join() bool {
 	if w.relays() && w.Replicas.N == 0 { // a handoff waits for no replicas
 		w.waiter.call = w.call
 	}
-	w.waiter.Waiter, w.waiter.Wish, w.waiter.Declares = w.waiter, w.Request.Wish, w.Limit.declares()
+	w.waiter.Waiter, w.waiter.Wish = w.waiter, w.Request.Wish
+	w.waiter.Declares, w.waiter.Depth = w.Limit.declares(), w.delegation.depth()
 	w.name = w.engine.names.of(w.topic)
 	w.engine.names.expect(w.name)
 	w.name.Join(&w.waiter.Ticket)
@@ -306,6 +307,7 @@ func (w *wait) apply(a Answer, failure error) {
 		failure = w.failed(a.Failure)
 	default:
 		w.refused(&a)
+		w.name.Overtake()
 	}
 	if failure != nil {
 		w.giveUp(failure)

@@ -8,6 +8,9 @@ type Ticket struct {
 	served     bool
 	left       bool
 	Declares   bool // the waiter's requests set the limit of a semaphore that has none
+	// Depth orders waiters: one of a greater depth goes before those of smaller depths, except that the first waiter is
+	// overtaken only after the answer to its request.
+	Depth int32
 	Wish
 	// Waiter is the caller's own record of the waiter.
 	Waiter any
@@ -71,7 +74,11 @@ func (l *line) join(t *Ticket) {
 	l.joined++
 	l.length++
 	t.number = l.joined
-	l.insert(t, l.last)
+	behind := l.last
+	for behind != l.first && behind.Depth < t.Depth {
+		behind = behind.prev
+	}
+	l.insert(t, behind)
 }
 
 func (l *line) leave(t *Ticket) {

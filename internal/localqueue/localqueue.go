@@ -14,9 +14,9 @@ const (
 	maxTenure   = 250 * time.Millisecond
 )
 
-// Queue is the waiters of this process for one name, oldest first. Only the first waiter asks the store, and only if
-// the lock may have been freed since it last asked, or if a time has come. So the number of commands does not depend
-// on the number of waiters. Use New: the zero value is not ready.
+// Queue is the waiters of this process for one name, oldest first, but those of a greater depth before others. Only the
+// first waiter asks the store, and only if the lock may have been freed since it last asked, or if a time has come. So
+// the number of commands does not depend on the number of waiters. Use New: the zero value is not ready.
 type Queue struct {
 	line
 
@@ -50,9 +50,12 @@ func New(held bool) *Queue {
 	return q
 }
 
-// Join appends a waiter.
+// Join adds a waiter.
 func (q *Queue) Join(t *Ticket) {
 	q.join(t)
+	if t.Depth > q.first.Depth {
+		q.Notify() // t asks after the answer to the first waiter: Overtake
+	}
 	if t.Wants > 0 && t != q.first && (t.Wants <= q.free || t.Wants < q.least) {
 		q.Notify() // the free permits are too few for the first waiter, and may be enough for t
 	}
@@ -221,6 +224,14 @@ func (q *Queue) Declarer() *Ticket {
 		}
 	}
 	return nil
+}
+
+// Overtake puts the second waiter before the first, to ask the store now, if its depth is greater. It is called after
+// the answer to the first.
+func (q *Queue) Overtake() {
+	if t := q.first.next; t != nil && t.Depth > q.first.Depth {
+		q.Advance(t)
+	}
 }
 
 // Advance puts a waiter before the first, and wakes it to ask the store now.

@@ -187,6 +187,34 @@ func TestAWaiterForFewerPermitsThanWereAskedForAtTheLeastHasTheFirstAsk(t *testi
 	}
 }
 
+func TestAWaiterOfAGreaterDepthGoesFirst(t *testing.T) {
+	q := New(false)
+	var outer, inner, second, innermost Ticket
+	outer.Depth, inner.Depth, second.Depth, innermost.Depth = 1, 2, 1, 3
+	q.Join(&outer)
+	q.Asks()
+	q.Refused(100, 100)
+	if q.Join(&second); q.Events() != 1 {
+		t.Error("a waiter of the same depth is news to the first")
+	}
+	if q.Join(&inner); q.Events() != 2 || q.First() != &outer {
+		t.Error("the first is to ask, and to be overtaken after the answer")
+	}
+	q.Join(&innermost)
+	for _, want := range []*Ticket{&innermost, &inner, &outer, &second} {
+		q.Asks()
+		q.Overtake()
+		first := q.First()
+		if asks, _ := q.Next(0); want == &innermost && asks != first {
+			t.Error("a waiter that has overtaken is to ask")
+		}
+		if first != want {
+			t.Fatalf("the first has depth %d, want %d", first.Depth, want.Depth)
+		}
+		q.Leave(first)
+	}
+}
+
 func TestAllThatWaitedByThenAreServed(t *testing.T) {
 	q := New(false)
 	var a, b, c Ticket
