@@ -186,6 +186,27 @@ func TestShutdownWithdrawsTheClaimsOfWaitingWriters(t *testing.T) {
 	}
 }
 
+// Shutdown once returned before a waiting call had left the store's queue: a release then told a client that was gone.
+func TestShutdownLeavesTheStoresQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := memory.New()
+		b := spyOn(s, "Queue", nil)
+		goOn := make(chan struct{})
+		c := on(t, b, WithObserver(Observer{Waiting: func(WaitingEvent) { <-goOn }}))
+		l := need(on(t, s).Lock(t.Context(), "x"))(t)
+		w := queued(context.Background(), need(c.Locker(Polling(10*time.Millisecond)))(t), "x") // enrols at once
+		down := later(func() error { return c.Shutdown(context.Background()) })
+		synctest.Wait()
+		close(goOn)
+		must(t, <-down)
+		if n := b.take("Leave"); n != 1 {
+			t.Errorf("Shutdown has returned, and the call has left the queue %d times", n)
+		}
+		wants(t, (<-w).err, ErrClosed)
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
 // A grant whose reply arrived late in a Shutdown was once not released at all.
 // See rule 14 of package backendtest.
 func TestShutdownReleasesWhatALateReplyGrants(t *testing.T) {

@@ -248,6 +248,7 @@ func (w *wait) join() bool {
 	w.name = w.engine.names.of(w.topic)
 	w.engine.names.expect(w.name)
 	w.name.Join(&w.waiter.Ticket)
+	w.engine.calls.running++ // Shutdown waits until the call has left, so that no entry stays in the store's queue
 	if w.name.listens = w.name.listens || w.Polling == 0; w.name.answered {
 		w.engine.names.watches.update(w.topic)
 	}
@@ -521,6 +522,7 @@ func (w *wait) leave() {
 	w.over, w.asking = true, false
 	n.Leave(&w.waiter.Ticket)
 	e.names.tidy(n)
+	e.calls.ended()
 	e.names.watches.update(n.topic)
 	if g := w.waiter.handoffGrant; g != nil { // the wait had ended, or the call's own request was granted, too
 		w.waiter.handoffGrant = nil
