@@ -114,6 +114,40 @@ func TestAReentryThatTimesOutIsNotRepeated(t *testing.T) {
 	})
 }
 
+// The store has not said that the lock is held by another, so the error does not say so.
+func TestAReentryThatIsNotAnsweredIsUnavailable(t *testing.T) {
+	plain := func(c *Client) Locker { return c }
+	read, write := func(c *Client) Locker { return c.RW().Read }, func(c *Client) Locker { return c.RW().Write }
+	for what, kinds := range map[string][2]func(*Client) Locker{
+		"a plain lock": {plain, plain}, "a writer": {write, write},
+		"a writer that reads": {write, read}, "a reader": {read, read},
+	} {
+		for _, granted := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, granted too late %v", what, granted), func(t *testing.T) {
+				bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+					b := spyOn(s, "ReadWrite", nil)
+					c := on(t, b)
+					outer := need(kinds[0](c).Lock(t.Context(), "x"))(t)
+					b.hook(anyCall, func(c *call) error {
+						time.Sleep(3 * time.Second)
+						if granted {
+							return c.run(context.Background())
+						}
+						return unknownOutcome()
+					})
+					err := errorOf(kinds[1](c).Lock(outer.Context(), "x", WithWait(2*time.Second)))
+					if !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrNotAcquired) {
+						t.Error(err)
+					}
+					b.hook(anyCall, nil)
+					time.Sleep(time.Minute) // the reply, and what undoes it
+					must(t, outer.Unlock(t.Context()))
+				})
+			})
+		}
+	}
+}
+
 // A lease counts from when its request was sent, not from when Lock was called.
 func TestAReentryThatWaitedHasItsFullLease(t *testing.T) {
 	for what, end := range map[string]func(a *Client, outer, inner *Lease) error{

@@ -72,7 +72,7 @@ func (c nestedCall) read() (got *lease.Handle, ended bool, err error) {
 	g := &c.attempt.grant
 	switch {
 	case err != nil:
-		return nil, false, c.GaveUp(err, 0, nil)
+		return nil, false, c.GaveUp(err, -1, nil)
 	case x != nil:
 		return &x.Handle, false, nil
 	case g.err != nil:
@@ -209,7 +209,7 @@ func (c nestedCall) again(t *tenure) (got *lease.Handle, ended bool, err error) 
 		return c.enterAsCallee(h)
 	}
 	if err = e.carryOut(c.wait, x, false); err != nil {
-		return nil, false, c.GaveUp(err, 0, nil)
+		return nil, false, c.GaveUp(err, -1, nil)
 	}
 	return x.makeLease()
 }
@@ -257,7 +257,7 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 			failure = e.Explain(g.err)
 		}
 		x.undo()
-		return nil, false, c.GaveUp(failure, 0, nil)
+		return nil, false, c.GaveUp(failure, -1, nil)
 	}
 	h := new(lease.Hold)
 	c.hold(h, c.under, g.sent)
