@@ -369,7 +369,7 @@ func TestABackendThatPanicsInAReentryLetsACalleeIn(t *testing.T) {
 	})
 }
 
-// A re-entry whose caller's wait is over when the grant arrives is undone on the caller's goroutine.
+// A re-entry that is acknowledged by too few replicas is undone, on the caller's goroutine if its wait cannot end.
 func TestABackendThatPanicsAsAReentryIsUndoneGivesTheTurnBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
 		boom := true

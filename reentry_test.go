@@ -148,6 +148,33 @@ func TestAReentryThatIsNotAnsweredIsUnavailable(t *testing.T) {
 	}
 }
 
+// The store grants a re-entry, or does not answer, and then it hangs, so the re-entry cannot be undone.
+func TestACallerLeavesWhileItsReentryIsUndone(t *testing.T) {
+	for what, setHolds := range map[string]func(*call) error{
+		"unanswered":          func(*call) error { time.Sleep(3 * time.Second); return unknownOutcome() },
+		"delegated meanwhile": delayed(time.Second),
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+				hangs := delayed(10 * time.Second)
+				c := on(t, spyOn(s, "Delegation", hooks{"SetHolds": setHolds, "Release": hangs, "Delegation.Release": hangs}))
+				l := need(c.Lock(t.Context(), "x"))(t)
+				start := time.Now()
+				w := begin(l.Context(), c, "x", WithWait(4*time.Second))
+				synctest.Wait()
+				if what == "delegated meanwhile" {
+					Delegations(l.Context())
+				}
+				wants(t, (<-w).err, ErrUnavailable)
+				if d := time.Since(start); d > 4*time.Second {
+					t.Errorf("a call with a wait of 4s returned after %v", d)
+				}
+				must(t, l.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
 // A lease counts from when its request was sent, not from when Lock was called.
 func TestAReentryThatWaitedHasItsFullLease(t *testing.T) {
 	for what, end := range map[string]func(a *Client, outer, inner *Lease) error{

@@ -35,8 +35,8 @@ type hooks map[string]func(*call) error
 // spied are the names that hooks may have.
 const spied = " Acquire SetHolds Release Renew ForceRelease Fair.Acquire Fair.Release Fair.Leave " +
 	"AcquireAll ReleaseAll Serve Leave AcquireRead AcquireWrite ReleaseRead ReleaseWrite SetWriteHolds " +
-	"RenewReads RenewWrites Withdraw Enter Permits.Acquire Permits.Release Permits.Renew LeaveQueue " +
-	"AddCount TakeCount SetLimit Latch.Count Proclaimed "
+	"RenewReads RenewWrites Withdraw Enter Delegation.Release Permits.Acquire Permits.Release Permits.Renew " +
+	"LeaveQueue AddCount TakeCount SetLimit Latch.Count Proclaimed "
 
 // anyCall is the name of the hook of all methods that have none of their own.
 const anyCall = "any"
@@ -385,6 +385,10 @@ type spyDelegation struct {
 
 func (s spyDelegation) Enter(ctx context.Context, r backend.EnterRequest) (backend.EnterReply, error) {
 	return through(s.at, ctx, "Enter", r, s.DelegationStore.Enter)
+}
+
+func (s spyDelegation) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	return through(s.at, ctx, "Delegation.Release", r, s.DelegationStore.Release)
 }
 
 type spyCounts struct {

@@ -256,7 +256,7 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 		if g.err != nil {
 			failure = e.Explain(g.err)
 		}
-		x.undo()
+		_ = x.takeBack()
 		return nil, false, c.GaveUp(failure, -1, nil)
 	}
 	h := new(lease.Hold)
@@ -275,7 +275,9 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 	}
 	if t.Delegated.Load() { // delegated meanwhile: a callee may have entered before this hold
 		e.unlock()
-		x.undo()
+		if err := x.takeBack(); err != nil {
+			return nil, false, c.GaveUp(err, -1, nil)
+		}
 		return c.enterAsCallee(c.outer)
 	}
 	t.Deadline = clock.Later(t.Deadline, clock.Deadline(g.sent, c.ttl), now)
@@ -309,6 +311,12 @@ func (x *reentry) refusal(now clock.Instant) string {
 		return "its lease ran out while it was entered again"
 	}
 	return ""
+}
+
+// takeBack is undo for a caller that may leave meanwhile: takeBack then returns *fail.CallerGone.
+func (x *reentry) takeBack() error {
+	c := x.call
+	return c.engine.SendOff(c.wait, func() error { x.undo(); return nil }, nil)
 }
 
 // undo sets the store's hold count to that of the live holds, and ends the running operation.
