@@ -221,6 +221,46 @@ func TestAReleaseThatTimedOutIsRepeatedWhileTheCallerWaits(t *testing.T) {
 }
 
 // The store lets callers leave; its first request fails after its caller has left.
+// The first command on a connection that was closed meanwhile fails, and nothing tells whether the store has run it.
+func TestAClosedConnectionFailsNoCall(t *testing.T) {
+	for op, send := range map[string]func(ctx context.Context, c *Client) error{
+		"Latch.Count": func(ctx context.Context, c *Client) error { return c.CountDownLatch("l").Wait(ctx) },
+		"Inspect": func(ctx context.Context, c *Client) error {
+			info, err := c.Inspect(ctx, "x")
+			if err == nil && !info.Held {
+				err = errors.New("the lock is not held")
+			}
+			return err
+		},
+		"ForceRelease": func(ctx context.Context, c *Client) error {
+			removed, err := c.ForceUnlock(ctx, "x")
+			if err == nil && !removed {
+				err = errors.New("nothing was removed")
+			}
+			return err
+		},
+	} {
+		for what, first := range map[string]func(*call) error{
+			"before the command": func(*call) error { return &backend.Fault{Err: errGone, Temporary: true} },
+			"before the reply":   replyLost,
+		} {
+			t.Run(op+", "+what, func(t *testing.T) {
+				bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+					calls := 0
+					c := on(t, spyOn(s, "CountDownLatches", hooks{op: func(c *call) error {
+						if calls++; calls == 1 {
+							return first(c)
+						}
+						return c.run(context.Background())
+					}}))
+					need(open().Lock(t.Context(), "x"))(t)
+					check(t, send(t.Context(), c))
+				})
+			})
+		}
+	}
+}
+
 func TestAnAcquisitionWhoseCallerHasLeftIsNotRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		asked := 0

@@ -33,7 +33,7 @@ type spy struct {
 type hooks map[string]func(*call) error
 
 // spied are the names that hooks may have.
-const spied = " Acquire SetHolds Release Renew ForceRelease Fair.Acquire Fair.Release Fair.Leave " +
+const spied = " Acquire SetHolds Release Renew Inspect ForceRelease Fair.Acquire Fair.Release Fair.Leave " +
 	"AcquireAll ReleaseAll Serve Leave AcquireRead AcquireWrite ReleaseRead ReleaseWrite SetWriteHolds " +
 	"RenewReads RenewWrites Withdraw Enter Delegation.Release Permits.Acquire Permits.Release Permits.Renew " +
 	"LeaveQueue AddCount TakeCount SetLimit Latch.Count Proclaimed "
@@ -197,6 +197,10 @@ func (s spySession) SetHolds(ctx context.Context, r backend.HoldsRequest) (backe
 
 func (s spySession) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	return through(s, ctx, "Release", r, s.Store.Release)
+}
+
+func (s spySession) Inspect(ctx context.Context, name string) (backend.Record, error) {
+	return through(s, ctx, "Inspect", name, s.Store.Inspect)
 }
 
 func (s spySession) ForceRelease(ctx context.Context, name string) (bool, error) {

@@ -171,9 +171,11 @@ func (l *CountDownLatch) zero(wait context.Context, s backend.CountDownLatchStor
 	defer l.End()
 	came := l.Joined()
 	left := new(int64)
-	err := l.Await(wait, func() (err error) {
-		*left, err = s.Count(l.Base(), l.Topic)
-		return err
+	err := l.Await(wait, func() error {
+		return l.Send(func(ctx context.Context) (err error) {
+			*left, err = s.Count(ctx, l.Topic)
+			return err
+		})
 	}, nil)
 	switch {
 	case fail.IsGone(err):

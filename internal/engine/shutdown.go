@@ -116,9 +116,11 @@ func (e *Engine) endLeases() (left, releasing int, stopped <-chan struct{}) {
 // Inspect reads the record of a name.
 func (e *Engine) Inspect(ctx context.Context, family backend.Kind, name string) (backend.Record, error) {
 	rec := new(backend.Record)
-	err := e.Manage(ctx, "inspect", name, func() (err error) {
-		*rec, err = e.store.kinds[topicOf(family, name).Kind].inspect(e.base, name)
-		return err
+	err := e.Manage(ctx, "inspect", name, func() error {
+		return e.retry.Do(func() (err error) {
+			*rec, err = e.store.kinds[topicOf(family, name).Kind].inspect(e.base, name)
+			return err
+		})
 	})
 	if err != nil {
 		return backend.Record{}, err
@@ -133,7 +135,7 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name stri
 		e.lock()
 		before := e.names.holdersOf(t)
 		e.unlock()
-		if *removed, err = e.store.kinds[t.Kind].forceRelease(e.base, name); err != nil || !*removed {
+		if *removed, err = forceRelease(e, t); err != nil || !*removed {
 			return err
 		}
 		now := e.Now()
@@ -154,6 +156,18 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name stri
 		return nil
 	})
 	return err == nil && *removed, err
+}
+
+// forceRelease removes the record of a topic, and reports whether there was one. An earlier attempt of unknown outcome
+// may have removed it: that counts.
+func forceRelease(e *Engine, t backend.Topic) (removed bool, err error) {
+	unsure := false
+	err = e.retry.Do(func() (err error) {
+		removed, err = e.store.kinds[t.Kind].forceRelease(e.base, t.Name)
+		unsure = unsure || err != nil && backend.FaultOf(err).MayHaveRun
+		return err
+	})
+	return err == nil && (removed || unsure), err
 }
 
 // holdersOf returns the tenures of this client in a record.
