@@ -44,7 +44,7 @@ const MaxDelegations = engine.MaxDelegations
 // A delegation that ctx carries by [Client.WithDelegations], and under which nothing is locked, is
 // included unchanged until it expires: so a service without locks of its own can pass delegations
 // on. The result is empty if ctx holds nothing. It costs no command. If a re-entry or the Unlock of
-// one had an unknown outcome (a lost reply), only the innermost lease of the lock has a delegation.
+// one had an unknown outcome (a lost reply), at most the innermost lease of the lock has a delegation.
 //
 // The leases stay marked as delegated until they end. A re-entry, by this process or another, is
 // then an owner of its own in the store, one at a time; and a release does not hand the lock to the

@@ -321,6 +321,49 @@ func TestALeaseBehindAnEndedInnerOneIsDelegated(t *testing.T) {
 	})
 }
 
+// A request that sets the hold count is lost, and repeated, and arrives after a later re-entry: the count in the store
+// is too low. A delegation of the inner hold would then fit no hold, and the lock would be taken for lost.
+func TestALateCountLosesNoLock(t *testing.T) {
+	for what, enterAndLeave := range map[string]func(c *Client, one *Lease) error{
+		"an Unlock": func(c *Client, one *Lease) error { return thenUnlock(c.Lock(one.Context(), "x")) },
+		"the undoing of a re-entry": func(c *Client, one *Lease) error {
+			err := errorOf(c.Lock(one.Context(), "x", WithReplicas(1, time.Second))) // the store has none
+			if errors.Is(err, ErrNotReplicated) {
+				err = nil
+			}
+			return err
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				n := 0
+				c := on(t, spyOn(s, "Delegation Replicas", hooks{"Release": func(c *call) error {
+					if n++; n == 1 {
+						go func() { time.Sleep(time.Second); _ = c.run(context.Background()) }()
+						return unknownOutcome()
+					}
+					return c.run(context.Background())
+				}}))
+				one := need(c.Lock(t.Context(), "x"))(t)
+				must(t, enterAndLeave(c, one))
+				two := need(c.Lock(one.Context(), "x"))(t)
+				time.Sleep(2 * time.Second)
+				if holds, _ := held(t, c); holds != 1 {
+					t.Fatalf("the store has %d holds", holds)
+				}
+				if n := len(Delegations(two.Context())); n > 0 {
+					t.Errorf("%d delegations of the inner hold", n)
+				}
+				must(t, thenUnlock(c.Lock(two.Context(), "x", WithWait(time.Second))))
+				must(t, errors.Join(two.Err(), two.Unlock(t.Context())))
+				callee := open()
+				must(t, thenUnlock(callee.Lock(called(t, callee, one.Context()), "x", WithWait(time.Second))))
+				must(t, one.Unlock(t.Context()))
+			})
+		})
+	}
+}
+
 // A call under the outer hold, which waits for the end of the inner one, keeps no call under the inner hold out.
 func TestACallUnderTheInnerHoldIsNotBehindOneUnderTheOuter(t *testing.T) {
 	for what, opts := range map[string][]LockerOption{"a release wakes it": nil, "it polls": {Polling(time.Minute)}} {

@@ -183,7 +183,7 @@ func (g *gathering) hold(h *lease.Hold) {
 }
 
 // delegate returns a delegation for h, and marks its tenure as delegated. It reports false if h has ended, if h cannot
-// be entered from another process, or if an outer hold cannot safely be (trouble.lateCount).
+// be entered from another process, or cannot safely be (trouble.mayDelegate).
 func delegate(h *lease.Hold) (Delegation, bool) {
 	t := of(h)
 	e := t.engine
@@ -195,7 +195,7 @@ func delegate(h *lease.Hold) (Delegation, bool) {
 	if h.Cause != nil {
 		return Delegation{}, false // h ended meanwhile
 	}
-	if t.trouble != nil && t.trouble.lateCount && !t.Innermost(h, false) {
+	if !t.trouble.mayDelegate(h) {
 		return Delegation{}, false
 	}
 	if !t.Delegated.Load() {

@@ -244,7 +244,7 @@ func (x *reentry) dispose() { x.undo() }
 
 func (x *reentry) abort() {
 	x.grant.blame(errPanicked, x.call.ttl)
-	x.leave(errPanicked)
+	x.leave(errPanicked, 0)
 }
 
 // makeLease makes the re-entry a lease, and ends the running operation of the tenure's Order.
@@ -288,7 +288,7 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 	t.Attach(h)
 	t.countConfirmed(x.holds)
 	if g.unknown > 0 {
-		t.troubled().lateCount = true
+		t.troubled().noteLate(x.holds)
 	}
 	if h.Marks.Watchdog {
 		t.Start(g.sent, now, h)
@@ -327,22 +327,29 @@ func (x *reentry) undo() {
 	e.lock()
 	keep, live := t.Count(), t.State == lease.Live
 	e.unlock()
-	defer func() { x.leave(failure) }()
+	late := 0
+	defer func() { x.leave(failure, late) }()
 	if live && keep > 0 && (g.granted || g.unknown > 0) {
-		failure = errPanicked // until SendRelease returns
-		_, _, failure = e.SendRelease(t.kind(), releaseOf(t, keep))
+		failure, late = errPanicked, keep // until SendRelease returns
+		var unsure bool
+		if _, unsure, failure = e.SendRelease(t.kind(), releaseOf(t, keep)); !unsure {
+			late = 0
+		}
 	}
 }
 
 // leave ends the running operation. If the store's hold count could not be set, the next operation sets it: counts are
-// absolute.
-func (x *reentry) leave(failure error) {
+// absolute. Late is the hold count that a release of unknown outcome sets; 0: there is none.
+func (x *reentry) leave(failure error, late int) {
 	t := x.tenure
 	e := t.engine
 	e.lock()
 	defer e.unlock()
 	if x.grant.unknown > 0 {
-		t.troubled().lateCount = true
+		t.troubled().noteLate(x.holds)
+	}
+	if late > 0 {
+		t.troubled().noteLate(late)
 	}
 	if failure != nil && t.State == lease.Live {
 		t.countIsStale(e.Now())

@@ -265,7 +265,7 @@ func (x *releasing) settle(err error) error {
 		t.countConfirmed(x.keep)
 	}
 	if x.keep > 0 && x.unsure {
-		t.troubled().lateCount = true
+		t.troubled().noteLate(x.keep)
 	}
 	ask := x.handoff == nil || x.handoff.settle(err == nil && x.held)
 	if t.State == lease.Releasing && x.keep == 0 {

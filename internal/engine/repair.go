@@ -20,10 +20,8 @@ type trouble struct {
 	// that have failed in a row.
 	repairAt int64
 	repairs  int
-	// lateCount: a request that sets the hold count has an unknown outcome. It may still arrive, after later ones, and set
-	// the count back: a delegation of an outer hold would then let a callee in beside an inner hold. So such a tenure
-	// delegates its innermost hold only, after which its count does not rise.
-	lateCount bool
+	// lateCount is the lowest hold count that a request of unknown outcome sets; 0: there is none. See mayDelegate.
+	lateCount int
 }
 
 func (t *tenure) troubled() *trouble {
@@ -31,6 +29,24 @@ func (t *tenure) troubled() *trouble {
 		t.trouble = &trouble{tenure: t}
 	}
 	return t.trouble
+}
+
+// noteLate notes that a request of unknown outcome sets the hold count.
+func (x *trouble) noteLate(count int) {
+	if x.lateCount == 0 || count < x.lateCount {
+		x.lateCount = count
+	}
+}
+
+// mayDelegate reports whether h, a live hold of the tenure, can safely be delegated. A request of unknown outcome that
+// sets the hold count may still arrive, after later ones, and set the count back. Then a delegation of an outer hold
+// would let a callee in beside an inner hold. And the delegation of a hold above the count would fit no hold of the
+// store, so the lock would be taken for lost. Once a tenure is delegated, its count does not rise.
+func (x *trouble) mayDelegate(h *lease.Hold) bool {
+	if x == nil || x.lateCount == 0 {
+		return true
+	}
+	return x.tenure.Innermost(h, false) && x.tenure.Count() <= x.lateCount
 }
 
 // countIsStale notes that the store's hold count may be higher than t's. The next operation of t sets it. Callees of a
