@@ -71,8 +71,8 @@ func Delegations(ctx context.Context) []Delegation {
 //     it. If the caller unlocks, dies or loses its lease, the entered services keep theirs; nor does the
 //     end of their leases end the caller's. If the lock itself is lost (its record is removed, the
 //     store is emptied), all of them lose it.
-//   - If the hold has ended, Lock and TryLock return [ErrDelegationEnded]. For a [NonReentrant] lock they
-//     return [ErrInvalid].
+//   - If the hold has ended, Lock and TryLock return [ErrDelegationEnded], but wait for an inner hold that
+//     outlives it, as for any other. For a [NonReentrant] lock they return [ErrInvalid].
 //
 // Names without a delegation are locked as with ctx. Of several delegations of a name the first
 // counts. It also counts before a lease on the name that ctx carries already. WithDelegations does not
