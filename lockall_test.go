@@ -518,3 +518,24 @@ func TestTryLockAllNamesItselfWhenAPartIsLost(t *testing.T) {
 		}
 	})
 }
+
+// The text of a part goes with the last lease of its owner, before the release, so followers learn of it at once.
+func TestLockAllUnlockRemovesTheTextOfAPart(t *testing.T) {
+	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		text := follow(t, open(), "a")
+		all := need(c.LockAll(t.Context(), "a", "b"))(t)
+		inner := need(c.Lock(all.Context(), "a"))(t)
+		must(t, inner.Proclaim(t.Context(), "me"))
+		must(t, inner.Unlock(t.Context()))
+		synctest.Wait()
+		if got := text(); got != "me" {
+			t.Errorf("while the parts are held the text is %q", got)
+		}
+		must(t, all.Unlock(t.Context()))
+		synctest.Wait()
+		if got := text(); got != "" {
+			t.Errorf("after the Unlock the text is %q", got)
+		}
+	})
+}

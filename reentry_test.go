@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -351,5 +352,48 @@ func TestAReentryOnItsWayWhileTheOuterIsUnlockedCompetes(t *testing.T) {
 		a := <-in
 		must(t, a.err)
 		must(t, a.Unlock(t.Context()))
+	})
+}
+
+// follow returns a function that returns the last text of the lock's owner that a loop over Proclamations has seen.
+func follow(t *testing.T, c *Client, name string) func() string {
+	var last atomic.Value
+	last.Store("")
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for p := range c.Proclamations(ctx, name) {
+			last.Store(p.Text)
+		}
+	}()
+	t.Cleanup(func() { stop(); <-ended })
+	synctest.Wait()
+	return func() string { return last.Load().(string) }
+}
+
+// When both are called, a re-entry is on its way, and the tenure has two holds more.
+func TestTheLastOfTwoUnlocksBehindAReentryRemovesTheText(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := spyOn(memory.New(), "Batch Queue Enrolments Proclamations", nil)
+		c, text := on(t, b), follow(t, on(t, b), "a")
+		outer := need(c.Lock(t.Context(), "a"))(t)
+		must(t, outer.Proclaim(t.Context(), "me"))
+		inner := need(c.Lock(outer.Context(), "a"))(t)
+		arrive := make(chan struct{})
+		b.hook("SetHolds", onceClosed(arrive))
+		entered := later(func() error { return thenUnlock(c.TryLock(inner.Context(), "a")) })
+		synctest.Wait()
+		first := later(func() error { return inner.Unlock(t.Context()) })
+		last := later(func() error { return outer.Unlock(t.Context()) })
+		synctest.Wait()
+		close(arrive)
+		must(t, <-first)
+		must(t, <-last)
+		<-entered
+		synctest.Wait()
+		if got := text(); got != "" {
+			t.Errorf("after the last Unlock the text is %q", got)
+		}
 	})
 }

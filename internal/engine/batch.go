@@ -385,7 +385,7 @@ func (g *releaseBatch) prepare() {
 	g.engine.lock()
 	defer g.engine.unlock()
 	for _, x := range all {
-		if t := x.tenure; !t.Idle() || t.Delegated.Load() {
+		if t := x.tenure; !t.Idle() || t.Delegated.Load() || t.hasText {
 			g.alone = append(g.alone, x)
 			continue
 		}

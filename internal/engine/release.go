@@ -26,7 +26,6 @@ func (t *tenure) Release(ctx context.Context, h *lease.Hold) error {
 		if !x.live {
 			e.calls.running++ // the tenure may not count in calls.held any more
 		}
-		x.text = t.hasText && t.State == lease.Releasing
 		x.begin()
 	}
 	e.unlock()
@@ -157,6 +156,7 @@ func (x *releasing) prepareForAll() {
 	if t.State == lease.Live {
 		x.keep = t.Count()
 	}
+	x.text = t.hasText && t.State == lease.Releasing
 }
 
 // await waits until the release is the running operation.
