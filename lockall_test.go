@@ -405,6 +405,34 @@ func TestLockAllUnlockDoesNotDelayPartsForOneThatFails(t *testing.T) {
 	})
 }
 
+// On a cluster the names are on several nodes. While one of them hangs, waiters for the names of the others go on.
+func TestLockAllUnlockDoesNotDelayPartsForANodeThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const hangs = 5 * time.Second
+		slow := func(c *call) error {
+			if c.request.(backend.ReleaseRequest).Name[0] == 'b' {
+				time.Sleep(hangs)
+			}
+			return c.run(context.Background())
+		}
+		b := spyOn(memory.New(), "Batch Queue Partitions", hooks{"ReleaseAll": slow, "Release": slow})
+		c := on(t, b)
+		all := need(c.LockAll(t.Context(), "a1", "a2", "b1", "b2"))(t)
+		waiting := queued(t.Context(), c, "a1")
+		began := time.Now()
+		unlocked := later(func() error { return all.Unlock(context.Background()) })
+		l := waiting.lease(t)
+		if took := time.Since(began); took != 0 {
+			t.Errorf("the waiter has the lock after %v", took)
+		}
+		must(t, l.Unlock(t.Context()))
+		must(t, <-unlocked)
+		if took := time.Since(began); took < hangs {
+			t.Errorf("Unlock returned after %v, before the hanging node answered", took)
+		}
+	})
+}
+
 // A part with a short lease is released before it runs out, and taken again.
 func TestLockAllWithAShortLeaseWaitsForAHeldPart(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {

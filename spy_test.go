@@ -178,6 +178,7 @@ func (s spySession) Capabilities() (has backend.Capabilities) {
 	all.CountDownLatches = spyLatches{all.CountDownLatches, s}
 	all.Semaphores, all.Enrolments = spySemaphores{all.Semaphores, s}, spyEnrolments{all.Enrolments, s}
 	all.Age, all.Proclamations = spyAge{all.Age, s}, spyProclamations{all.Proclamations, s}
+	all.Partitions = spyParts{}
 	all.Leaver, all.Replicas = s, true
 	for _, name := range strings.Fields(s.spy.can) {
 		reflect.ValueOf(&has).Elem().FieldByName(name).Set(reflect.ValueOf(all).FieldByName(name))
@@ -460,3 +461,8 @@ func unanswered(c *call) error {
 	<-c.ctx.Done()
 	return &backend.Fault{Err: c.ctx.Err(), MayHaveRun: true, Temporary: true}
 }
+
+// spyParts is a store of several parts, each with the names that begin with one letter.
+type spyParts struct{}
+
+func (spyParts) Partition(name string) int { return int(name[0]) }

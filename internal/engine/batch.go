@@ -217,16 +217,22 @@ func (b *batch) abandon(i int) {
 }
 
 // UnlockAll unlocks leases at the same time, with the plain locks of one engine in as few commands as the store
-// allows. The i-th error is that of the i-th lease. Leases of other Lockers are unlocked with the context others:
-// after the end of a context they may not send the release.
+// allows. A node that hangs does not delay the releases of the other nodes. The i-th error is that of the i-th lease.
+// Leases of other Lockers are unlocked with the context others: after the end of a context they may not send the
+// release.
 func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
 	errs := make([]error, len(leases))
-	together := make(map[*Engine][]int)
+	type lane struct {
+		*Engine
+		node int
+	}
+	together := make(map[lane][]int)
 	var jobs []func()
 	for i, l := range leases {
 		h, own := l.Holding().(*lease.Hold)
 		if own && of(h).family == backend.KindLock && of(h).engine.store.can.Batch != nil {
-			together[of(h).engine] = append(together[of(h).engine], i)
+			at := lane{of(h).engine, of(h).engine.store.node(of(h).Key.Name)}
+			together[at] = append(together[at], i)
 			continue
 		}
 		bounds := others
@@ -235,13 +241,13 @@ func UnlockAll(ctx, others context.Context, leases []*lease.Handle) []error {
 		}
 		jobs = append(jobs, func() { errs[i] = l.Holding().Unlock(bounds) })
 	}
-	for e, which := range together {
+	for at, which := range together {
 		jobs = append(jobs, func() {
 			holds := make([]*lease.Hold, len(which))
 			for n, i := range which {
 				holds[n] = leases[i].Holding().(*lease.Hold)
 			}
-			for n, err := range unlockTogether(e, ctx, holds) {
+			for n, err := range unlockTogether(at.Engine, ctx, holds) {
 				errs[which[n]] = err
 			}
 		})
