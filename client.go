@@ -92,8 +92,8 @@ func WithName(name string) ClientOption {
 // names of locks of all kinds, of [Client.LockAll] and [Quorum], of semaphores and latches, of ticks and
 // proclamations, and names given to Inspect and ForceUnlock. The program passes names without the
 // prefix. Errors, events, log lines, [Lease.Name], [LockInfo] and delegations have the full name, as in
-// the store. Clients with different prefixes share no lock, and a schedule begins anew under another
-// prefix.
+// the store. Clients share no lock if neither prefix begins with the other; a schedule begins anew
+// under another prefix.
 //
 // Redisson adds no prefix: to share a lock, Java uses the full name, or a NameMapper with the same
 // prefix. Leave the option out if Java chooses the names.
