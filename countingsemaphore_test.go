@@ -278,3 +278,32 @@ func TestACallForPermitsThatPanicsKeepsNone(t *testing.T) {
 		})
 	})
 }
+
+// A take without an entry that "stays" puts none at the queue's end: the number 0 is no entry.
+func TestMemoryPutsNoEntryZeroIntoAQueue(t *testing.T) {
+	s := memory.New()
+	topic := backend.Topic{Kind: backend.KindCountingSemaphore, Name: "s"}
+	take := func(id string, n int64, e backend.Enrolment) backend.TakeReply {
+		x := need(s.Open(quiet{}))(t)
+		t.Cleanup(func() { x.Close() })
+		x.Subscribe(topic)
+		r := backend.CountRequest{Topic: topic, ID: id, N: n, Enrolment: e}
+		return need(x.Capabilities().CountingSemaphores.TakeCount(t.Context(), r))(t)
+	}
+	x := need(s.Open(quiet{}))(t)
+	defer x.Close()
+	set := backend.CountRequest{Topic: topic, ID: "0", N: 1}
+	need(x.Capabilities().CountingSemaphores.SetCount(t.Context(), set))(t)
+	take("1", 3, backend.Enrolment{Entry: 7, Least: 3})
+	if r := take("2", 1, backend.Enrolment{Stays: true}); !r.Granted || r.Enrolled {
+		t.Errorf("a take without an entry: %+v", r)
+	}
+}
+
+// quiet is a handler that ignores the messages of queues, too.
+type quiet struct{ deaf }
+
+func (quiet) Freed(backend.Topic)                        {}
+func (quiet) Reserved(backend.Topic, uint64)             {}
+func (quiet) First(backend.Topic, uint64, time.Duration) {}
+func (quiet) Wanted(backend.Topic, uint64)               {}

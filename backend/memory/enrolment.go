@@ -89,14 +89,15 @@ func (k enrolments) keep(t backend.Topic, e entry) {
 }
 
 // served takes an entry out of its queue. With stays it puts the entry at the end instead; an entry outside the queue
-// then joins it, unless the queue is empty. Told reports whether the entry's session had been told to ask; if not, the
-// session of the first waiting entry is told that its entry is the first.
+// then joins it, unless the queue is empty or its number is 0. Told reports whether the entry's session had been
+// told to ask; if not, the session of the first waiting entry is told that its entry is the first.
 func (k enrolments) served(t backend.Topic, e entry, stays bool) (reply backend.QueueReply, told bool) {
 	q := queueOf(t)
 	line := k.lines[q]
 	at := slices.IndexFunc(line, func(x *enrolled) bool { return x.entry == e })
+	joins := e.number != 0 && len(line) > 0 && e.session.hears(t)
 	switch {
-	case at < 0 && stays && len(line) > 0 && e.session.hears(t):
+	case at < 0 && stays && joins:
 		k.lines[q] = append(line, &enrolled{entry: e, topic: t, wants: 1})
 		return backend.QueueReply{Enrolled: true}, false
 	case at < 0:
