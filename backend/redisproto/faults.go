@@ -128,7 +128,8 @@ const (
 	remedyClient = "the Redis client, or one of its hooks or limiters, failed the command"
 )
 
-// fault returns the *backend.Fault for the error of a command; nil for nil.
+// fault returns the *backend.Fault for the error of a command; nil for nil. The reply of a replica also makes the
+// session open its subscription connection again.
 func (s *core) fault(err error) error { return s.faultOf(err, false) }
 
 // faultOf is fault; fenced tells that the script draws a fencing token. Such a script may write before it finds a key
@@ -143,6 +144,9 @@ func (s *core) faultOf(err error, fenced bool) error {
 	}
 	if text, ok := s.adapter.ServerError(err); ok {
 		f := serverFault(err, text)
+		if strings.HasPrefix(text, "READONLY") {
+			s.subs.Demoted()
+		}
 		if errors.Is(f, backend.ErrWrongKind) && !fenced {
 			f.MayHaveRun = false
 		}

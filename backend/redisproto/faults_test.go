@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
@@ -94,7 +95,7 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 		{text: "ERR something not seen yet"},
 		{text: "ERR something raised in a script script: 3942, on @user_script:4.", mayHaveRun: true},
 	} {
-		s := &core{adapter: &fakeAdapter{}}
+		s := &core{adapter: &fakeAdapter{}, subs: pubsub.New(pubsub.Config{})}
 		err := s.fault(serverError(c.text))
 		var f *backend.Fault
 		check.FatalIf(t, !errors.As(err, &f), "%q: %T", c.text, err)
@@ -108,7 +109,7 @@ func TestEveryServerReplyIsClassified(t *testing.T) {
 }
 
 func TestATokenOfAWrongTypeMayHaveTakenTheLock(t *testing.T) {
-	s := &core{adapter: &fakeAdapter{}}
+	s := &core{adapter: &fakeAdapter{}, subs: pubsub.New(pubsub.Config{})}
 	raised := serverError("WRONGTYPE Operation against a key holding the wrong kind of value script: 00f9, on " +
 		"@user_script:12.")
 	f := backend.FaultOf(s.faultOf(raised, true))
@@ -123,7 +124,7 @@ func TestASlotThatMovesPassesOnACluster(t *testing.T) {
 
 func TestTransportFailuresMayHaveRunUnlessUnsent(t *testing.T) {
 	refused := errors.New("dial tcp 127.0.0.1:1: connection refused")
-	s := &core{adapter: &fakeAdapter{unsent: refused}}
+	s := &core{adapter: &fakeAdapter{unsent: refused}, subs: pubsub.New(pubsub.Config{})}
 	for _, c := range []struct {
 		err        error
 		mayHaveRun bool

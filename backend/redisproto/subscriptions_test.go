@@ -337,3 +337,40 @@ func TestCloseEndsADialThatHangs(t *testing.T) {
 		s.Unsubscribe(topic("n"))
 	})
 }
+
+// The client's address may have moved to another server, while the subscription connection stays at the former master.
+func TestTheReplyOfAReplicaOpensTheSubscriptionConnectionAgain(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, r *recorder) {
+		refused := func() {
+			_, err := s.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "o"})
+			check.ErrorIf(t, err == nil, "a replica releases")
+		}
+		dials := func(want int) {
+			t.Helper()
+			got := a.dialled()
+			check.FatalIf(t, got != want, "%d connections, want %d", got, want)
+		}
+		s.Subscribe(topic("n"))
+		pass(time.Minute)
+		want(t, r, "watching n")
+		a.err = serverError("READONLY You can't write against a read only replica.")
+		first := a.sub()
+		for range 100 {
+			refused()
+		}
+		pass(pubsub.FirstPause)
+		dials(2)
+		want(t, r, "watching n")
+		check.ErrorIf(t, first.closings() != 1, "the former connection is open")
+		for range 29 { // the address has not moved yet
+			refused()
+			pass(pubsub.LastPause / 30)
+		}
+		dials(2)
+		pass(pubsub.LastPause)
+		dials(3) // after the last refusal
+		pass(time.Minute)
+		dials(3)
+		want(t, r, "watching n")
+	})
+}

@@ -22,6 +22,10 @@ type Watcher interface {
 	// Listens reports whether the server has confirmed the subscription of a channel. The channel may
 	// be one without a Watch: it stays subscribed for a while after the last Unwatch.
 	Listens(channel string) bool
+	// Demoted notes that a command met a replica: the client's address may have moved to another server, and left the
+	// subscription connection behind. The connection is opened again, at most once in [LastPause], and after the last
+	// call of Demoted. Demoted does nothing with sharded pub/sub, which follows the slots.
+	Demoted()
 	// Close ends the connections and the goroutines. No event is delivered after Close.
 	Close()
 }

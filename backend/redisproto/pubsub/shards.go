@@ -173,6 +173,15 @@ func (s *shards) Listens(channel string) bool {
 	return at != nil && at.Listens(channel)
 }
 
+// Demoted implements [Watcher].
+func (s *shards) Demoted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.all != nil {
+		s.all.Demoted()
+	}
+}
+
 // Close implements [Watcher].
 func (s *shards) Close() {
 	s.mu.Lock()

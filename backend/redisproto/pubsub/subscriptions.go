@@ -31,7 +31,10 @@ const (
 	SubscribeBatch = 1000
 )
 
-var errSilent = errors.New("the subscription connection gave no sign of life")
+var (
+	errSilent  = errors.New("the subscription connection gave no sign of life")
+	errDemoted = errors.New("the server of the subscription connection may be a replica now")
+)
 
 // subscriptions keeps one subscription connection for all watched topics. The connection is
 // opened when it is first needed, and closed when it had no channel for IdleClose. One goroutine, run,
@@ -56,6 +59,7 @@ type subscriptions struct {
 	conn     *connection   // nil if there is none
 	pauses   int           // the number of connections in a row that failed
 	redialAt time.Time
+	demoted  time.Time // the last call of Demoted
 }
 
 // channel is a channel that is watched, or that is not watched any more and may still be subscribed.
@@ -178,6 +182,16 @@ func (s *subscriptions) Listens(name string) bool {
 	return c != nil && c.live() && s.conn != nil && !s.conn.down
 }
 
+// Demoted implements [Watcher].
+func (s *subscriptions) Demoted() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.demoted = time.Now()
+	if s.conn != nil {
+		s.signal()
+	}
+}
+
 // Close implements [Watcher].
 func (s *subscriptions) Close() {
 	s.mu.Lock()
@@ -289,6 +303,9 @@ func (s *subscriptions) nextLook() time.Time {
 	case s.watched > 0:
 		earlier(c.heard.Add(Silence))
 	}
+	if c.stale() {
+		earlier(c.opened.Add(LastPause))
+	}
 	if len(s.left) > 0 {
 		earlier(s.left[0].at.Add(Linger))
 	}
@@ -314,6 +331,8 @@ func (s *subscriptions) broken() (*connection, error) {
 		return c, c.err
 	case !c.asked.IsZero() && time.Since(c.asked) >= Patience:
 		return c, errSilent
+	case c.stale() && time.Since(c.opened) >= LastPause:
+		return c, errDemoted
 	default:
 		return nil, nil
 	}
@@ -341,7 +360,7 @@ func (s *subscriptions) anyName() string {
 func (s *subscriptions) dial() {
 	ctx, cancel := context.WithTimeout(s.ctx, Patience)
 	defer cancel()
-	c := &connection{s: s}
+	c := &connection{s: s, dialled: time.Now()}
 	sub, err := s.openWithin(ctx, c)
 	if err != nil {
 		s.retreat(err, nil)
@@ -393,7 +412,7 @@ func (s *subscriptions) drop(c *connection, err error) {
 	var refused []*channel
 	s.mu.Lock()
 	s.conn, s.trial = nil, nil
-	if c.confirmed && time.Since(c.opened) > LastPause {
+	if c.confirmed && time.Since(c.opened) >= LastPause {
 		s.pauses = 0 // the connection worked for a while
 	}
 	for name, ch := range s.channels {
@@ -558,12 +577,16 @@ type connection struct {
 	sub        Subscription
 	heard      time.Time // the last sign of life
 	asked      time.Time // when the first command since the last sign of life was sent; zero if none was
+	dialled    time.Time // when the dial began
 	opened     time.Time
 	emptySince time.Time // since when there is no channel
 	confirmed  bool      // the server has confirmed a subscription
 	down       bool
 	err        error
 }
+
+// stale reports whether Demoted was called since the dial began.
+func (c *connection) stale() bool { return !c.s.demoted.Before(c.dialled) }
 
 func (c *connection) alive() {
 	c.heard = time.Now()
