@@ -15,6 +15,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/redis/rueidis"
@@ -98,7 +99,7 @@ func New(opt rueidis.ClientOption, opts ...Option) backend.Backend {
 		return a.over(func() (rueidis.Client, error) {
 			if a.tracking.Load() {
 				client, err := newClient(opt)
-				if !errors.Is(err, rueidis.ErrNoCache) {
+				if !refusesTracking(err) {
 					return client, err
 				}
 				a.tracking.Store(false)
@@ -126,6 +127,20 @@ func newClient(opt rueidis.ClientOption) (rueidis.Client, error) {
 
 // settling bounds how long a cluster may take to answer newClient.
 const settling = 5 * time.Second
+
+// replyIn returns the text of an error reply that rueidis has made an error of its own; "" if err is another error.
+func replyIn(err error) string {
+	switch {
+	case errors.Is(err, rueidis.ErrNoSlot): // the servers' answer, known before the command was sent
+		return "CLUSTERDOWN " + err.Error()
+	case errors.Is(err, rueidis.ErrNoCache) && strings.HasPrefix(err.Error(), "BUSY"): // the reply to CLIENT TRACKING
+		return err.Error()
+	}
+	return ""
+}
+
+// refusesTracking reports whether err says that the server, as it is configured, does not track a connection.
+func refusesTracking(err error) bool { return errors.Is(err, rueidis.ErrNoCache) && replyIn(err) == "" }
 
 // ask sends a command without a key, on a cluster to several nodes at once: a node that hangs must not delay a client
 // of the others.

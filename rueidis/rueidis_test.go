@@ -524,3 +524,38 @@ func TestALockThatWasReservedIsFreeWhenItsClientHasLeftTheQueue(t *testing.T) {
 	again := try(t, s, "n", "w:3")
 	check.ErrorIf(t, !again.Granted, "refused, though it is free: %+v; before %+v", again, refused)
 }
+
+// A server in a long script answers CLIENT TRACKING with BUSY, and tracks later.
+func TestAServerThatWasBusyTracks(t *testing.T) {
+	for what, built := range map[string]bool{"at first": false, "when the client connects again": true} {
+		t.Run(what, func(t *testing.T) {
+			t.Parallel()
+			srv := redistest.Start(t, redistest.WithConfig("busy-reply-threshold 50"))
+			s, e := open(t, at(srv.Addr()))
+			do(t, srv, "HSET", "n", "java:1", "1")
+			if built {
+				try(t, s, "n", "o")
+			}
+			do(t, srv, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+			if built {
+				e.await(t, "changed all")
+			}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				_, _ = srv.Do("EVAL", "while true do end", "0")
+			}()
+			awaitThat(t, "the server is busy", func() bool { return check.Err(srv.Do("GET", "x")) != nil })
+			err := s.Ping(t.Context())
+			f := backend.FaultOf(err)
+			check.ErrorIf(t, !f.Temporary || !strings.Contains(f.Remedy, "SCRIPT KILL"), "Ping: %v (%+v)", err, f)
+			do(t, srv, "SCRIPT", "KILL")
+			<-ended
+			awaitThat(t, "the lock is refused without a command", func() bool {
+				before := srv.Calls("eval", "evalsha")
+				_, err := s.Acquire(t.Context(), backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Minute, Unasked: true})
+				return err == nil && srv.Calls("eval", "evalsha") == before
+			})
+		})
+	}
+}

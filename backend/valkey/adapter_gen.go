@@ -216,8 +216,8 @@ func (a *adapter) LoadScripts(ctx context.Context, sources []string) error {
 }
 
 func (a *adapter) ServerError(err error) (string, bool) {
-	if errors.Is(err, valkey.ErrNoSlot) { // the servers' answer, known before the command was sent
-		return "CLUSTERDOWN " + err.Error(), true
+	if text := replyIn(err); text != "" {
+		return text, true
 	}
 	var reply *valkey.ValkeyError
 	if !errors.As(err, &reply) || reply.IsNil() {
@@ -227,7 +227,7 @@ func (a *adapter) ServerError(err error) (string, bool) {
 }
 
 func (a *adapter) Unsent(err error) bool {
-	refused := errors.Is(err, valkey.ErrNoCache)
+	refused := refusesTracking(err)
 	if refused && a.tracking.Swap(false) { // a new connection could not be tracked
 		a.client.Replace()
 	}

@@ -19,6 +19,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/valkey-io/valkey-go"
@@ -102,7 +103,7 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 		return a.over(func() (valkey.Client, error) {
 			if a.tracking.Load() {
 				client, err := valkey.NewClient(opt)
-				if !errors.Is(err, valkey.ErrNoCache) {
+				if !refusesTracking(err) {
 					return client, err
 				}
 				a.tracking.Store(false)
@@ -111,6 +112,20 @@ func New(opt valkey.ClientOption, opts ...Option) backend.Backend {
 		}, valkey.Client.Close), nil
 	})
 }
+
+// replyIn returns the text of an error reply that valkey-go has made an error of its own; "" if err is another error.
+func replyIn(err error) string {
+	switch {
+	case errors.Is(err, valkey.ErrNoSlot): // the servers' answer, known before the command was sent
+		return "CLUSTERDOWN " + err.Error()
+	case errors.Is(err, valkey.ErrNoCache) && strings.HasPrefix(err.Error(), "BUSY"): // the reply to CLIENT TRACKING
+		return err.Error()
+	}
+	return ""
+}
+
+// refusesTracking reports whether err says that the server, as it is configured, does not track a connection.
+func refusesTracking(err error) bool { return errors.Is(err, valkey.ErrNoCache) && replyIn(err) == "" }
 
 // ask sends a command without a key, on a cluster to several nodes at once: a node that hangs must not delay a client
 // of the others.
