@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"slices"
 	"strconv"
@@ -154,7 +155,17 @@ var ended = func() context.Context {
 // Subscribe needs go-redis 9.20.1: in earlier versions, PubSub over RESP3 lost a message
 // whose frame began at the end of the data read so far (go-redis #3839).
 func (a *adapter) Subscribe(ctx context.Context, ev redisproto.Events) (redisproto.Subscription, error) {
-	return subscribe(ctx, a.client.Subscribe(ctx), func(s *subscription) { s.receive(ev) })
+	client := a.client
+	if c, ok := client.(*redis.ClusterClient); ok {
+		// At any master: a cluster client would subscribe at any node, and without a cluster a master counts its own
+		// subscribers only.
+		m, err := c.MasterForKey(ctx, strconv.Itoa(rand.IntN(1<<20)))
+		if err != nil {
+			return nil, err
+		}
+		client = m
+	}
+	return subscribe(ctx, client.Subscribe(ctx), func(s *subscription) { s.receive(ev) })
 }
 
 func subscribe(ctx context.Context, p *redis.PubSub, receive func(*subscription)) (*subscription, error) {

@@ -43,6 +43,9 @@ func newGreeting(s *core) *Lazy[struct{}] {
 				Remedy: remedyCluster + " itself, and not a wrapper of one",
 			}
 		}
+		if mode := hello["mode"]; mode != "" && mode != "cluster" {
+			s.single.Store(s.adapter.Features().Cluster)
+		}
 		return struct{}{}, nil
 	}, func(struct{}) {})
 }

@@ -100,7 +100,7 @@ func hasQueue(k backend.Kind) bool {
 
 // counts reports whether the command of publish counts all subscribers, and not only those of the node that runs it.
 func (s *core) counts() bool {
-	return !s.adapter.Features().Cluster || s.sharded.Load()
+	return !s.adapter.Features().Cluster || s.single.Load() || s.sharded.Load()
 }
 
 // Enrol implements [backend.QueueStore].

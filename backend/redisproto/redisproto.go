@@ -67,7 +67,7 @@ func newWatcher(s *core) pubsub.Watcher {
 		Failed:   func(err error) func(backend.Topic) { return watchFailed(s, err) },
 		Denied:   func(err error) bool { return deniesChannel(s.adapter, err) },
 	}
-	sharder, sharding := newSharding(s.ctx, s.adapter, s.fault)
+	sharder, sharding := newSharding(s)
 	if sharding == nil {
 		return pubsub.New(config)
 	}

@@ -44,6 +44,7 @@ type marks struct {
 	closed  atomic.Bool
 	sides   atomic.Bool // the session has used a read-write lock
 	sharded atomic.Bool // pub/sub is sharded
+	single  atomic.Bool // the server is no cluster, though its client is one of a cluster
 	loaded  atomic.Bool // the scripts were loaded
 }
 

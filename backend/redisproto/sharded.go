@@ -20,7 +20,8 @@ type ShardedPubSub int8
 const (
 	// ShardedAuto is ShardedOn for a client of a cluster whose servers have sharded pub/sub (Redis 7
 	// and newer), otherwise ShardedOff. The session asks once for each client, by PUBSUB SHARDNUMSUB
-	// as Redisson does, several nodes at once. A Redis user without permission for this command gets ShardedOff.
+	// as Redisson does, several nodes at once. A Redis user without permission for this command gets ShardedOff,
+	// and so does a client of a cluster whose server is none, as redis.NewFailoverClusterClient makes it.
 	ShardedAuto ShardedPubSub = iota
 	// ShardedOn uses SPUBLISH and SSUBSCRIBE. If the server has no sharded pub/sub, the first
 	// operation fails, before a lock is taken.
@@ -75,22 +76,28 @@ const remedySharded = "sharded pub/sub is on: it needs a client of a cluster and
 
 // newSharding returns a Lazy that decides at the first command whether pub/sub is sharded; nil if it certainly is not.
 // The server's answer is kept; if there is no answer, the next command asks again.
-func newSharding(ctx context.Context, a Adapter, fault func(error) error) (Sharder, *Lazy[bool]) {
-	sharder, ok := a.(Sharder)
+func newSharding(s *core) (Sharder, *Lazy[bool]) {
+	sharder, ok := s.adapter.(Sharder)
 	if !ok || sharder.ShardedPubSub() == ShardedOff {
 		return nil, nil
 	}
 	return sharder, NewLazy(func() (bool, error) {
-		ctx, cancel := context.WithTimeout(ctx, pubsub.Patience)
+		ctx, cancel := context.WithTimeout(s.ctx, pubsub.Patience)
 		defer cancel()
-		err := sharder.AskSharded(ctx)
-		text, answered := a.ServerError(err)
+		if err := s.greet(ctx); err != nil {
+			return false, err
+		}
 		on := sharder.ShardedPubSub() == ShardedOn
+		if !on && s.single.Load() {
+			return false, nil
+		}
+		err := sharder.AskSharded(ctx)
+		text, answered := s.adapter.ServerError(err)
 		switch {
 		case err == nil:
 			return true, nil
 		case errors.Is(err, ErrNoCluster):
-		case !answered, backend.FaultOf(fault(err)).Temporary, denied(text):
+		case !answered, backend.FaultOf(s.fault(err)).Temporary, denied(text):
 			return false, err
 		case on && strings.HasPrefix(text, "NOPERM"):
 			return true, nil // no permission to ask; the user has chosen ShardedOn

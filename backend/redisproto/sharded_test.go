@@ -733,3 +733,33 @@ func TestShardedNoWakeUpIsLostWhileSlotsMove(t *testing.T) {
 		})
 	}
 }
+
+// A *redis.ClusterClient may be one of a single server, and of its replicas: redis.NewFailoverClusterClient makes such.
+func TestAClusterClientOfASingleServerHearsTheOthers(t *testing.T) {
+	t.Parallel()
+	srv := redistest.Start(t)
+	_, port, _ := strings.Cut(srv.Addr(), ":")
+	replica := redistest.Start(t, redistest.WithConfig("replicaof 127.0.0.1 "+port))
+	eventually(t, "the replica is in step", replica.InStep)
+	rdb := redis.NewClusterClient(&redis.ClusterOptions{ClusterSlots: func(context.Context) ([]redis.ClusterSlot, error) {
+		nodes := []redis.ClusterNode{{Addr: srv.Addr()}, {Addr: replica.Addr()}}
+		return []redis.ClusterSlot{{End: redistest.Slots - 1, Nodes: nodes}}, nil
+	}})
+	t.Cleanup(func() { _ = rdb.Close() })
+	a := client(t, redisgo.New(rdb))
+	b := client(t, adapters["go-redis"](t, srv.Addr(), login{}))
+	for as, pair := range map[string][2]*mortise.Client{"it waits": {b, a}, "it releases": {a, b}} {
+		for kind := range kinds {
+			name := kind + "/" + as
+			free := hold(t, pair[0], kind, name)
+			w := waitFor(t, pair[1], kind, name)
+			eventually(t, name+" is listened for", func() bool {
+				return strings.Contains(fmt.Sprint(srv.Must("PUBSUB", "CHANNELS")), name)
+			})
+			w.waits(t)
+			free()
+			w.woken(t)
+		}
+	}
+	check.Equal(t, "SPUBLISH was sent %d times", srv.Calls("spublish"), 0)
+}
