@@ -23,6 +23,7 @@ type fakeAdapter struct {
 	features   Features
 	untracked  Commands
 	unsent     error
+	load       func() error // of LoadScripts
 	renew      func(items []RenewItem, out []BatchReply)
 	invalidate func([]string)
 }
@@ -69,10 +70,15 @@ func (a *fakeAdapter) Renew(ctx context.Context, args RenewArgs, items []RenewIt
 	}
 	a.renew(items, out)
 }
-func (a *fakeAdapter) Features() Features                          { return a.features }
-func (a *fakeAdapter) Ping(context.Context) error                  { return a.err }
-func (a *fakeAdapter) LoadScripts(context.Context, []string) error { return a.err }
-func (a *fakeAdapter) Close() error                                { return nil }
+func (a *fakeAdapter) Features() Features         { return a.features }
+func (a *fakeAdapter) Ping(context.Context) error { return a.err }
+func (a *fakeAdapter) LoadScripts(context.Context, []string) error {
+	if a.load != nil {
+		return a.load()
+	}
+	return a.err
+}
+func (a *fakeAdapter) Close() error { return nil }
 func (a *fakeAdapter) Unsent(err error) bool {
 	return a.unsent != nil && errors.Is(err, a.unsent)
 }

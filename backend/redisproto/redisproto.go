@@ -15,6 +15,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto/heldcache"
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
+	"github.com/mortise-go/mortise/scripts"
 )
 
 // New returns a backend on a client library. open makes the adapter of a session: it is called once for
@@ -48,6 +49,9 @@ func (open opener) Open(h backend.Handler) (backend.Store, error) {
 	}
 	s.joint = newJoint(s)
 	s.greeting = newGreeting(s)
+	s.loading = NewLazy(func() (struct{}, error) {
+		return struct{}{}, a.LoadScripts(s.ctx, scripts.Sources())
+	}, func(struct{}) {})
 	s.subs = newWatcher(s)
 	if t, ok := a.(Tracker); ok {
 		t.OnInvalidate(s.invalidated)

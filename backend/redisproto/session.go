@@ -13,7 +13,6 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto/heldcache"
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
-	"github.com/mortise-go/mortise/scripts"
 )
 
 // renewBatch is the most owners, or permits, that one script renews. It bounds how long a renewal occupies the server:
@@ -32,6 +31,7 @@ type core struct {
 	marks
 	tag string // the name of the session in queues
 
+	loading  *Lazy[struct{}] // loads the scripts
 	greeting *Lazy[struct{}] // asks for the server's version and mode; nil if the adapter cannot
 	ctx      context.Context // ends with Close
 	cancel   context.CancelFunc
@@ -45,7 +45,6 @@ type marks struct {
 	sides   atomic.Bool // the session has used a read-write lock
 	sharded atomic.Bool // pub/sub is sharded
 	single  atomic.Bool // the server is no cluster, though its client is one of a cluster
-	loaded  atomic.Bool // the scripts were loaded
 }
 
 // The optional interfaces of the store. Each type is the core with the methods of an interface.
@@ -479,8 +478,12 @@ func (s *session) Unsubscribe(t backend.Topic) {
 	}
 }
 
+// loadingPatience bounds how long a Ping waits for the scripts to be loaded.
+const loadingPatience = 500 * time.Millisecond
+
 // Ping implements [backend.Store]. It sends PING, and until that succeeded once, a pipeline of SCRIPT LOAD to each
-// master.
+// master. Loading only saves commands later: a master that hangs, or is down, does not fail Ping, and the next Ping
+// tries again.
 func (s *session) Ping(ctx context.Context) error {
 	if err := s.ready(ctx); err != nil {
 		return err
@@ -488,12 +491,13 @@ func (s *session) Ping(ctx context.Context) error {
 	if err := s.adapter.Ping(ctx); err != nil {
 		return s.fault(err)
 	}
-	if s.loaded.Load() {
+	ctx, cancel := context.WithTimeout(ctx, loadingPatience)
+	defer cancel()
+	_, err := s.loading.Get(ctx)
+	if err = s.fault(err); err == nil || backend.FaultOf(err).Temporary {
 		return nil
 	}
-	err := s.adapter.LoadScripts(ctx, scripts.Sources())
-	s.loaded.Store(err == nil)
-	return s.fault(err)
+	return err
 }
 
 func (s *session) Close() error {
@@ -503,9 +507,8 @@ func (s *session) Close() error {
 	s.cancel()
 	s.joint.Close()
 	s.subs.Close()
-	if s.greeting != nil {
-		s.greeting.Close()
-	}
+	s.greeting.Close()
+	s.loading.Close()
 	return s.adapter.Close()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"runtime"
 	"slices"
@@ -209,4 +210,28 @@ func TestALazyClientIsBuiltOnce(t *testing.T) {
 		n := built.Load()
 		check.FatalIf(t, n != 1, "built %d times", n)
 	}
+}
+
+// The scripts are sent again when they are needed: a master that cannot load them does not fail Ping.
+func TestPingDoesNotNeedTheScripts(t *testing.T) {
+	bubble(t, func(t *testing.T, a *fakeAdapter, s *session, _ *recorder) {
+		answer := make(chan error)
+		var loads atomic.Int64
+		a.load = func() error { loads.Add(1); return <-answer }
+		began := time.Now()
+		check.NoError(t, s.Ping(t.Context()))
+		check.NoError(t, s.Ping(t.Context()))
+		check.Equal(t, "beside a master that hangs, two Pings took %v", time.Since(began), 2*loadingPatience)
+		check.Equal(t, "they began to load %d times", loads.Load(), 1)
+		answer <- io.EOF
+		synctest.Wait()
+		go func() { answer <- io.EOF }()
+		check.NoError(t, s.Ping(t.Context()))
+		go func() { answer <- serverError("NOPERM") }()
+		check.ErrorIf(t, s.Ping(t.Context()) == nil, "no permission to load, and Ping says nothing")
+		go func() { answer <- nil }()
+		check.NoError(t, s.Ping(t.Context()))
+		check.NoError(t, s.Ping(t.Context()))
+		check.Equal(t, "loaded %d times", loads.Load(), 4)
+	})
 }
