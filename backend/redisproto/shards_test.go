@@ -26,6 +26,7 @@ type fakeCluster struct {
 	belief   map[int]string
 	stale    int // how many more searches are answered with what was
 	searches int
+	hung     chan struct{}   // searches hang until it is closed; nil: they do not
 	commands int             // of Subscribe
 	denied   map[string]bool // channels that are refused
 	down     map[string]bool
@@ -64,7 +65,17 @@ func (c *fakeCluster) Master(_ context.Context, channel string) (string, error) 
 	return at(c.belief, channel), nil
 }
 
-func (c *fakeCluster) FindMasters(context.Context) error {
+func (c *fakeCluster) FindMasters(ctx context.Context) error {
+	c.mu.Lock()
+	hung := c.hung
+	c.mu.Unlock()
+	if hung != nil {
+		select {
+		case <-hung:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.searches++
@@ -530,4 +541,26 @@ type hangingCluster struct{ *fakeCluster }
 func (c *hangingCluster) AskSharded(ctx context.Context) error {
 	<-ctx.Done()
 	return ctx.Err()
+}
+
+// A search asks nodes, and one that hangs must not delay the channels of the others.
+func TestAChannelIsSubscribedWhileASearchHangs(t *testing.T) {
+	clusterBubble(t, func(t *testing.T, c *fakeCluster, s *session, r *recorder) {
+		c.move(channelOf("n"), "1")
+		c.set(func() { c.belief[Slot(channelOf("n"))] = "1" })
+		s.Subscribe(topic("n"))
+		synctest.Wait()
+		want(t, r, "watching n")
+		hung := make(chan struct{})
+		c.set(func() { c.hung, c.down["1"] = hung, true })
+		c.kill("1")
+		pass(time.Second)
+		s.Subscribe(topic("m"))
+		synctest.Wait()
+		want(t, r, "watching m")
+		c.move(channelOf("n"), "2")
+		close(hung)
+		pass(time.Second)
+		want(t, r, "watching n")
+	})
 }

@@ -45,6 +45,9 @@ type shards struct {
 // searches plans the searches: requests to the cluster for the nodes of all slots.
 type searches struct {
 	search bool      // a search is wanted
+	under  bool      // a search is under way
+	found  bool      // a search has ended
+	err    error     // of the search that has ended
 	pauses int       // the number of searches in close succession
 	last   time.Time // the time of the last search
 	next   time.Time // the earliest time of the next search
@@ -268,8 +271,19 @@ func (s *shards) step() time.Duration {
 	if !s.verify.IsZero() && time.Until(s.verify) <= 0 {
 		s.search, s.verify = true, time.Time{}
 	}
-	decided, search, wait := s.decided, s.search, time.Until(s.next)
+	decided, search, wait := s.decided, s.search && !s.under, time.Until(s.next)
+	found, err := s.found, s.err
+	s.found, s.err = false, nil
 	s.mu.Unlock()
+	if found {
+		if err == nil {
+			err = s.find(true)
+		}
+		if err != nil {
+			s.tell(err)
+			return s.again()
+		}
+	}
 	switch {
 	case !decided && wait > 0:
 		return wait
@@ -285,19 +299,9 @@ func (s *shards) step() time.Duration {
 	case search && wait <= 0:
 		s.pause()
 		s.mu.Lock()
-		s.search = false
+		s.search, s.under = false, true
 		s.mu.Unlock()
-		ctx, cancel := context.WithTimeout(s.ctx, Patience)
-		err := s.FindMasters(ctx)
-		cancel()
-		if err != nil {
-			s.tell(err)
-			return s.again()
-		}
-		if err := s.find(true); err != nil {
-			s.tell(err)
-			return s.again()
-		}
+		s.gone.Go(s.seek)
 	}
 	if err := s.find(false); err != nil {
 		s.tell(err)
@@ -305,13 +309,24 @@ func (s *shards) step() time.Duration {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.search || !s.decided {
+	if s.search && !s.under || !s.decided {
 		return max(time.Until(s.next), 0)
 	}
 	if !s.verify.IsZero() {
 		return max(time.Until(s.verify), 0)
 	}
 	return time.Hour
+}
+
+// seek asks the cluster for the nodes of the slots, beside run: a node that hangs must not delay channels of others.
+func (s *shards) seek() {
+	ctx, cancel := context.WithTimeout(s.ctx, Patience)
+	defer cancel()
+	err := s.FindMasters(ctx)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.under, s.found, s.err = false, true, err
+	s.signal()
 }
 
 // pause notes that a search begins now, and sets the earliest time of the next.
