@@ -418,11 +418,7 @@ func (w *wait) refused(a *Answer) {
 	}
 	n.Refused(now+int64(left), now+int64(after+time.Millisecond))
 	if w.Family == backend.KindSemaphore {
-		t := n.Taker(a.Free) // the free permits are enough for t: t asks before this call
-		if t == nil {
-			t = n.Declarer()
-		}
-		if t != nil {
+		if t := n.Taker(a.Free); t != nil { // the free permits are enough for t: t asks before this call
 			n.Advance(t)
 		}
 	}

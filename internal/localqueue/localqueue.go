@@ -59,7 +59,7 @@ func (q *Queue) Join(t *Ticket) {
 	if t.Wants > 0 && t != q.first && (t.Wants <= q.free || t.Wants < q.least) {
 		q.Notify() // the free permits are too few for the first waiter, and may be enough for t
 	}
-	if t.Declares && t == q.Declarer() {
+	if t.Declares && t == declarer(q) {
 		q.Notify() // the first waiter may wait for just this limit
 	}
 }
@@ -212,9 +212,9 @@ func (q *Queue) Taker(free int64) *Ticket {
 	return nil
 }
 
-// Declarer returns the oldest waiter that declares a limit, if the first declares none and was told that there are no
+// declarer returns the oldest waiter that declares a limit, if the first declares none and was told that there are no
 // permits: the semaphore may be new, or have lost its data. It returns nil otherwise.
-func (q *Queue) Declarer() *Ticket {
+func declarer(q *Queue) *Ticket {
 	if !q.Endless || q.first == nil || q.first.Declares {
 		return nil
 	}
@@ -226,10 +226,14 @@ func (q *Queue) Declarer() *Ticket {
 	return nil
 }
 
-// Overtake puts the second waiter before the first, to ask the store now, if its depth is greater. It is called after
-// the answer to the first.
+// Overtake puts a waiter before the first, to ask the store now, if the store may serve it though it has refused the
+// first: the second, if its depth is greater, or one that declares a limit. It is called after the answer to the first.
 func (q *Queue) Overtake() {
-	if t := q.first.next; t != nil && t.Depth > q.first.Depth {
+	t := q.first.next
+	if t != nil && t.Depth <= q.first.Depth {
+		t = declarer(q)
+	}
+	if t != nil {
 		q.Advance(t)
 	}
 }
