@@ -220,8 +220,8 @@ func TestAReleaseThatTimedOutIsRepeatedWhileTheCallerWaits(t *testing.T) {
 	})
 }
 
-// The store lets callers leave; its first request fails after its caller has left.
 // The first command on a connection that was closed meanwhile fails, and nothing tells whether the store has run it.
+// ForceUnlock is repeated only if it was not sent.
 func TestAClosedConnectionFailsNoCall(t *testing.T) {
 	for op, send := range map[string]func(ctx context.Context, c *Client) error{
 		"Latch.Count": func(ctx context.Context, c *Client) error { return c.CountDownLatch("l").Wait(ctx) },
@@ -254,13 +254,22 @@ func TestAClosedConnectionFailsNoCall(t *testing.T) {
 						return c.run(context.Background())
 					}}))
 					need(open().Lock(t.Context(), "x"))(t)
-					check(t, send(t.Context(), c))
+					err := send(t.Context(), c)
+					if op != "ForceRelease" || what != "before the reply" {
+						check(t, err)
+						return
+					}
+					wants(t, err, ErrUnavailable)
+					if calls != 1 {
+						t.Errorf("%d attempts: the second could remove the lock of the next owner", calls)
+					}
 				})
 			})
 		}
 	}
 }
 
+// The store lets callers leave; its first request fails after its caller has left.
 func TestAnAcquisitionWhoseCallerHasLeftIsNotRepeated(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		asked := 0

@@ -158,16 +158,16 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name stri
 	return err == nil && *removed, err
 }
 
-// forceRelease removes the record of a topic, and reports whether there was one. An earlier attempt of unknown outcome
-// may have removed it: that counts.
+// forceRelease removes the record of a topic, and reports whether there was one. An attempt that may have run is not
+// repeated: another owner may have the lock by then.
 func forceRelease(e *Engine, t backend.Topic) (removed bool, err error) {
-	unsure := false
-	err = e.retry.Do(func() (err error) {
+	unsent := e.retry
+	unsent.Temporary = func(err error) bool { return e.retry.Temporary(err) && !backend.FaultOf(err).MayHaveRun }
+	err = unsent.Do(func() (err error) {
 		removed, err = e.store.kinds[t.Kind].forceRelease(e.base, t.Name)
-		unsure = unsure || err != nil && backend.FaultOf(err).MayHaveRun
 		return err
 	})
-	return err == nil && (removed || unsure), err
+	return err == nil && removed, err
 }
 
 // holdersOf returns the tenures of this client in a record.
