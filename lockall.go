@@ -118,19 +118,17 @@ func partsOf(
 // partOf fills in x for the part p.
 func partOf(p Part, opts []Option, x *lockset.Part) error {
 	c, r, own := lockerOf(p.Locker)
-	switch {
-	case p.Locker == nil, own && c == nil:
+	if p.Locker == nil || own && c == nil {
 		return fail.Invalidf("the Locker of part %q is nil", fail.Shorten(p.Name))
-	case own:
-		x.Name = engine.FullName(c.inner(), p.Name)
-		r.Name = p.Name
-		if err := engine.CheckName(x.Name); err != nil {
-			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), err)
-		}
-		var err error
-		if x.Request, err = c.with(r, opts); err != nil { // an option that does not apply to this kind of lock
+	}
+	if c != nil {
+		x.Name, r.Name = engine.FullName(c.inner(), p.Name), p.Name
+		var err error // of the name, or of an option that does not apply to this kind of lock
+		if x.Request, err = c.with(r, opts); err != nil {
 			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), fail.Of(err).Err)
 		}
+	}
+	if own {
 		if _, is := p.Locker.(*side); is {
 			if err := c.hasRW(); err != nil {
 				return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), err)
@@ -154,8 +152,8 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 	return nil
 }
 
-// lockerOf returns the client of a Locker of this package, and a request for one of its locks, without a name; own is
-// false for another implementation, and for Quorum.
+// lockerOf returns the client of a Locker of this package, for Quorum the first, and a request for one of its locks,
+// without a name; own is false for another implementation, and for Quorum.
 func lockerOf(l Locker) (c *Client, r engine.Request, own bool) {
 	switch l := l.(type) {
 	case *Client:
@@ -170,6 +168,8 @@ func lockerOf(l Locker) (c *Client, r engine.Request, own bool) {
 			c, r.Family = l.client, l.family
 		}
 		return c, r, true
+	case *stores:
+		return l.first, r, false
 	}
 	return nil, r, false
 }

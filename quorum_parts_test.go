@@ -3,6 +3,7 @@ package mortise
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -148,4 +149,39 @@ func TestQuorumGrantsThatEndedAreNoOtherOwner(t *testing.T) {
 			})
 		})
 	}
+}
+
+// LockAll knows the defaults of the first client of a part of Quorum, as it knows those of its own parts.
+func TestAPartOfQuorumHasThePrefixAndTheDefaultsOfTheFirstClient(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		quorum := func(stores []*memory.Store, opts ...ClientOption) Locker {
+			var clients []*Client
+			for _, s := range stores {
+				clients = append(clients, on(t, s, append(opts, WithRejoinDelay(0), WithPrefix("p:"))...))
+			}
+			return need(Quorum(clients...))(t)
+		}
+		stores, other := []*memory.Store{memory.New(), memory.New(), memory.New()}, memory.New()
+		var stop atomic.Bool
+		busy := func(l Locker, name string) {
+			for !stop.Load() {
+				x := need(l.Lock(context.Background(), name))(t)
+				time.Sleep(700 * time.Millisecond)
+				must(t, x.Unlock(context.Background()))
+			}
+		}
+		for range 2 {
+			go busy(quorum(stores), "a")
+			go busy(on(t, other), "b")
+		}
+		time.Sleep(time.Second)
+		brief := quorum(stores, WithDefaultMaxHold(400*time.Millisecond))
+		l := need(LockAll(t.Context(), []Part{{brief, "a"}, {on(t, other), "b"}}, WithWait(5*time.Minute)))(t)
+		if l.Name() != "p:a + b" {
+			t.Errorf("the name is %q", l.Name())
+		}
+		must(t, l.Unlock(t.Context()))
+		stop.Store(true)
+		time.Sleep(2 * time.Second) // all locks are released
+	})
 }
