@@ -470,3 +470,21 @@ func TestAnUnlockEndsTheLeaseAndThenRemovesItsText(t *testing.T) {
 		})
 	}
 }
+
+// The handoff cannot draw a fencing token, since the counter is exhausted: the owner has the lock still. Unlock
+// releases it all the same.
+func TestUnlockFreesALockWhoseHandoffIsRefused(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		full := func(*call) error { return &backend.Fault{Err: backend.ErrWrongKind} }
+		b := spyOn(s, "Queue", nil)
+		c := need(on(t, b).Locker(Fenced()))(t)
+		l := need(c.Lock(t.Context(), "x"))(t)
+		next := queued(t.Context(), c, "x")
+		b.hook("Serve", full)
+		must(t, l.Unlock(t.Context()))
+		must(t, next.lease(t).Unlock(t.Context()))
+		if n := b.take("Serve"); n == 0 {
+			t.Error("there was no handoff by the store")
+		}
+	})
+}

@@ -67,6 +67,27 @@ func TestRenewalIsRetriedWithinTheLeaseWhileTheStoreIsUnavailable(t *testing.T) 
 }
 
 // Each connection for messages that breaks makes a client verify its leases. While renewals fail, the retry does that.
+// The hold that wanted renewals has ended after one failed: no retry is planned that could ask in place of the
+// verification.
+func TestALeaseWhoseRenewalsEndedWithAFailureIsVerified(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		var handler backend.Handler
+		b := spyOn(s, "", hooks{"Renew": func(*call) error { return errGone }})
+		b.listen = func(h backend.Handler) backend.Handler { handler = h; return h }
+		c := on(t, b)
+		outer := need(c.Lock(t.Context(), "x", WithLease(time.Hour)))(t)
+		inner := need(c.Lock(outer.Context(), "x"))(t)
+		time.Sleep(10 * time.Second)
+		synctest.Wait()
+		b.hook("Renew", nil)
+		must(t, inner.Unlock(t.Context()))
+		s.Flush()
+		handler.ChangedAll()
+		synctest.Wait()
+		wants(t, outer.Err(), ErrLost)
+	})
+}
+
 func TestInterruptionsOfTheSessionDoNotHastenTheRetriesOfARenewal(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var handler backend.Handler

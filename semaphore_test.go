@@ -334,6 +334,30 @@ func TestALimitIsDeclaredThoughACallOfTheClientWaitsAlready(t *testing.T) {
 
 // The store loses its data. A call that declares a limit then sets it again, though a call of its client that declares
 // none waits before it, and waited when the data was lost.
+// The first call declares a limit, but wants more than are free, and so lets the second ask, which declares none: the
+// second is not put back for that.
+func TestACallThatWantsLessGoesBeforeOneThatDeclaresALimit(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		asked := 0
+		c := on(t, spyOn(s, "Semaphores Enrolments", hooks{"Permits.Acquire": func(x *call) error {
+			if asked++; asked == 1000 {
+				cancel()
+			}
+			return x.run(context.Background())
+		}}))
+		declares := c.Semaphore("n", 5)
+		must(t, need(declares.Acquire(ctx, 5))(t).Release(ctx))
+		must(t, c.Semaphore("n", 0).SetPermits(ctx, 1))
+		first := later(func() error { return errorOf(declares.Acquire(ctx, 3)) })
+		synctest.Wait()
+		must(t, errorOf(c.Semaphore("n", 0).Acquire(ctx, 1, WithWait(10*time.Second))))
+		cancel()
+		wants(t, <-first, context.Canceled)
+	})
+}
+
 func TestALimitIsDeclaredAgainThoughACallWithoutOneIsFirst(t *testing.T) {
 	for name, joinsFirst := range map[string]bool{"before the loss": true, "after the loss": false} {
 		t.Run(name, func(t *testing.T) {

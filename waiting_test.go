@@ -496,6 +496,31 @@ func TestAWaiterWhoseTopicIsNotWatchedAsksBeforeTheHoldersLeaseEnds(t *testing.T
 	}
 }
 
+// The rechecks of a client that waits for many names are far apart: without a subscription each waiter still asks when
+// the holder's lease ends.
+func TestAWaiterWhoseTopicIsNotWatchedAsksAtTheEndOfTheHoldersLeaseAlsoInACrowd(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := spyOn(s, "", nil)
+		b.listen = func(backend.Handler) backend.Handler { return deaf{} }
+		holder, c := open(), on(t, b)
+		ctx, cancel := context.WithCancel(t.Context())
+		for i := range 1000 {
+			name := fmt.Sprint("n", i)
+			need(holder.Lock(ctx, name, WithLease(time.Hour)))(t)
+			go c.Lock(ctx, name)
+		}
+		synctest.Wait()
+		need(holder.Lock(ctx, "x", WithLease(time.Second)))(t)
+		start := time.Now()
+		must(t, thenUnlock(c.Lock(ctx, "x")))
+		if took := time.Since(start); took > 2*time.Second {
+			t.Errorf("it has the lock after %v", took)
+		}
+		cancel()
+		synctest.Wait()
+	})
+}
+
 // The first waiter leaves while a release that names it is under way, and the client is enrolled instead. The
 // second waiter then asks at a recheck, though no message arrives.
 func TestAWaiterBehindOneThatLeftAsksInTheEnd(t *testing.T) {

@@ -206,6 +206,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -329,7 +330,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "07910cf8d8614a3ed5bc184f98f5b8dabda854ad"
+const AcquireSHA = "b711ebceead3905d858ee94ab3dddeeebd75bb80"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -484,6 +485,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -641,7 +643,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "31283a893051767adbdef6bbc96fb73747dc6097"
+const AcquireAllSHA = "c906dd8457fd51ae9743624d1aa344c3b30c3e42"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -790,6 +792,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -923,7 +926,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "89575f87a31e2abf9777b402f0a6b1127bc606fc"
+const AcquireFencedSHA = "5a6c3a94c009f8c0f42bd3b0a847f846e201db1b"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1095,6 +1098,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -1216,7 +1220,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "bb4107a6cc7b03bae48c35f002912f67f8fe337a"
+const AgedAcquireSHA = "f712adc3615a2264ae96e079e4e386443fff7dfa"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1601,6 +1605,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -1718,7 +1723,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "d45ee589b08b68483ce07f120e79e729b502fb01"
+const DelegateReleaseSHA = "86576f270987491cc28040fc465ae1fae4d4b34b"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1914,6 +1919,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -2173,7 +2179,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "b5b9769216427460a4d075a49d3c019d041280ca"
+const EnrolSHA = "7ec39b6a3bb732324a09ecd8482efd7b6f33ae01"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2646,6 +2652,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -2947,6 +2954,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -3056,7 +3064,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "0bb5b382a75bbe5e40f2c30f19c459690fa5b273"
+const FairLeaveSHA = "b5dafb256c7fddf9544b6024cb595eefa0930d2c"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -3212,6 +3220,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -3513,6 +3522,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -3622,7 +3632,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "1898d01971a8e980caac6427df1e3e4ae28cc4ec"
+const FairReleaseSHA = "c61e55524a3ea5d04aed6ca94f57bd0a19e0de4a"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -3781,6 +3791,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -3895,7 +3906,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "56057eff9b42d467e76fb451e29185b84fbfe1b3"
+const ForceReleaseSHA = "57071b6602aea468c2087fba24dd641eae3ceb0d"
 
 // InspectSource is inspect.lua.
 //
@@ -4243,6 +4254,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -4379,7 +4391,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "53238ae5265fcdecfd2ec78d09d9d0de6a98f2b9"
+const LeaveQueueSHA = "9ad89fc48c1abac5e204b6ca8da830375be1a796"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -6195,6 +6207,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -6310,7 +6323,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "b04d4fa789b603a303fbdb303d6502a293cffa54"
+const ReleaseSHA = "2f6abc02f2803146c2b0f3e5542c78f83590e2a5"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -6474,6 +6487,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -6584,7 +6598,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "9355096d98601cd2ad2ede2892696a4c588a78e7"
+const ReleaseAllSHA = "9f8bb113668819495ffb66438aea11ea4031e1fe"
 
 // RenewSource is renew.lua.
 //
@@ -8286,6 +8300,7 @@ end
 end
 if not reached then
 foreign = math.max(foreign - fair, 0)
+due = math.min(due, foreign)
 pause = foreign == 0 and now + 1000 or pause
 end
 end
@@ -8421,7 +8436,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "0ab5cb6db15942d2990ff87b7752659e9309a9a5"
+const ServeSHA = "d2ce3afc94ce79e161dcdee99a49b463d69df821"
 
 // WriteAcquireSource is write_acquire.lua.
 //

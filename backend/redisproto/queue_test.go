@@ -1060,6 +1060,21 @@ func TestADeadFairPlaceHasNoWindow(t *testing.T) {
 	})
 }
 
+// A client of Redisson waits beside the places of three dead fair clients: the turn has a window for that client only.
+func TestDeadFairPlacesHaveNoWindowsBesideRedisson(t *testing.T) {
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		w := waits(t, b, "n", "w:1")
+		w.fenced = fenced
+		for _, place := range []string{"dead1:1", "dead2:1", "dead3:1"} {
+			ask(t, h.Store, "n", place, fairWait)
+		}
+		listen(t, srv, "redisson_lock__channel:{n}")
+		w.enters(t, 1)
+		h.frees(t)
+		check.Equal(t, "%d more windows are due in the turn", rounds(t, srv, "due"), 0)
+	})
+}
+
 // A client that locks a name again and again, and has no other of mortise beside it, leaves turns to foreign clients.
 func TestAWindowNeedsNoQueue(t *testing.T) {
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {

@@ -229,8 +229,12 @@ func (x *releasing) finish(err error) error {
 	if x.done {
 		return nil
 	}
-	if err != nil {
-		t := x.tenure
+	t := x.tenure
+	switch {
+	case err == nil:
+	case x.handoff != nil && isWrongKind(err): // of the counter of tokens, perhaps: then the owner has the lock still
+		x.held, x.unsure, err = t.engine.SendRelease(t.kind(), releaseOf(t, x.keep))
+	default:
 		x.held, x.unsure, err = t.engine.resumeRelease(t.kind(), releaseOf(t, x.keep), time.Now(), err)
 	}
 	return x.settle(err)

@@ -226,7 +226,7 @@ func (t *tenure) verify() {
 	t.Plan.Verify = true
 	x, now := t.trouble, t.engine.Now().Mono
 	switch {
-	case x != nil && x.failures > 0: // a retry is planned
+	case x != nil && x.failures > 0 && t.Plan.RenewAt != clock.Never: // a retry is planned
 	case t.Delegated.Load():
 		t.Plan.VerifyAt = now // a renewal would be a change, of which the other owners are notified
 	default:

@@ -307,8 +307,9 @@ func (w *wait) apply(a Answer, failure error) {
 	case a.Failure != nil:
 		failure = w.failed(a.Failure)
 	default:
-		w.refused(&a)
-		w.name.Overtake()
+		if w.refused(&a); w.name.first() == w.waiter { // otherwise a waiter that wants less goes before it already
+			w.name.Overtake()
+		}
 	}
 	if failure != nil {
 		w.giveUp(failure)
@@ -407,8 +408,10 @@ func (w *wait) refused(a *Answer) {
 	n.firstInStore = n.firstInStore || a.First // the message First may have come before this answer
 	after := left
 	// Enrols: even if the store had no room for the entry, and so sends no message.
-	if w.marks.enrols || n.Endless || !w.engine.names.watches.confirmed(n.topic) {
+	if w.marks.enrols || n.Endless {
 		after = w.engine.names.recheckBy(left)
+	} else if !w.engine.names.watches.confirmed(n.topic) {
+		after = min(left, w.engine.names.recheckBy(left))
 	}
 	if a.AskAfter > 0 {
 		after = a.AskAfter

@@ -46,6 +46,7 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
     --! include tell_places channel=channel misses=misses reached=reached
     if not reached then
       foreign = math.max(foreign - fair, 0)
+      due = math.min(due, foreign)
       pause = foreign == 0 and now + 1000 or pause
     end
   end
