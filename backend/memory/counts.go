@@ -353,8 +353,9 @@ func (x permits) take(q backend.PermitRequest, ids []string, out map[string]*per
 		out = make(map[string]*permit)
 		x.store.records[name] = &record{name: name, foreign: true, out: out, index: -1}
 	}
+	ends := time.Now().Add(q.Lease) // of all: they end together
 	for _, id := range ids {
-		out[id] = &permit{ends: time.Now().Add(q.Lease)}
+		out[id] = &permit{ends: ends}
 	}
 }
 
@@ -429,11 +430,11 @@ func (x permits) Release(ctx context.Context, q backend.ReleaseRequest) (backend
 		if err := x.checkOut(q.Name); err != nil {
 			return reply, err
 		}
-		out, there := x.out(q.Name), int64(0)
+		out, there, now := x.out(q.Name), int64(0), time.Now()
 		reply.Held = true
 		for id := range backend.PermitIDs(q.Owner) {
 			p := out[id]
-			reply.Held = reply.Held && p != nil && time.Now().Before(p.ends)
+			reply.Held = reply.Held && p != nil && now.Before(p.ends)
 			if p == nil {
 				continue
 			}

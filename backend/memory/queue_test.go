@@ -325,6 +325,32 @@ func TestAFairWaiterThatListensGoesBeforeTheQueue(t *testing.T) {
 	})
 }
 
+// In real time: in a bubble the clock stands still between the permits.
+func TestPermitsOfOneAcquisitionEndTogether(t *testing.T) {
+	s := New()
+	var ids []string
+	for i := range backend.MaxPermits {
+		ids = append(ids, fmt.Sprintf("%032x", i))
+	}
+	q := backend.PermitRequest{Name: "n", Owner: strings.Join(ids, ","), Lease: time.Minute, Limit: backend.MaxPermits}
+	session, err := s.Open(&journal{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := session.Capabilities().Semaphores.Acquire(t.Context(), q); err != nil {
+		t.Fatal(err)
+	}
+	out := s.records[outName("n")].out
+	if len(out) != len(ids) {
+		t.Fatalf("%d permits are in use, want %d", len(out), len(ids))
+	}
+	for id, p := range out {
+		if !p.ends.Equal(out[ids[0]].ends) {
+			t.Fatalf("permit %s ends %v after the first", id, p.ends.Sub(out[ids[0]].ends))
+		}
+	}
+}
+
 func TestAStoreThatIsDownTellsNoWaiterForPermits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, topic := New(), backend.Topic{Kind: backend.KindSemaphore, Name: "n"}
