@@ -149,8 +149,9 @@ while i < places do
     break
   end
   local score = math.min(tonumber(redis.call('zscore', KEYS[3], field) or 1e13), 1e13)
-  local heard = redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0')
-  --! include reached publish=ARGV[8] channel=KEYS[5] place=field heard=heard
+  local to = KEYS[5] .. ':' .. field
+  local heard = redis.call(ARGV[8], to, '0')
+  --! include reached publish=ARGV[8] to=to heard=heard
   if heard > 0 and ARGV[7] == '1' then
     if i == 0 then
       -- The first owner listens, and yet the lock is free: its process may be stopped. It has 5 * absence to ask.

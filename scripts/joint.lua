@@ -39,9 +39,7 @@ for i = 1, #KEYS, 2 do
     -- The message goes before the release: if the user may not publish, nothing is released. If a subscriber hears it,
     -- which may be a foreign client, nothing is released either: release serves waiters.
     local heard = redis.pcall(ARGV[1], channel, '+0')
-    if ARGV[1] == 'publish' and type(heard) == 'number' and heard > 0 then -- by a pattern, perhaps: see include/teller
-      heard = redis.pcall('pubsub', 'numsub', channel)[2]
-    end
+    --! include reached publish=ARGV[1] to=channel heard=heard
     if heard == 0 then
       local held = redis.pcall('hdel', lock, owner)
       answer = (held == 0 or held == 1) and held or -2

@@ -193,10 +193,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+local to = channel .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', channel .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -330,7 +331,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "b711ebceead3905d858ee94ab3dddeeebd75bb80"
+const AcquireSHA = "1e4097acbfa9cbaac7fa5edc99fb5a7d9ceee34e"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -472,10 +473,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+local to = channel .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', channel .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -643,7 +645,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "c906dd8457fd51ae9743624d1aa344c3b30c3e42"
+const AcquireAllSHA = "6665e7d0d7a9a47af425212ef71730bd966801d5"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -779,10 +781,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+local to = channel .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', channel .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -926,7 +929,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "5a6c3a94c009f8c0f42bd3b0a847f846e201db1b"
+const AcquireFencedSHA = "5cc583d21ff6cd52cc809601f937d93f6d5aa5b9"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1085,10 +1088,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+local to = channel .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', channel .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -1220,7 +1224,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "f712adc3615a2264ae96e079e4e386443fff7dfa"
+const AgedAcquireSHA = "d0b265ce2f5f3f58933a77a42d8478cc1c97329e"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1592,10 +1596,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, KEYS[3] .. ':' .. place, '0')
+local to = KEYS[3] .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[3] .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -1723,7 +1728,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "86576f270987491cc28040fc465ae1fae4d4b34b"
+const DelegateReleaseSHA = "68bec561bb47b287a972295d551dac0d831ce95f"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -1906,10 +1911,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+local to = KEYS[4] .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -2179,7 +2185,7 @@ end
 return {1, token, foreign > 0 and 1 or 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "7ec39b6a3bb732324a09ecd8482efd7b6f33ae01"
+const EnrolSHA = "ea56f33a1f68f76200313b99ac9ab1d409199264"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2408,9 +2414,10 @@ if not field or field == ARGV[1] then
 break
 end
 local score = math.min(tonumber(redis.call('zscore', KEYS[3], field) or 1e13), 1e13)
-local heard = redis.call(ARGV[8], KEYS[5] .. ':' .. field, '0')
+local to = KEYS[5] .. ':' .. field
+local heard = redis.call(ARGV[8], to, '0')
 if ARGV[8] == 'publish' and type(heard) == 'number' and heard > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[5] .. ':' .. field)
+local count = redis.pcall('pubsub', 'numsub', to)
 heard = count[2] == 0 and 0 or heard
 end
 if heard > 0 and ARGV[7] == '1' then
@@ -2449,7 +2456,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "c416111ce8c548f2c13ac259d0e55e52762115b7"
+const FairAcquireSHA = "5aed489c9b75883decc32343a20ca1ca5b03bc5d"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -2639,10 +2646,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+local to = KEYS[4] .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -2941,10 +2949,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+local to = KEYS[4] .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -3064,7 +3073,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "b5dafb256c7fddf9544b6024cb595eefa0930d2c"
+const FairLeaveSHA = "2a2727057c045a57ac338c4e8ac76de772952127"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -3207,10 +3216,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+local to = KEYS[4] .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -3509,10 +3519,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, KEYS[4] .. ':' .. place, '0')
+local to = KEYS[4] .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[4] .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -3632,7 +3643,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "c61e55524a3ea5d04aed6ca94f57bd0a19e0de4a"
+const FairReleaseSHA = "dd574c40ab5650c5705bc19279ec0fca463d9672"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -3778,10 +3789,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+local to = KEYS[2] .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[2] .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -3906,7 +3918,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "57071b6602aea468c2087fba24dd641eae3ceb0d"
+const ForceReleaseSHA = "2979ff6f24fcd356f592bb8ffaccc8055791d9e0"
 
 // InspectSource is inspect.lua.
 //
@@ -3987,7 +3999,8 @@ answer = -2
 elseif lease == '0' then
 local heard = redis.pcall(ARGV[1], channel, '+0')
 if ARGV[1] == 'publish' and type(heard) == 'number' and heard > 0 then
-heard = redis.pcall('pubsub', 'numsub', channel)[2]
+local count = redis.pcall('pubsub', 'numsub', channel)
+heard = count[2] == 0 and 0 or heard
 end
 if heard == 0 then
 local held = redis.pcall('hdel', lock, owner)
@@ -4016,7 +4029,7 @@ end
 return answers`
 
 // JointSHA is the SHA-1 of [JointSource].
-const JointSHA = "993e2731fa636f1e6a9309cbacc59e7d7cb7dbdd"
+const JointSHA = "83ce6deceedd02e618a3d505c7184585bc4e4906"
 
 // LatchCountDownSource is latch_count_down.lua.
 //
@@ -4241,10 +4254,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+local to = KEYS[2] .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[2] .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -4391,7 +4405,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "9ad89fc48c1abac5e204b6ca8da830375be1a796"
+const LeaveQueueSHA = "b710f2d7fe7c5bd7c6cca57e096cee2b0de50a26"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -6194,10 +6208,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+local to = KEYS[2] .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[2] .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -6323,7 +6338,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "2f6abc02f2803146c2b0f3e5542c78f83590e2a5"
+const ReleaseSHA = "467c9e2fb5f67fe87136a039029be5cf72473fd8"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -6474,10 +6489,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+local to = channel .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', channel .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -6598,7 +6614,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "9f8bb113668819495ffb66438aea11ea4031e1fe"
+const ReleaseAllSHA = "2bc0f7db282aae3f4a2c3138648fee546abcecc4"
 
 // RenewSource is renew.lua.
 //
@@ -8287,10 +8303,11 @@ if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local told = client ~= last and redis.pcall(say, KEYS[2] .. ':' .. place, '0')
+local to = KEYS[2] .. ':' .. place
+local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
-local count = redis.pcall('pubsub', 'numsub', KEYS[2] .. ':' .. place)
+local count = redis.pcall('pubsub', 'numsub', to)
 told = count[2] == 0 and 0 or told
 end
 end
@@ -8436,7 +8453,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "d2ce3afc94ce79e161dcdee99a49b463d69df821"
+const ServeSHA = "1fd19845cf19f530cc066f0ab1725d2fa03be979"
 
 // WriteAcquireSource is write_acquire.lua.
 //

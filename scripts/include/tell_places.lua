@@ -13,9 +13,10 @@ for i = 0, fair and 255 or -1 do
     break
   end
   local client = string.match(place, '^.*:') or place
-  local told = client ~= last and redis.pcall(say, channel .. ':' .. place, '0')
+  local to = channel .. ':' .. place
+  local told = client ~= last and redis.pcall(say, to, '0')
   if told and counts then
-    --! include reached publish=say channel=channel place=place heard=told
+    --! include reached publish=say to=to heard=told
   end
   if told and (not counts or type(told) == 'number' and told > 0) then
     last, more, reached = client, more - 1, true
