@@ -364,36 +364,49 @@ func TestALossAfterAFlushLeavesTheConnectionUsable(t *testing.T) {
 		"by the Flusher":    func(w http.ResponseWriter) { w.(http.Flusher).Flush() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) { aLossAfterAFlush(t, flush) })
+			aLossAfterAnAnswer(t, func(w http.ResponseWriter) {
+				w.Header().Set("Content-Length", "2")
+				io.WriteString(w, "ok")
+				flush(w)
+			})
 		})
 	}
 }
 
-func aLossAfterAFlush(t *testing.T, flush func(http.ResponseWriter)) {
-	above := make(chan error, 1)
-	lock := heldShortly(t, time.Second)
-	conn := serveByPipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		lock(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
-			w.Header().Set("Content-Length", "2")
-			io.WriteString(w, "ok")
-			flush(w)
-			if in.Method == "POST" {
-				<-in.Context().Done()
-				time.Sleep(httplock.LastRest + 200*time.Millisecond) // in which the read's end would end the context
+// net/http reads the body's rest before an answer that is larger than its buffer, and then reads the connection itself.
+func TestALossAfterALargeAnswerLeavesTheConnectionUsable(t *testing.T) {
+	aLossAfterAnAnswer(t, func(w http.ResponseWriter) {
+		w.Header().Set("Content-Length", "65536")
+		w.Write(make([]byte, 65536))
+	})
+}
+
+// aLossAfterAnAnswer checks that a connection is usable after a request that lost its lock after its answer.
+func aLossAfterAnAnswer(t *testing.T, answer func(http.ResponseWriter)) {
+	synctest.Test(t, func(t *testing.T) {
+		above := make(chan error, 1)
+		lock := heldShortly(t, time.Second)
+		conn := serveByPipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			lock(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
+				answer(w)
+				if in.Method == "POST" {
+					<-in.Context().Done()
+					time.Sleep(httplock.LastRest + 200*time.Millisecond) // in which the read's end would end the context
+				}
+			})).ServeHTTP(w, r)
+			above <- r.Context().Err()
+		}))()
+		in := bufio.NewReader(conn)
+		for _, method := range []string{"POST", "PUT"} {
+			fmt.Fprintf(conn, "%s /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", method)
+			resp := check.Value(http.ReadResponse(in, nil)).In(t)
+			io.Copy(io.Discard, resp.Body)
+			check.Equal(t, method+": %d", resp.StatusCode, 200)
+			if err := middle.Receive(t, "the handler's end", above); err != nil {
+				t.Errorf("%s: the request's own context has ended: %v", method, err)
 			}
-		})).ServeHTTP(w, r)
-		above <- r.Context().Err()
-	}))()
-	in := bufio.NewReader(conn)
-	for _, method := range []string{"POST", "PUT"} {
-		fmt.Fprintf(conn, "%s /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", method)
-		resp := check.Value(http.ReadResponse(in, nil)).In(t)
-		io.Copy(io.Discard, resp.Body)
-		check.Equal(t, method+": %d", resp.StatusCode, 200)
-		if err := middle.Receive(t, "the handler's end", above); err != nil {
-			t.Errorf("%s: the request's own context has ended: %v", method, err)
 		}
-	}
+	})
 }
 
 // A read that goes on in a file, for example, needs no deadline on the connection.

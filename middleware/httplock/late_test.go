@@ -164,34 +164,6 @@ func read(t *testing.T, client *http.Client, pause time.Duration) {
 	}
 }
 
-// net/http reads the body's rest before an answer that is larger than its buffer, and then reads the connection itself.
-func TestALossAfterALargeAnswerLeavesTheConnectionUsable(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		above := make(chan error, 1)
-		lock := heldShortly(t, time.Second)
-		conn := serveByPipes(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			lock(http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {
-				w.Header().Set("Content-Length", "65536")
-				w.Write(make([]byte, 65536))
-				if in.Method == "POST" {
-					<-in.Context().Done()
-					time.Sleep(httplock.LastRest + 200*time.Millisecond) // in which the read's end would end the context
-				}
-			})).ServeHTTP(w, r)
-			above <- r.Context().Err()
-		}))()
-		in := bufio.NewReader(conn)
-		for _, method := range []string{"POST", "PUT"} {
-			fmt.Fprintf(conn, "%s /orders/42 HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n{}", method)
-			resp := check.Value(http.ReadResponse(in, nil)).In(t)
-			io.Copy(io.Discard, resp.Body)
-			check.Equal(t, method+": %d", resp.StatusCode, 200)
-			err := <-above
-			check.ErrorIf(t, err != nil, "%s: the request's own context has ended: %v", method, err)
-		}
-	})
-}
-
 // A client may send a body in parts, each after the answer to the one before. A request that may wait reads its body
 // ahead, but the handler gets each part when it arrives.
 func TestABodyInPartsIsHandedOverInParts(t *testing.T) {
