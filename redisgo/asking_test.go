@@ -4,7 +4,6 @@ package redisgo_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -25,7 +24,8 @@ func TestAHungMasterHoldsUpNoNewClientOfTheOthers(t *testing.T) {
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ReadTimeout: time.Minute})
 		defer rdb.Close()
 		for master := range c.Masters {
-			check.NoError(t, rdb.Eval(t.Context(), "return 1", []string{nameOn(c, master)}).Err()) // knows the slots
+			names := c.NamesOn(master, 1, redisproto.Slot)
+			check.NoError(t, rdb.Eval(t.Context(), "return 1", names).Err()) // knows the slots
 		}
 		func() {
 			server.Pause()
@@ -38,20 +38,10 @@ func TestAHungMasterHoldsUpNoNewClientOfTheOthers(t *testing.T) {
 				defer locks.Close()
 				ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 				defer cancel()
-				lease, err := locks.TryLock(ctx, nameOn(c, master))
+				lease, err := locks.TryLock(ctx, c.NamesOn(master, 1, redisproto.Slot)[0])
 				check.FatalIf(t, err != nil, "master %d hangs, TryLock on master %d: %v", hung, master, err)
 				check.NoError(t, lease.Unlock(ctx))
 			}
 		}()
-	}
-}
-
-// nameOn is a name whose slot is a master's.
-func nameOn(c *redistest.Cluster, master int) string {
-	for i := 0; ; i++ {
-		name := fmt.Sprint("name", i)
-		if redisproto.Slot(name)*len(c.Masters)/redistest.Slots == master {
-			return name
-		}
 	}
 }

@@ -4,7 +4,6 @@ package rueidis_test
 
 import (
 	"context"
-	"fmt"
 	"testing"
 	"time"
 
@@ -27,7 +26,7 @@ func TestAHungMasterHoldsUpNoNewClientOfTheOthers(t *testing.T) {
 	rdb := check.Value(redis.NewClient(opt)).In(t)
 	defer rdb.Close()
 	for master := range c.Masters {
-		check.NoError(t, rdb.Do(t.Context(), rdb.B().Exists().Key(nameOn(c, master)).Build()).Error())
+		check.NoError(t, rdb.Do(t.Context(), rdb.B().Exists().Key(c.NamesOn(master, 1, redisproto.Slot)[0]).Build()).Error())
 	}
 	clients := map[string]backend.Backend{"New": rueidis.New(opt), "NewWithClient": rueidis.NewWithClient(rdb)}
 	for hung, server := range c.Masters {
@@ -41,21 +40,11 @@ func TestAHungMasterHoldsUpNoNewClientOfTheOthers(t *testing.T) {
 					defer locks.Close()
 					ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 					defer cancel()
-					lease, err := locks.TryLock(ctx, nameOn(c, master))
+					lease, err := locks.TryLock(ctx, c.NamesOn(master, 1, redisproto.Slot)[0])
 					check.FatalIf(t, err != nil, "%s: master %d hangs, TryLock on master %d: %v", what, hung, master, err)
 					check.NoError(t, lease.Unlock(ctx))
 				}
 			}
 		}()
-	}
-}
-
-// nameOn is a name whose slot is a master's.
-func nameOn(c *redistest.Cluster, master int) string {
-	for i := 0; ; i++ {
-		name := fmt.Sprint("name", i)
-		if redisproto.Slot(name)*len(c.Masters)/redistest.Slots == master {
-			return name
-		}
 	}
 }

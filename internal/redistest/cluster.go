@@ -159,6 +159,18 @@ func (c *Cluster) Master(slot int) *Server {
 	return nil
 }
 
+// NamesOn are names whose slots a master had at the start. Slot computes the slot of a name.
+func (c *Cluster) NamesOn(master, n int, slot func(name string) int) (names []string) {
+	masters := len(c.Masters)
+	for i := 0; len(names) < n; i++ {
+		name := fmt.Sprint("name", i)
+		if at := slot(name); at >= Slots*master/masters && at < Slots*(master+1)/masters {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // Move moves a slot and its keys to another master, as redis-cli does; between is called,
 // unless it is nil, when the keys are there and the slot is not yet.
 func (c *Cluster) Move(slot int, to *Server, between func()) {

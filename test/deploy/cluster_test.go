@@ -79,19 +79,6 @@ func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
 	})
 }
 
-// namesOn are names whose slots are one master's of a cluster.
-func namesOn(c *redistest.Cluster, master, n int) (names []string) {
-	masters := len(c.Masters)
-	for i := 0; len(names) < n; i++ {
-		name := fmt.Sprint("name", i)
-		slot := redisproto.Slot(name)
-		if slot >= redistest.Slots*master/masters && slot < redistest.Slots*(master+1)/masters {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
 // One of three masters hangs: leases on the others are renewed as ever.
 func TestAHungNodeLosesNoLeaseElsewhere(t *testing.T) {
 	t.Parallel()
@@ -102,7 +89,7 @@ func TestAHungNodeLosesNoLeaseElsewhere(t *testing.T) {
 		ctx := within(t, 4*patience)
 		held := map[int][]*mortise.Lease{}
 		for _, master := range []int{0, 1, 2} {
-			for _, name := range namesOn(c, master, 5) {
+			for _, name := range c.NamesOn(master, 5, redisproto.Slot) {
 				lease := harness.Must(lockUntilAvailable(ctx, locks, name))(t)
 				held[master] = append(held[master], lease)
 			}
@@ -151,7 +138,8 @@ func TestCallersAtAHungNodeHoldUpNoOthers(t *testing.T) {
 		locks := ready(t, s.open(t, clustered(c)))
 		ctx := within(t, 4*patience)
 		// Each node has been reached.
-		for _, name := range slices.Concat(namesOn(c, 0, 1), namesOn(c, 1, 1), namesOn(c, 2, 1)) {
+		for _, name := range slices.Concat(c.NamesOn(0, 1, redisproto.Slot), c.NamesOn(1, 1, redisproto.Slot),
+			c.NamesOn(2, 1, redisproto.Slot)) {
 			lease := harness.Must(lockUntilAvailable(ctx, locks, name))(t)
 			harness.OK(t, lease.Unlock(ctx))
 		}
@@ -159,7 +147,7 @@ func TestCallersAtAHungNodeHoldUpNoOthers(t *testing.T) {
 		t.Cleanup(c.Masters[0].Resume)
 		hopeless, leave := context.WithCancel(ctx)
 		var callers, asking sync.WaitGroup
-		for _, name := range namesOn(c, 0, 400) {
+		for _, name := range c.NamesOn(0, 400, redisproto.Slot) {
 			asking.Add(1)
 			callers.Go(func() {
 				asking.Done()
@@ -169,7 +157,7 @@ func TestCallersAtAHungNodeHoldUpNoOthers(t *testing.T) {
 			})
 		}
 		asking.Wait()
-		for _, name := range append(namesOn(c, 1, 10), namesOn(c, 2, 10)...) {
+		for _, name := range append(c.NamesOn(1, 10, redisproto.Slot), c.NamesOn(2, 10, redisproto.Slot)...) {
 			soon, cancel := context.WithTimeout(ctx, time.Second)
 			lease, err := locks.TryLock(soon, name)
 			cancel()
