@@ -6,11 +6,6 @@ SHELL := /usr/bin/env bash
 
 # Modules of their own: what they need never reaches those who use mortise.
 nested := $(sort $(dir $(shell find backend/valkey gocron test examples -name go.mod -not -path '*/testdata/*')))
-# Those that `make test` runs: not those that need Java, Chromium or Prometheus, nor those that `make lint` and
-# `make examples` run.
-tested := $(filter-out test/interop/ test/browser/ test/alerts/ test/house/ examples/%,$(nested))
-# Those that take longest go first.
-longest := . test/faults/ test/deploy/ test/exclusion/ backend/valkey/ test/property/
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
 
@@ -20,7 +15,7 @@ FUZZJOBS ?= 1
 SOAK ?= 1h
 # What `make bench-compare` takes: the old revision, and flags of test/bench, such as -quick, -rounds 9,
 # -workload refused or -contender rueidis
-BASE ?= 11695c4
+BASE ?= d9e449d
 COMPARE ?=
 # What `make lone` takes: flags of test/bench, such as -lone.runs 3, or -lone.beside and a build of examples/lone
 LONE ?=
@@ -34,8 +29,27 @@ quickstart: ## show a lock at work, in memory; nothing has to be installed
 	go run ./examples/quickstart
 
 .PHONY: test
-test: deps ## every test, under -race, on memory and on real Redis (installs what it lacks on Debian)
-	@.ci/test $(longest) $(filter-out $(longest),$(tested))
+test: deps ## the short tier, three minutes at most: all rules in memory, the quick cases on a real Redis, costs (installs what it lacks on Debian)
+	@.ci/test short
+
+# Each of the targets given, the others too when one fails, which the last line names.
+define targets
+@failed=; for target in $(1); do echo "=== make $$target"; \
+	$(MAKE) --no-print-directory $$target || failed="$$failed $$target"; done; \
+	[ -z "$$failed" ] || { echo "failed:$$failed"; exit 1; }
+endef
+
+.PHONY: verify
+verify: deps ## before a merge: every test under -race, on memory and on real Redis, faults, deployments, chaos for a minute; models; examples; lint
+	$(call targets,race model-small examples lint)
+
+.PHONY: race
+race: deps ## the tests of verify, without models, examples and lint
+	@.ci/test race
+
+.PHONY: nightly
+nightly: deps ## what takes longer or needs more: other servers, Redisson, models, pages, alerts, fuzzing, soak, a thousand faults
+	$(call targets,servers interop model browser alerts fuzz limits jobs faults-long chaos-selftest chaos-long soak)
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them
@@ -47,15 +61,21 @@ SERVERS ?= bin/servers/redis-8.2 bin/servers/valkey-9.1
 CONFORMANCE ?= ^Test(Conformance|OnCluster|Replicas)$$
 
 .PHONY: servers
-servers: deps conformance ## the suites, test/deploy, test/faults and test/exclusion on Redis 8.2 and Valkey 9.1; SERVERS names others
+servers: deps conformance ## the suites, the bounds of scripts, test/deploy, test/faults and test/exclusion on Redis 8.2 and Valkey 9.1; SERVERS names others
 	@rc=0; for s in $(abspath $(SERVERS)); do for m in test/deploy test/faults test/exclusion; do echo "--- $$m on $$s"; \
 	(cd $$m && MORTISE_SERVER=$$s go test -count=1 -timeout 15m ./...) || rc=1; done; done; exit $$rc
+	@rc=0; for s in $(abspath $(SERVERS)); do echo "--- scripts on $$s"; \
+	MORTISE_SERVER=$$s go test -count=1 -run '^TestEveryScriptIsBounded$$' ./scripts || rc=1; done; exit $$rc
 	cd test/deploy && go test -count=1 -run 'OlderServer' -deploy.old=$(abspath $(wildcard bin/servers/redis-6.2)) .
 
 .PHONY: conformance
 conformance: deps ## the conformance suites alone, of all adapters, on those servers
 	@.ci/servers
 	@.ci/conformance '$(CONFORMANCE)' $(abspath $(SERVERS))
+
+.PHONY: newest
+newest: deps ## the adapters, fxmodule and the middleware with the newest go-redis, rueidis, valkey-go, fx and grpc: build, vet, short tests
+	@.ci/newest
 
 .PHONY: exclusion
 exclusion: deps ## processes that fight for a lock of each kind, exclusion counted outside Redis
@@ -90,7 +110,7 @@ shares: deps ## what Java's threads get of a lock that goroutines wait for too, 
 	cd test/interop && go test -count=1 -v -timeout 60m -run TestShares -shares 3s -shares.runs 5 .
 
 .PHONY: bench-compare
-bench-compare: deps ## the working tree against revision BASE, in turns: rates, commands, allocations; COMPARE=-quick tries it
+bench-compare: deps ## the working tree against revision BASE, in turns, and BASE against itself: rates, commands, allocations; COMPARE=-quick tries it
 	test/bench/compare $(BASE) $(COMPARE)
 
 .PHONY: lone
@@ -167,6 +187,11 @@ model: ## the protocol checked by machine: small bounds exhaustively, and mutati
 	@.ci/install-deps spin
 	@CC="$$(go env CC)" test/model/run
 
+.PHONY: model-small
+model-small: ## the first configuration of each model
+	@.ci/install-deps spin
+	@CC="$$(go env CC)" test/model/run small
+
 .PHONY: failover
 failover: deps ## kill masters and move slots under load: the first lock within a second of the new master, none lost that had a replica
 	cd test/deploy && go test -count=3 -v -timeout 15m -run 'TestAFailover|TestASlotMovesAndFailsOver' -deploy.resume=1s ./...
@@ -186,13 +211,12 @@ generate: ## write all generated code anew: scripts, adapters, mocks
 	go generate ./...
 
 .PHONY: lint
-lint: tools ## gofmt, go vet and staticcheck, nested modules too; test/house: limits of size, complexity and layering
+lint: tools ## gofmt, and golangci-lint in all modules (.golangci.yml: layers, sizes, go vet, staticcheck); what test/tools checks
 	@files=$$(git ls-files --cached --others --exclude-standard '*.go' | xargs ls -d 2>/dev/null | xargs gofmt -l); \
 	if [ -n "$$files" ]; then echo "gofmt -w these:"; echo "$$files"; exit 1; fi
-	@rc=0; (go vet ./... && bin/staticcheck ./...) || rc=1; \
-	GOOS=js GOARCH=wasm go vet ./internal/cmd/playground || rc=1; \
-	$(call each,$(nested),go vet ./... && $(CURDIR)/bin/staticcheck ./...)
-	cd test/house && go test -count=1 ./...
+	@rc=0; GOOS=js GOARCH=wasm go vet ./internal/cmd/playground || rc=1; \
+	(cd test/tools && go test -count=1 ./...) || rc=1; \
+	$(call each,. $(nested),$(CURDIR)/bin/golangci-lint run ./...)
 
 # What make api compares with: make api API=<revision>; by default the last tag
 API ?=

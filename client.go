@@ -57,9 +57,10 @@ func WithObserver(o Observer) ClientOption {
 	return func(c *engine.Config) error { c.Observer = o.inner(); return nil }
 }
 
-// WithLogger sets the client's logger: for lost leases, failed renewals, long holds, and long waits
-// for a lock that the client itself holds, which may be deadlocks. Without the option the client is
-// silent; for a nil logger New returns [ErrInvalid]. docs/reference/log-lines.md lists the lines.
+// WithLogger sets the client's logger: for lost leases, failed renewals, long holds, long waits for a
+// lock that the client itself holds, which may be deadlocks, schedules that stand still, and failed
+// campaigns for leadership. Without the option the client is silent; for a nil logger New returns
+// [ErrInvalid]. docs/reference/log-lines.md lists the lines.
 //
 // The logger is called by a goroutine of its own, from the queue that [Observer] describes, so a
 // slow or blocked handler delays no lease. A line about many leases is logged once a second, with
@@ -218,6 +219,45 @@ func (c *Client) ID() string {
 // one command; a client's first Ping also loads the scripts, some 50 in a round trip to each server.
 func (c *Client) Ping(ctx context.Context) error { return c.inner().Ping(ctx) }
 
+// Finding is what [Client.Check] found about one subject.
+type Finding struct {
+	// Name is the subject, one word: "server", "role", "permissions", "channels", "eviction" or "clock".
+	// Several findings may have one name: one for each kind of lock, or for some nodes of a cluster.
+	Name string
+	// State is one of these words:
+	//
+	//	ok       as it should be
+	//	warning  locks work, but may be lost, wait longer, or fill the server's ACL LOG
+	//	problem  some call certainly fails
+	//	unknown  the client may not see it
+	State string
+	// Text says what was found.
+	Text string
+	// Remedy says what an operator can do; empty if State is ok.
+	Remedy string
+}
+
+// Check checks the connection as [Client.Ping] does, and then what locks need of the store: on Redis the version, the
+// role (a replica refuses writes), the user's permissions for each kind of lock, its channels, the eviction policy
+// and the clock. Check changes nothing, and sends nothing that the server would write into ACL LOG: what the user may
+// not see is a finding of the state unknown.
+//
+// Names are checked by the prefix of [WithPrefix]: the user of a client without a prefix who may use only some names
+// is unknown. A kind of lock is no problem if the user has nothing that only this kind needs; it was not made for it.
+//
+// An error wraps [ErrUnavailable]: the store did not answer, and there are no findings; or a finding is a problem,
+// and the error has its text and remedy. For a nil or zero client it wraps [ErrInvalid], after Shutdown [ErrClosed].
+// Check is safe for concurrent use. Cost: the commands of Ping, and two to each master, of which the second takes some
+// 0.5 ms of the server.
+func (c *Client) Check(ctx context.Context) ([]Finding, error) {
+	found, err := engine.Check(ctx, c.inner())
+	var all []Finding
+	for _, f := range found {
+		all = append(all, Finding(f))
+	}
+	return all, err
+}
+
 // Lock implements [Locker] with the reentrant lock.
 func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
 	r, err := c.with(engine.Request{Name: name}, opts)
@@ -257,7 +297,12 @@ func (c *Client) Close() error {
 // Shutdown refuses new locks, ends waits with [ErrClosed], and waits for the Unlocks of held leases
 // until ctx ends. Held leases are renewed meanwhile. When ctx ends, the leases that are left end with
 // [ErrClosed], and their locks run out in the store: Shutdown never releases a lock under running
-// work. The error, which wraps ctx's, has their number, or else that of releases without an answer.
+// work.
+//
+// Shutdown also repeats releases that the store has not confirmed, until ctx ends: of Unlocks, and of
+// acquisitions whose outcome is unknown. The error has the number of leases and of releases that are
+// left, and some names. It wraps ctx's error, or [ErrUnavailable] if a release fails for a reason that
+// stays, such as a closed Redis client.
 //
 // Afterwards no connection of the client is left, no goroutine but those of calls that the store has
 // not answered, and every operation returns ErrClosed. A Redis client that was passed to the backend

@@ -125,7 +125,7 @@ func TestACompensatedReleaseIsNotTakenForThatOfAForeignClient(t *testing.T) {
 		l := need(open().Lock(t.Context(), "x"))(t)
 		ctx, leave := context.WithCancel(t.Context())
 		first, second := make(chan error), make(chan error)
-		go func() { first <- errorOf(c.Lock(ctx, "x")) }()
+		go func() { first <- errorOf(c.Lock(ctx, "x", WithLease(time.Hour))) }() // asks for more than a grant by a message
 		synctest.Wait()
 		go func() { second <- errorOf(c.Lock(t.Context(), "x")) }()
 		time.Sleep(time.Second)
@@ -143,6 +143,7 @@ func TestACompensatedReleaseIsNotTakenForThatOfAForeignClient(t *testing.T) {
 		leave()
 		wants(t, <-first, context.Canceled)
 		must(t, <-second)
+		time.Sleep(time.Second)
 		if heard := b.heard.Load(); heard > 0 || answered.Load() == 0 || b.take("Release") != 1 {
 			t.Errorf("%d requests say that a foreign client released", heard)
 		}

@@ -24,12 +24,20 @@ func (c *Client) CountDownLatch(name string) *CountDownLatch {
 	return &CountDownLatch{counters.NewCountDownLatch(c.inner(), engine.FullName(c.inner(), name))}
 }
 
+// made returns l, or for nil a zero latch, whose methods return [ErrInvalid].
+func (l *CountDownLatch) made() *CountDownLatch {
+	if l == nil {
+		return new(CountDownLatch)
+	}
+	return l
+}
+
 // TrySet sets the count, if the latch is not set, and reports whether it did.
 // n is between one and 1<<53.
 //
 // Redisson: trySetCount. Cost: one command.
 func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
-	return l.count.TrySet(ctx, n)
+	return l.made().count.TrySet(ctx, n)
 }
 
 // CountDown subtracts one from the count. At zero all waiters return, unless TrySet sets the latch
@@ -42,21 +50,26 @@ func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 //
 // Redisson: countDown. Cost: one command, and a key of some 150 bytes for two minutes, to recognise
 // the request.
-func (l *CountDownLatch) CountDown(ctx context.Context) error { return l.count.CountDown(ctx) }
+func (l *CountDownLatch) CountDown(ctx context.Context) error { return l.made().count.CountDown(ctx) }
 
 // Count returns the count; zero if the latch is open, or not set.
 //
 // Redisson: getCount. Cost: one command.
-func (l *CountDownLatch) Count(ctx context.Context) (int64, error) { return l.count.Count(ctx) }
+func (l *CountDownLatch) Count(ctx context.Context) (int64, error) { return l.made().count.Count(ctx) }
 
 // Wait returns when the count is zero: at once for an open latch. It waits until ctx ends, or for
-// as long as [WithWait] says, the only option that applies; then it returns [ErrNotAcquired]. The
-// other errors are those of Lock.
+// as long as [WithWait] says; then it returns [ErrNotAcquired]. WithWait and [WithMaxWaiters] are the
+// only options that apply. The other errors are those of Lock.
 //
 // Redisson: await. Cost: one command for an open latch. Otherwise another once the client has
 // subscribed, and another when the latch opens, for all waiters of this client together.
 func (l *CountDownLatch) Wait(ctx context.Context, opts ...Option) error {
-	r, err := l.count.With(with(engine.Request{Name: l.count.Topic.Name, Family: backend.KindCountDownLatch}, opts))
+	l = l.made()
+	r := engine.Request{Name: l.count.Topic.Name, Family: backend.KindCountDownLatch}
+	if err := l.count.Made(); err != nil {
+		return r.Fail(err)
+	}
+	r, err := l.count.With(with(r, opts))
 	if err != nil {
 		return err
 	}
@@ -68,4 +81,4 @@ func (l *CountDownLatch) Wait(ctx context.Context, opts ...Option) error {
 // retried in the background counts down the new count.
 //
 // Redisson: delete. Cost: one command.
-func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) { return l.count.Delete(ctx) }
+func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) { return l.made().count.Delete(ctx) }

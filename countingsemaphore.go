@@ -26,21 +26,28 @@ func (c *Client) CountingSemaphore(name string) *CountingSemaphore {
 	return &CountingSemaphore{counters.NewCountingSemaphore(c.inner(), engine.FullName(c.inner(), name))}
 }
 
+// made returns s, or for nil a zero semaphore, whose methods return [ErrInvalid].
+func (s *CountingSemaphore) made() *CountingSemaphore {
+	if s == nil {
+		return new(CountingSemaphore)
+	}
+	return s
+}
+
 // TrySetPermits gives the semaphore n permits, zero or more, if it is not set, and reports whether
 // it did. A semaphore that is not set has no permits.
 //
 // Redisson: trySetPermits. Cost: one command.
 func (s *CountingSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
-	return s.count.TrySet(ctx, n)
+	return s.made().count.TrySet(ctx, n)
 }
 
 // Acquire takes n permits, one or more, waiting while fewer are free: until ctx ends, or for as
-// long as [WithWait] says, the only option that applies. All or none are taken. A waiter of this
-// client is served as soon as enough permits are free for it. Waiters for the same number are
-// served in order; a waiter for fewer may overtake a waiter for more. So a steady stream of calls
-// for few permits can keep a call for many waiting, as in Redisson. A release wakes clients in the
-// order in which they began to wait. A call that ends without permits keeps none: a grant whose
-// caller has left is released.
+// long as [WithWait] says. WithWait and [WithMaxWaiters] are the only options that apply. All or none
+// are taken. A waiter of this client is served as soon as enough permits are free for it. Waiters for the same number
+// are served in order; a waiter for fewer may overtake a waiter for more. So a steady stream of calls for few permits
+// can keep a call for many waiting, as in Redisson. A release wakes clients in the order in which they began to wait. A
+// call that ends without permits keeps none: a grant whose caller has left is released.
 //
 // Errors are those of Lock: [ErrNotAcquired] when WithWait ran out, [ErrUnavailable], ...
 //
@@ -60,7 +67,11 @@ func (s *CountingSemaphore) TryAcquire(ctx context.Context, n int) error {
 }
 
 func (s *CountingSemaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) error {
-	r.Name, r.Family, r.Wants = s.count.Topic.Name, backend.KindCountingSemaphore, int64(n)
+	s = s.made()
+	r.Name, r.Family, r.Wants = s.count.Topic.Name, backend.KindCountingSemaphore, int32(n)
+	if err := s.count.Made(); err != nil {
+		return r.Fail(err)
+	}
 	r, err := s.count.With(with(r, opts))
 	if err != nil {
 		return err
@@ -77,13 +88,15 @@ func (s *CountingSemaphore) acquire(ctx context.Context, n int, r engine.Request
 // call again.
 //
 // Redisson: release(n). Cost: one command.
-func (s *CountingSemaphore) Release(ctx context.Context, n int) error { return s.count.Release(ctx, n) }
+func (s *CountingSemaphore) Release(ctx context.Context, n int) error {
+	return s.made().count.Release(ctx, n)
+}
 
 // Available returns the number of free permits, which may be negative after AddPermits.
 //
 // Redisson: availablePermits. Cost: one command.
 func (s *CountingSemaphore) Available(ctx context.Context) (int, error) {
-	return s.count.Available(ctx)
+	return s.made().count.Available(ctx)
 }
 
 // AddPermits adds delta permits; a negative delta removes permits. Permits in use stay in use, so the
@@ -91,14 +104,14 @@ func (s *CountingSemaphore) Available(ctx context.Context) (int, error) {
 //
 // Redisson: addPermits. Cost: one command.
 func (s *CountingSemaphore) AddPermits(ctx context.Context, delta int) error {
-	return s.count.Add(ctx, delta)
+	return s.made().count.Add(ctx, delta)
 }
 
 // Drain takes all free permits, and returns their number. A negative number is returned, and
 // becomes zero.
 //
 // Redisson: drainPermits. Cost: one command.
-func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) { return s.count.Drain(ctx) }
+func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) { return s.made().count.Drain(ctx) }
 
 // Delete removes the semaphore from the store, and reports whether there was one. Waiters go on
 // waiting until there are permits again. If the semaphore is set again, a release of permits that
@@ -106,4 +119,6 @@ func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) { return s.c
 // caller has left: use another name for other permits.
 //
 // Redisson: delete. Cost: one command.
-func (s *CountingSemaphore) Delete(ctx context.Context) (bool, error) { return s.count.Delete(ctx) }
+func (s *CountingSemaphore) Delete(ctx context.Context) (bool, error) {
+	return s.made().count.Delete(ctx)
+}

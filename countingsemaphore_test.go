@@ -304,6 +304,7 @@ func TestMemoryPutsNoEntryZeroIntoAQueue(t *testing.T) {
 type quiet struct{ deaf }
 
 func (quiet) Freed(backend.Topic)                        {}
+func (quiet) Granted(backend.Topic, backend.Grant)       {}
 func (quiet) Reserved(backend.Topic, uint64)             {}
 func (quiet) First(backend.Topic, uint64, time.Duration) {}
 func (quiet) Wanted(backend.Topic, uint64)               {}

@@ -28,8 +28,8 @@ type Delegation struct {
 	// delegation has the same token: a larger token would make the caller's own writes stale.
 	Token int64
 	// Expires is the end of the caller's lease without further renewals, by the caller's clock: UTC,
-	// whole milliseconds. For services that send delegations and bound their life; Lock ignores
-	// Expires, since the store decides.
+	// whole milliseconds; zero if it is not known. For services that send delegations and bound their
+	// life; Lock ignores Expires, since the store decides.
 	Expires time.Time
 }
 
@@ -42,8 +42,8 @@ const MaxDelegations = engine.MaxDelegations
 // [MaxDelegations]. There are delegations of the reentrant lock in all its kinds (plain, fenced,
 // fair, polling, non-reentrant) and of LockAll's parts; not of read-write locks, permits and Quorum.
 // A delegation that ctx carries by [Client.WithDelegations], and under which nothing is locked, is
-// included unchanged until it expires: so a service without locks of its own can pass delegations
-// on. The result is empty if ctx holds nothing. It costs no command. If a re-entry or the Unlock of
+// included unchanged until it expires, and always if its Expires is zero: so a service without locks of its own can
+// pass delegations on. The result is empty if ctx holds nothing. It costs no command. If a re-entry or the Unlock of
 // one had an unknown outcome (a lost reply), at most the innermost lease of the lock has a delegation.
 //
 // The leases stay marked as delegated until they end. A re-entry, by this process or another, is

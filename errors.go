@@ -8,7 +8,8 @@ import (
 
 // Errors for errors.Is. A web handler answers 423 for ErrNotAcquired and 503 for ErrUnavailable.
 var (
-	// ErrNotAcquired: another owner holds the lock, and the wait, if any, is over.
+	// ErrNotAcquired: another owner holds the lock, or it is reserved for the next waiter, and the wait,
+	// if any, is over; or [WithMaxWaiters] refuses the call.
 	ErrNotAcquired = fail.NotAcquired
 	// ErrNotHeld: the lease of an Unlock does not hold the lock: the lease was lost or already
 	// unlocked, or its record was removed. Nothing was released.
@@ -62,7 +63,12 @@ func init() { fail.Public = func(e *fail.Error) error { return (*Error)(e) } }
 func (e *Error) Error() string { return (*fail.Error)(e).Error() }
 
 // Unwrap returns Err.
-func (e *Error) Unwrap() error { return e.Err }
+func (e *Error) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // As lets errors.As find the error as a *fail.Error of the internal packages.
 func (e *Error) As(target any) bool {

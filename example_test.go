@@ -103,6 +103,42 @@ func ExampleClient_TryLock() {
 	// store down: 503
 }
 
+// A flood of calls for one busy lock keeps no more than ten of them waiting.
+func ExampleWithMaxWaiters() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	ctx := context.Background()
+	lease, err := locks.Lock(ctx, "orders:42")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Unlock(ctx)
+
+	results := make(chan error)
+	flood, end := context.WithCancel(ctx)
+	for range 1000 {
+		go func() {
+			_, err := locks.Lock(flood, "orders:42", mortise.WithMaxWaiters(10), mortise.WithWait(time.Minute))
+			results <- err
+		}()
+	}
+	refused := 0
+	for range 990 {
+		if errors.Is(<-results, mortise.ErrNotAcquired) {
+			refused++
+		}
+	}
+	fmt.Println(refused, "calls were refused at once")
+	end()
+	for range 10 {
+		<-results
+	}
+	// Output: 990 calls were refused at once
+}
+
 // A function that holds a lock may call another that takes the same one, as long as
 // it passes its lease's context on. Any other context waits.
 func ExampleLocker_reentry() {

@@ -43,8 +43,8 @@ func (c *Client) Inspect(ctx context.Context, name string) (LockInfo, error) {
 	full := engine.FullName(c.inner(), name)
 	info, err := c.inspect(ctx, backend.KindLock, full)
 	if errors.Is(err, ErrWrongKind) && c.hasRW() == nil {
-		if rw, wrong := c.inspect(ctx, backend.KindWrite, full); wrong == nil {
-			return rw, nil
+		if rw, second := c.inspect(ctx, backend.KindWrite, full); !errors.Is(second, ErrWrongKind) {
+			return rw, second
 		}
 	}
 	return info, err

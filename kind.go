@@ -34,7 +34,7 @@ type LockerOption struct {
 //
 // TryLock does not jump the queue: it is refused while another call waits. The plain lock ignores
 // the queue, here as in Redisson: a Lock or TryLock of another kind on the same name may get the lock
-// in between. Fair and [Polling] exclude each other.
+// in between. Fair and [Polling] exclude each other. The names "n" and "{n}" share a queue on Redis: see [Locker].
 func Fair() LockerOption { return LockerOption{fair: true} }
 
 // Fenced draws a fencing token ([Lease.Token]) with each acquisition, in the same command.
@@ -47,8 +47,8 @@ func NonReentrant() LockerOption { return LockerOption{nonReentrant: true} }
 
 // Polling makes waiters ask the store again after pauses of about this time, instead of subscribing
 // to releases. It saves subscriptions if there are short waits for very many names, and costs
-// commands. The pause is between a millisecond and a minute. In a process only the first waiter for
-// a name asks.
+// commands; it also waits where SUBSCRIBE is missing, as behind some proxies. The pause is between a
+// millisecond and a minute. In a process only the first waiter for a name asks.
 //
 // With a pause of 20 ms or less the client has a place in the lock's queue, among clients that do not
 // poll: the lock is reserved for it for two pauses. With a longer pause a waiter gets the lock only

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mortise-go/mortise/internal/engine"
@@ -11,6 +12,10 @@ import (
 	"github.com/mortise-go/mortise/internal/lease"
 	"github.com/mortise-go/mortise/internal/lockset"
 )
+
+// maxParts bounds the parts of LockAll. Their contexts are nested, and a lock is looked up in all of them: measured in
+// memory, 1,000 parts take 0.1 s, 2,000 parts 0.7 s, 4,000 parts 9 s.
+const maxParts = 1000
 
 // Part is one of the locks of [LockAll].
 type Part struct {
@@ -54,8 +59,9 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 // Options are those of Lock; WithWait bounds the waiting for all parts together. Errors are those of
 // Lock, and name the part. They wrap [ErrUnavailable] also if a part was lost before the others were
 // acquired. If the names are busy for longer at a time than three quarters of WithLease or WithMaxHold,
-// LockAll may wait for long: take a longer lease. LockAll is for up to some hundreds of parts: its time
-// grows with the square of their number.
+// LockAll may wait for long: take a longer lease. More than 1,000 parts are [ErrInvalid], because the
+// time of a call grows with the square of their number: a tenth of a second for 1,000 parts in memory,
+// nine seconds for 4,000.
 //
 // Cost: one command for the locks of a [*Client], [Fenced] and [NonReentrant] locks included, on a
 // cluster one for each slot, and as many to release them. Other parts (fair, polling, read-write,
@@ -86,6 +92,10 @@ func TryLockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, erro
 func partsOf(
 	ctx context.Context, parts []Part, try bool, opts []Option,
 ) (set []lockset.Part, wait time.Duration, err error) {
+	if len(parts) > maxParts {
+		return nil, 0, fail.Invalidf("%d parts; at most %d: take one lock for all of it, or some locks at a time",
+			len(parts), maxParts)
+	}
 	for _, p := range parts {
 		set = append(set, lockset.Part{Name: p.Name, Of: fmt.Sprintf("%T", p.Locker)})
 	}
@@ -137,9 +147,10 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 		x.Acquirer = c.engine
 		return nil
 	}
+	tries := slices.DeleteFunc(slices.Clone(opts), func(o Option) bool { _, waits := o.(maxWaitersOption); return waits })
 	x.Other = func(ctx context.Context, try bool, wait time.Duration) (*lease.Handle, error) {
 		if try {
-			l, err := p.Locker.TryLock(ctx, p.Name, opts...)
+			l, err := p.Locker.TryLock(ctx, p.Name, tries...)
 			return (*lease.Handle)(l), err
 		}
 		opts := opts

@@ -14,6 +14,25 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
+// LockAll states how many parts it takes, and does not run into the caller's context with more.
+func TestLockAllOfTooManyPartsIsInvalid(t *testing.T) {
+	c, names := newClient(t), make([]string, maxParts+1)
+	for i := range names {
+		names[i] = fmt.Sprint("n", i)
+	}
+	for op, err := range map[string]error{
+		"lockall":    errorOf(c.LockAll(t.Context(), names...)),
+		"trylockall": errorOf(TryLockAll(t.Context(), Parts(c, names...))),
+	} {
+		var e *Error
+		if !errors.As(err, &e) || e.Op != op || !errors.Is(err, ErrInvalid) ||
+			!contains(err.Error(), "1001 parts; at most 1000") {
+			t.Errorf("%s of %d parts: %v", op, len(names), err)
+		}
+	}
+	must(t, thenUnlock(c.LockAll(t.Context(), names[:maxParts]...)))
+}
+
 func TestLockAllHoldsAllOrNone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()

@@ -47,7 +47,9 @@ import (
 // [Client.Locker] returns others.
 //
 // Names are any UTF-8 text of 1 to 65,536 bytes whose braces, if any, form a Redis hash tag
-// ("{tenant}:7"); other names are [ErrInvalidName].
+// ("{tenant}:7"); other names are [ErrInvalidName]. Of a name and the same name in braces, "n" and
+// "{n}", use only one: they are two locks, but on Redis they share the keys of the fair queue, of the
+// fencing tokens and of a semaphore's permits, as in Redisson.
 //
 // Re-entry: a context made by [Lease.Context], or derived from it, carries the lease. Lock and
 // TryLock with such a context enter the lock again if the lease is the innermost live lease of its
@@ -67,7 +69,8 @@ type Locker interface {
 	// The lease's context is a child of ctx, so bound the wait with WithWait and not with a deadline,
 	// which would also end the work. If ctx ends later, the lease and its renewal go on until Unlock.
 	//
-	// Errors: [ErrNotAcquired] when WithWait ran out, [ErrUnavailable] when the store failed,
+	// Errors: [ErrNotAcquired] when WithWait ran out or WithMaxWaiters refuses the call,
+	// [ErrUnavailable] when the store failed,
 	// [ErrClosed], [ErrWrongKind], [ErrInvalidName], [ErrInvalid], or ctx's own. All are wrapped in
 	// [*Error].
 	//
@@ -78,7 +81,12 @@ type Locker interface {
 	// [Error.Remaining] is then the rest of the holder's lease. The other errors are the errors of
 	// Lock.
 	//
-	// Cost: one command; none if this client knows the holder, as its own or by client-side caching.
+	// With client-side caching (packages rueidis and valkey), a lock that another process releases may
+	// be refused for the time of a message from the server, and for 750 ms at most if that message does
+	// not arrive. A call with the context of a request that httplock or grpclock serve asks the server.
+	//
+	// Cost: one command; none if this client knows the holder, as its own or by client-side caching. The
+	// second refusal within 750 ms costs two with client-side caching, further ones none.
 	TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error)
 }
 
@@ -87,8 +95,13 @@ type Locker interface {
 // work beside the holder, such as a goroutine that outlives a request. A holder that waits for such
 // a Lock of its own lock waits for ever.
 //
-// ctx must not be nil. It costs no command.
-func WithoutLeases(ctx context.Context) context.Context { return lease.Without{Context: ctx} }
+// A nil ctx is returned as it is: Lock and TryLock refuse it with [ErrInvalid]. It costs no command.
+func WithoutLeases(ctx context.Context) context.Context {
+	if ctx == nil {
+		return nil
+	}
+	return lease.Without{Context: ctx}
+}
 
 // Do takes the lock, runs fn under the lease's context, and releases the lock, also when fn panics.
 //

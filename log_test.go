@@ -44,6 +44,42 @@ func TestTheLogHasOneLineASecondForManyLeases(t *testing.T) {
 	})
 }
 
+// The number in a line is that of the leases, and not of the attempts. A line waits for up to a second, and is not
+// logged any more once the lease is renewed, released or lost.
+func TestFailedRenewalsOfALeaseAreLoggedWhileTheyAreRetried(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, s *memory.Store, l *Lease){
+		"renewed": func(t *testing.T, s *memory.Store, l *Lease) { s.SetDown(nil) },
+		"released": func(t *testing.T, s *memory.Store, l *Lease) {
+			s.SetDown(nil)
+			must(t, l.Unlock(t.Context()))
+		},
+		"lost": func(_ *testing.T, _ *memory.Store, l *Lease) { <-l.Context().Done() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				log, lines := recorder()
+				l := need(open(WithLogger(log)).Lock(t.Context(), "x"))(t)
+				s.SetDown(errors.New("gone"))
+				time.Sleep(10*time.Second + 350*time.Millisecond) // failed at 0, 100 and 300 ms
+				end(t, s, l)
+				time.Sleep(time.Minute)
+				got := lines()
+				for i, line := range got {
+					if contains(line, "leases=") {
+						t.Errorf("of one lease: %s", line)
+					}
+					if i > 0 && contains(line, "renewal failed") && (name != "lost" || contains(got[i-1], "lease ended")) {
+						t.Errorf("logged too late: %s", line)
+					}
+				}
+				if len(got) == 0 || !contains(got[0], "renewal failed") {
+					t.Errorf("logged %q", got)
+				}
+			})
+		})
+	}
+}
+
 func TestALongWaitForAHolderOfTheSameClientIsLogged(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		log, lines := recorder()

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/fail"
 )
 
 // Observer has functions for the events of a client, for metrics and traces. The functions may be
@@ -27,14 +28,17 @@ type Observer struct {
 	// Waiting: a call began to wait: for another holder, for permits, for a latch. Acquired
 	// or NotAcquired follows.
 	Waiting func(WaitingEvent)
-	// Acquired: a lock was acquired or entered again, permits were acquired, or a latch is open. For
-	// each lease, Lost or Released follows; both if a lost lease is unlocked.
+	// Acquired: a lock was acquired or entered again, permits were acquired, a latch is open, or a tick
+	// was granted. For each lease, Lost or Released follows; both if a lost lease is unlocked.
 	Acquired func(AcquiredEvent)
-	// NotAcquired: such a call returned an error; with a wrong argument only if the call has waited.
+	// NotAcquired: such a call returned an error; with a wrong argument only if the call has waited. Also
+	// a claim of a tick that found the last started tick ahead of the store's clock; a claim that was
+	// refused because the tick is not due, or another process has it, is no event.
 	NotAcquired func(NotAcquiredEvent)
 	// Renewed: the watchdog renewed a lease.
 	Renewed func(RenewedEvent)
-	// RenewalFailed: a renewal failed, and is retried within the lease.
+	// RenewalFailed: a renewal failed, and is retried within the lease; or the lease ended while its
+	// renewal had no answer. Then Remaining is zero, and Lost follows.
 	RenewalFailed func(RenewalFailedEvent)
 	// Lost: a lease ended without Unlock.
 	Lost func(LostEvent)
@@ -44,16 +48,16 @@ type Observer struct {
 
 // Subject is the part that all events have: the lock and the call.
 type Subject struct {
-	// Name is the name of the lock, the semaphore or the latch.
+	// Name is the name of the lock, the semaphore, the latch or the schedule.
 	Name string
 	// Kind is the kind: "lock" (plain, fenced, polling and non-reentrant ones), "fair",
-	// "read", "write", "counting_semaphore", "semaphore" or "latch".
+	// "read", "write", "counting_semaphore", "semaphore", "latch" or "tick".
 	Kind string
 	// Owner is the holder in the store; empty if there is none, or none yet.
 	Owner string
 	// Lease is the number of a lease: Acquired, Lost and Released of a lease have the same number.
-	// Zero without a lease: for waits, refusals, counting semaphores and latches, and for renewals,
-	// which are about all holds of an owner.
+	// Zero without a lease: for waits, refusals, counting semaphores, latches and ticks, and for
+	// renewals, which are about all holds of an owner.
 	Lease uint64
 	// Context is the context of the waiting call; for a lease, of the call that acquired it. It may
 	// have ended. Nil for renewals.
@@ -71,7 +75,7 @@ func (o Observer) inner() engine.Observer {
 			return AcquiredEvent{subject(e), e.Waited, e.Contended, e.Holds, e.Token}
 		}),
 		NotAcquired: told(o.NotAcquired, func(e engine.Event) NotAcquiredEvent {
-			return NotAcquiredEvent{subject(e), e.Waited, e.Contended, e.Err}
+			return NotAcquiredEvent{subject(e), e.Waited, e.Contended, fail.IsCrowded(e.Err), e.Err}
 		}),
 		Renewed: told(o.Renewed, func(e engine.Event) RenewedEvent {
 			return RenewedEvent{subject(e), e.Took, e.Remaining}
@@ -155,6 +159,8 @@ type NotAcquiredEvent struct {
 	Waited time.Duration
 	// Contended reports whether Waiting was called before.
 	Contended bool
+	// Crowded reports whether the call was refused because of [WithMaxWaiters].
+	Crowded bool
 	// Err is what the call returns.
 	Err error
 }

@@ -15,6 +15,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/announce"
+	"github.com/mortise-go/mortise/internal/redistest/slow"
 )
 
 // callerKey is the key of the caller's name.
@@ -257,7 +258,8 @@ func TestAWrongArgumentIsReportedAfterAWaitOnly(t *testing.T) {
 func TestAReleaseWhoseCallerHasLeftReportsWhatRemains(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		left := make(chan int, 2)
-		c := on(t, memory.New(), WithObserver(Observer{Released: func(e ReleasedEvent) { left <- e.Holds }}))
+		store := slow.Store{Store: memory.New(), Release: time.Second} // or the answer may be there before the caller left
+		c := on(t, store, WithObserver(Observer{Released: func(e ReleasedEvent) { left <- e.Holds }}))
 		outer := need(c.Lock(t.Context(), "n"))(t)
 		inner := need(c.Lock(outer.Context(), "n"))(t)
 		gone, cancel := context.WithCancel(t.Context())
@@ -267,6 +269,7 @@ func TestAReleaseWhoseCallerHasLeftReportsWhatRemains(t *testing.T) {
 		if a, b := <-left, <-left; a != 1 || b != 0 {
 			t.Errorf("the hold counts %d and %d remain, want 1 and 0", a, b)
 		}
+		must(t, c.Shutdown(t.Context()))
 	})
 }
 

@@ -1,6 +1,7 @@
 package mortise
 
 import (
+	"math"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -35,8 +36,9 @@ func WithLease(d time.Duration) Option { return leaseOption(d) }
 //
 // However short d is, Lock asks the store once, and acquires a free lock even if the answer takes
 // longer than d. If there is no answer within d, or within a second if d is shorter, Lock returns
-// [ErrUnavailable]. A deadline of ctx bounds the first request, too. A call that waits behind
-// another call of the same client sends nothing meanwhile, and returns [ErrNotAcquired] after d.
+// [ErrUnavailable]. A request that times out is sent again within d, for ten seconds at most. A
+// deadline of ctx bounds the first request, too. A call that waits behind another call of the same
+// client sends nothing meanwhile, and returns [ErrNotAcquired] after d.
 func WithWait(d time.Duration) Option { return waitOption(d) }
 
 // WithMaxHold bounds the time for which the watchdog renews the lease: the lease ends d after the
@@ -46,9 +48,10 @@ func WithMaxHold(d time.Duration) Option { return maxHoldOption(d) }
 
 // WithReplicas makes Lock and TryLock return once n replicas of the store have the lock, so a
 // failover to one of them keeps the lock. If fewer replicas have the lock after timeout, the lock is
-// released, and the error is [ErrNotReplicated]. n is at least one. timeout is rounded up to whole
-// milliseconds, positive and less than the lease; the time spent on replication is a part of the
-// lease, which counts from before the request was sent. Redisson: checkLockSyncedSlaves.
+// released, and the error is [ErrNotReplicated]: for the call, and for the calls of this client that
+// waited behind it and want as many replicas within the same time or less. n is at least one. timeout is rounded up to
+// whole milliseconds, positive and less than the lease; the time spent on replication is a part of the lease, which
+// counts from before the request was sent. Redisson: checkLockSyncedSlaves.
 //
 // The option applies to acquisitions and re-entries. Renewals do not wait for replicas: a replica has
 // the lock for the lease of the acquisition or of the last re-entry, and for longer if renewals reach
@@ -69,6 +72,25 @@ func WithReplicas(n int, timeout time.Duration) Option {
 	return replicasOption{n, timeout}
 }
 
+// WithMaxWaiters refuses the call instead of having it wait behind n or more calls of this client:
+// Lock returns [ErrNotAcquired] at once, with a text of its own. So a flood of calls for one busy name
+// keeps n calls waiting in the process, and no more. n is at least one. [NotAcquiredEvent.Crowded]
+// marks a call that was refused.
+//
+// The calls that count are those of the client for the same name that wait, or whose request is on its
+// way to the store. The sides of a read-write lock count together; a fair lock, a semaphore and a
+// latch count apart from other kinds of the same name, and so do calls under a delegation. Holders do
+// not count, nor do calls of other clients. A call that enters a lock again with a lease's context
+// does not count and is not refused. What a call wants does not matter: an Acquire of one permit is
+// refused behind n calls that want four, though one permit may be free; TryAcquire asks for it.
+//
+// The option does not apply to TryLock, which does not wait. In [LockAll] it applies to the wait for
+// each part, and the first refusal ends the call. [Quorum] counts the calls that wait in it.
+//
+// Cost: none. A call that is refused sends no command, except in LockAll and Quorum, which try all
+// locks before they wait.
+func WithMaxWaiters(n int) Option { return maxWaitersOption(n) }
+
 type (
 	leaseOption    time.Duration
 	waitOption     time.Duration
@@ -77,6 +99,7 @@ type (
 		n       int
 		timeout time.Duration
 	}
+	maxWaitersOption int
 )
 
 func (o leaseOption) apply(r engine.Request) (engine.Request, error) {
@@ -122,6 +145,18 @@ func (o replicasOption) apply(r engine.Request) (engine.Request, error) {
 		return r, fail.Invalidf("WithReplicas does not apply to %s, only to locks", r.Op())
 	}
 	r.Replicas = engine.Replicas{N: o.n, Timeout: clock.CeilMilli(o.timeout)}
+	return r, nil
+}
+
+func (o maxWaitersOption) apply(r engine.Request) (engine.Request, error) {
+	switch {
+	case r.Try:
+		return r, fail.Invalidf("WithMaxWaiters does not apply to %s, which does not wait", r.Op())
+	case o < 1:
+		return r, fail.Invalidf("WithMaxWaiters(%d): at least one; use TryLock not to wait, and omit the option for no bound",
+			int(o))
+	}
+	r.MaxWaiters = int32(min(o, math.MaxInt32))
 	return r, nil
 }
 

@@ -3,6 +3,8 @@ package mortise
 import (
 	"context"
 	"errors"
+	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -12,13 +14,13 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
-// trio is Quorum over three spies. The client of the third hears of changes, or does not.
-func trio(t *testing.T, hears bool) (Locker, []*spy, []*Client) {
+// trio is Quorum over three spies, which can as in spy. The client of the third hears of changes, or does not.
+func trio(t *testing.T, hears bool, can ...string) (Locker, []*spy, []*Client) {
 	t.Helper()
 	var stores []*spy
 	var clients []*Client
 	for i := range 3 {
-		s := spyOn(memory.New(), "", nil)
+		s := spyOn(memory.New(), strings.Join(can, " "), nil)
 		if i == 2 && !hears {
 			s.listen = func(h backend.Handler) backend.Handler { return noHints{h} }
 		}
@@ -40,7 +42,8 @@ func TestQuorumAPartThatKeepsVanishingIsLockedAgainAfterPauses(t *testing.T) {
 				evicts := stores[2]
 				evicts.hook("Acquire", func(c *call) error {
 					time.Sleep(time.Millisecond) // a round trip
-					defer evicts.Delete("x")
+					// A client that has no grant yet hears nothing of it.
+					time.AfterFunc(time.Millisecond, func() { evicts.Delete("x") })
 					err := c.run(c.ctx)
 					if !x.hears {
 						c.reply.(*backend.AcquireReply).VerifyAfter = 500 * time.Millisecond
@@ -53,15 +56,15 @@ func TestQuorumAPartThatKeepsVanishingIsLockedAgainAfterPauses(t *testing.T) {
 					must(t, errorOf(quorum.Lock(l.Context(), "x")))
 					leases++
 				}
-				asked := func(within time.Duration, most int) {
+				asked := func(within time.Duration, want int) {
 					t.Helper()
 					time.Sleep(within)
-					if n := evicts.take("Acquire"); n == 0 || n > most {
-						t.Errorf("the store was asked %d times within %v, want 1 to %d", n, within, most)
+					if n := evicts.take("Acquire"); n != want {
+						t.Errorf("the store was asked %d times within %v, want %d", n, within, want)
 					}
 				}
-				asked(2*time.Second, 3)
-				asked(time.Minute, 10)
+				asked(2*time.Second, 2) // at first, and at once
+				asked(time.Minute, 7)   // after 2, 4 and 8 s, and then each 10 s
 				must(t, l.Err())
 				again := func(within time.Duration) {
 					t.Helper()
@@ -170,9 +173,10 @@ func TestAPartOfQuorumHasThePrefixAndTheDefaultsOfTheFirstClient(t *testing.T) {
 				must(t, x.Unlock(context.Background()))
 			}
 		}
+		var all sync.WaitGroup
 		for range 2 {
-			go busy(quorum(stores), "a")
-			go busy(on(t, other), "b")
+			all.Go(func() { busy(quorum(stores), "a") })
+			all.Go(func() { busy(on(t, other), "b") })
 		}
 		time.Sleep(time.Second)
 		brief := quorum(stores, WithDefaultMaxHold(400*time.Millisecond))
@@ -182,6 +186,71 @@ func TestAPartOfQuorumHasThePrefixAndTheDefaultsOfTheFirstClient(t *testing.T) {
 		}
 		must(t, l.Unlock(t.Context()))
 		stop.Store(true)
-		time.Sleep(2 * time.Second) // all locks are released
+		all.Wait()
 	})
+}
+
+// The repeat of a part is for the same owner, and counts within the time that Quorum has for the store. A call that may
+// wait asks again, for a new owner, before a time-out that is longer than this time.
+func TestQuorumAPartIsRepeatedAfterATimeOut(t *testing.T) {
+	for what, x := range map[string]struct {
+		timeOut time.Duration
+		owners  int // in each store
+		lock    func(q Locker) (*Lease, error)
+	}{
+		"TryLock, a short time-out": {300 * time.Millisecond, 1, func(q Locker) (*Lease, error) {
+			return q.TryLock(context.Background(), "x")
+		}},
+		"Lock, a short time-out": {300 * time.Millisecond, 1, func(q Locker) (*Lease, error) {
+			return q.Lock(context.Background(), "x", WithWait(2*time.Second))
+		}},
+		"Lock, the time-out of go-redis": {goRedisTimeout, 2, func(q Locker) (*Lease, error) {
+			return q.Lock(context.Background(), "x", WithWait(2*time.Second))
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				defer time.Sleep(time.Minute) // what goes on in the background ends in the bubble
+				quorum, stores, clients := trio(t, true, "Age")
+				must(t, thenUnlock(quorum.Lock(t.Context(), "y"))) // the stores have their votes from here on
+				owners := make([]string, len(stores))              // of the requests of a store, without repeats
+				for i, s := range stores {
+					s.take("Acquire")
+					var mu sync.Mutex
+					s.hook("Acquire", func(c *call) error {
+						mu.Lock()
+						first := owners[i] == ""
+						if o := c.request.(backend.AcquireRequest).Owner; !contains(owners[i], o) {
+							owners[i] += o + " "
+						}
+						mu.Unlock()
+						if first {
+							time.Sleep(x.timeOut)
+							return unknownOutcome()
+						}
+						return c.run(c.ctx)
+					})
+				}
+				began := time.Now()
+				l, err := x.lock(quorum)
+				if err != nil {
+					t.Fatalf("after %v: %v", time.Since(began), err)
+				}
+				must(t, l.Err())
+				synctest.Wait()
+				for i, s := range stores {
+					if n := s.take("Acquire"); n != 2 || len(strings.Fields(owners[i])) != x.owners {
+						t.Errorf("store %d: %d requests for the owners %q, want 2 for %d", i, n, owners[i], x.owners)
+					}
+				}
+				must(t, l.Unlock(t.Context()))
+				time.Sleep(time.Minute)
+				for i, c := range clients {
+					if n, _ := held(t, c); n != 0 {
+						t.Errorf("store %d still has %d holds", i, n)
+					}
+				}
+			})
+		})
+	}
 }

@@ -202,6 +202,9 @@ func (h lossy) deliver(f func(backend.QueueHandler)) {
 	switch dice := h.x.float(); {
 	case dice < 0.75 || h.x.quiet.Load():
 		f(to)
+	case dice < 0.8: // it comes twice
+		f(to)
+		time.AfterFunc(h.x.upTo(10*time.Second), func() { f(to) })
 	case dice < 0.92:
 		time.AfterFunc(h.x.upTo(time.Second), func() { f(to) })
 	}
@@ -215,6 +218,10 @@ func (h lossy) Changed(t backend.Topic) {
 }
 func (h lossy) ChangedAll()           { h.deliver(func(backend.QueueHandler) { h.Handler.ChangedAll() }) }
 func (h lossy) Freed(t backend.Topic) { h.deliver(func(to backend.QueueHandler) { to.Freed(t) }) }
+
+func (h lossy) Granted(t backend.Topic, g backend.Grant) {
+	h.deliver(func(to backend.QueueHandler) { to.Granted(t, g) })
+}
 
 func (h lossy) Reserved(t backend.Topic, entry uint64) {
 	h.deliver(func(to backend.QueueHandler) { to.Reserved(t, entry) })
@@ -260,7 +267,12 @@ func (x *history) observer(a *actor) Observer {
 		v.(*[3]atomic.Int64)[which].Add(1)
 	}
 	return Observer{
-		Waiting:     func(WaitingEvent) { x.mayPanic() },
+		Waiting: func(WaitingEvent) {
+			if x.chance(0.2) {
+				time.Sleep(x.upTo(3 * time.Second))
+			}
+			x.mayPanic()
+		},
 		Acquired:    func(e AcquiredEvent) { count(e.Lease, 0); x.mayPanic() },
 		NotAcquired: func(e NotAcquiredEvent) { refused(&a.refused, e.Err); x.mayPanic() },
 		Released:    func(e ReleasedEvent) { count(e.Lease, 1); x.mayPanic() },

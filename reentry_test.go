@@ -100,21 +100,6 @@ func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {
 	must(t, l.Unlock(t.Context()))
 }
 
-func TestAReentryThatTimesOutIsNotRepeated(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		b := spyOn(s, "Queue", hooks{"SetHolds": func(*call) error {
-			time.Sleep(3 * time.Second)
-			return unknownOutcome()
-		}})
-		c := on(t, b)
-		l := need(c.Lock(t.Context(), "x"))(t)
-		wants(t, errorOf(c.Lock(l.Context(), "x")), ErrUnavailable)
-		if n := b.take("SetHolds"); n != 1 {
-			t.Errorf("it was sent %d times", n)
-		}
-	})
-}
-
 // The store has not said that the lock is held by another, so the error does not say so.
 func TestAReentryThatIsNotAnsweredIsUnavailable(t *testing.T) {
 	plain := func(c *Client) Locker { return c }
@@ -396,4 +381,8 @@ func TestTheLastOfTwoUnlocksBehindAReentryRemovesTheText(t *testing.T) {
 			t.Errorf("after the last Unlock the text is %q", got)
 		}
 	})
+}
+
+func TestWithoutLeasesOfNoContext(t *testing.T) {
+	wants(t, errorOf(on(t, memory.New()).Lock(WithoutLeases(nil), "a")), ErrInvalid)
 }

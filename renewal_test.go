@@ -254,3 +254,26 @@ func TestALeaseThatWasAcquiredWhileAMachineSleptIsRenewedInTime(t *testing.T) {
 		must(t, l.Unlock(t.Context()))
 	})
 }
+
+// A renewal may wait for as long as the lease lasts: in the Redis client for a connection, or for a store that hangs.
+func TestALeaseThatEndsWhileItsRenewalHasNoAnswerTellsOfTheRenewal(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		var events []string
+		spy := spyOn(s, "", hooks{"Renew": func(*call) error { time.Sleep(time.Minute); return errGone }})
+		c := on(t, spy, WithObserver(Observer{
+			RenewalFailed: func(e RenewalFailedEvent) { events = append(events, e.Err.Error()) },
+			Lost:          func(e LostEvent) { events = append(events, "lost") },
+		}))
+		l := need(c.Lock(t.Context(), "x"))(t)
+		<-l.Context().Done()
+		wants(t, l.Err(), ErrLost)
+		time.Sleep(2 * time.Minute)
+		synctest.Wait()
+		if len(events) != 2 || !contains(events[0], "no answer") || events[1] != "lost" {
+			t.Errorf("the events are %q", events)
+		}
+		if err := l.Err(); !contains(err.Error(), "no answer") {
+			t.Errorf("the cause is %v", err)
+		}
+	})
+}

@@ -159,6 +159,53 @@ func TestAWaiterWhoseGrantLacksReplicasReportsIt(t *testing.T) {
 	}
 }
 
+// Attempts that lack replicas fail one after the other. The callers that wait behind an attempt are told of it, and not
+// that another owner holds the lock: no owner does.
+func TestCallersBehindAnAttemptThatLacksReplicasAreToldSo(t *testing.T) {
+	for kind, fair := range map[string]LockerOption{"plain": {}, "fair": Fair()} {
+		t.Run(kind, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newCopied()
+				s.have.Store(1)
+				c := on(t, s)
+				l := need(c.Locker(fair, NonReentrant()))(t)
+				const callers = 37
+				errs := make(chan error, callers)
+				began := time.Now()
+				for range callers {
+					go func() {
+						errs <- errorOf(l.Lock(t.Context(), "n", WithReplicas(2, 300*time.Millisecond), WithWait(2*time.Second)))
+					}()
+				}
+				synctest.Wait()
+				one := later(func() error {
+					return thenUnlock(l.Lock(t.Context(), "n", WithReplicas(1, 300*time.Millisecond)))
+				})
+				none := later(func() error { return thenUnlock(l.Lock(t.Context(), "n")) })
+				held := 0
+				for range callers {
+					err := <-errs
+					if !errors.Is(err, ErrNotReplicated) || errors.Is(err, ErrNotAcquired) {
+						if held++; held == 1 {
+							t.Error(err)
+						}
+					} else if !contains(err.Error(), "1 of 2 replicas acknowledged") {
+						t.Error(err)
+					}
+				}
+				if held > 0 {
+					t.Errorf("%d of %d callers are not told that replicas are lacking", held, callers)
+				}
+				if d := time.Since(began); d > 2*time.Second {
+					t.Errorf("the last was told after %v", d)
+				}
+				must(t, <-one) // wants no more replicas than there are
+				must(t, <-none)
+			})
+		})
+	}
+}
+
 func TestAReentryThatLacksReplicasLeavesTheOuterHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newCopied()
@@ -208,6 +255,42 @@ func TestSlowReplicasDelayNoOtherCall(t *testing.T) {
 			if err := <-done; !errors.Is(err, ErrNotReplicated) {
 				t.Fatal(err)
 			}
+		}
+	})
+}
+
+// A refusal says what is known: the store does not tell a holder from the reservation for the next waiter, which is
+// short, nor from an attempt that waits for its replicas.
+func TestARefusalClaimsNoHolderThatIsNotKnown(t *testing.T) {
+	const reserved, attempt = "reserved for the next waiter", "by a call that waits for its replicas"
+	synctest.Test(t, func(t *testing.T) {
+		s := newCopied()
+		s.have.Store(1)
+		holder, c := on(t, s), on(t, s)
+		for _, row := range []struct {
+			lease             time.Duration
+			opts              []Option
+			reserved, attempt bool
+		}{
+			{lease: time.Minute},
+			{lease: 900 * time.Millisecond, reserved: true},
+			{lease: time.Minute, opts: []Option{WithReplicas(1, time.Second)}, attempt: true},
+			{lease: 900 * time.Millisecond, opts: []Option{WithReplicas(1, time.Second)}, reserved: true, attempt: true},
+		} {
+			l := need(holder.Lock(t.Context(), "x", WithLease(row.lease)))(t)
+			waits := append(row.opts[:len(row.opts):len(row.opts)], WithWait(100*time.Millisecond))
+			for call, err := range map[string]error{
+				"TryLock": errorOf(c.TryLock(t.Context(), "x", row.opts...)),
+				"Lock":    errorOf(c.Lock(t.Context(), "x", waits...)),
+			} {
+				wants(t, err, ErrNotAcquired)
+				text := err.Error()
+				if !contains(text, "held by another owner") || contains(text, reserved) != row.reserved ||
+					contains(text, attempt) != row.attempt || contains(text, "the holder's lease ends") == row.reserved {
+					t.Errorf("%s, a lease of %v, options %v: %q", call, row.lease, row.opts, text)
+				}
+			}
+			must(t, l.Unlock(t.Context()))
 		}
 	})
 }

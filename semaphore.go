@@ -17,6 +17,9 @@ import (
 // RPermitExpirableSemaphore. Its methods may be called concurrently. [CountingSemaphore] has
 // permits without owners.
 //
+// The names "n" and "{n}" are two semaphores that share the key of their permits on Redis, as in
+// Redisson: use only one of the two names.
+//
 // The lease of a permit is like that of a lock: by default short and renewed while the process lives,
 // unlike Redisson's. Leases end by the store's clock. Redisson uses the clock of each JVM, so keep
 // the JVMs' clocks synchronized with the store's.
@@ -44,13 +47,27 @@ func (c *Client) Semaphore(name string, limit int) *Semaphore {
 	return s
 }
 
+// made returns p, or for nil a zero semaphore, whose methods return [ErrInvalid].
+func (p *Semaphore) made() *Semaphore {
+	if p == nil {
+		return new(Semaphore)
+	}
+	return p
+}
+
 // SetPermits sets the number of permits, free or in use, zero or more, and wakes waiters if there are
 // more permits. Permits in use stay in use, so the number of free permits may be negative then. The
 // number replaces the limits that clients have declared. It becomes the limit of this Semaphore, even
 // if that was not declared yet; zero declares none: see [Client.Semaphore].
 //
+// A first Acquire that declares a limit, of another Semaphore or of one whose first Acquire timed out,
+// may reach the store after SetPermits, and then replaces the number: the store does not remember who
+// set it. Where the number is changed at run time, all processes use [Client.Semaphore] with a limit of
+// zero.
+//
 // Redisson: setPermits. Cost: one command.
 func (p *Semaphore) SetPermits(ctx context.Context, n int) error {
+	p = p.made()
 	return p.count.SetLimit(ctx, n, &p.limit)
 }
 
@@ -59,7 +76,7 @@ func (p *Semaphore) SetPermits(ctx context.Context, n int) error {
 //
 // Redisson: trySetPermits. Cost: one command.
 func (p *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
-	return p.count.TrySet(ctx, n)
+	return p.made().count.TrySet(ctx, n)
 }
 
 // AddPermits adds delta permits; a negative delta removes permits. Permits in use stay in use, so the
@@ -67,19 +84,21 @@ func (p *Semaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
 // declares stays as it is, and Acquire refuses more permits than that; [Semaphore.SetPermits] changes it.
 //
 // Redisson: addPermits. Cost: one command.
-func (p *Semaphore) AddPermits(ctx context.Context, delta int) error { return p.count.Add(ctx, delta) }
+func (p *Semaphore) AddPermits(ctx context.Context, delta int) error {
+	return p.made().count.Add(ctx, delta)
+}
 
 // Available returns the number of free permits, expired permits included.
 //
 // Redisson: availablePermits. Cost: one command.
-func (p *Semaphore) Available(ctx context.Context) (int, error) { return p.count.Available(ctx) }
+func (p *Semaphore) Available(ctx context.Context) (int, error) { return p.made().count.Available(ctx) }
 
 // Delete removes the semaphore from the store, and reports whether there was one. Permits in use
 // are lost: their holders learn of the loss at the next renewal. Waiters go on waiting; if they
 // declare a limit, their next request makes the semaphore again.
 //
 // Redisson: delete. Cost: one command.
-func (p *Semaphore) Delete(ctx context.Context) (bool, error) { return p.count.Delete(ctx) }
+func (p *Semaphore) Delete(ctx context.Context) (bool, error) { return p.made().count.Delete(ctx) }
 
 // Acquire takes n permits, between 1 and 128, all or none. While fewer are free, it waits, until ctx
 // ends, or for as long as [WithWait] says. A release, or the end of a lease, wakes the call. Waiters
@@ -110,8 +129,12 @@ func (p *Semaphore) TryAcquire(ctx context.Context, n int, opts ...Option) (*Per
 }
 
 func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) (*Permit, error) {
-	r.Name, r.Family, r.Wants = p.count.Topic.Name, backend.KindSemaphore, int64(n)
+	p = p.made()
+	r.Name, r.Family, r.Wants = p.count.Topic.Name, backend.KindSemaphore, int32(n)
 	r.Limit = &p.limit
+	if err := p.count.Made(); err != nil {
+		return nil, r.Fail(err)
+	}
 	r, err := p.count.With(with(r, opts))
 	if err != nil {
 		return nil, err
@@ -137,7 +160,7 @@ func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts [
 //
 // Redisson: release(id), release(ids). Cost: one command for up to 128 ids of one length.
 func (p *Semaphore) Release(ctx context.Context, ids ...string) error {
-	return p.count.Release(ctx, ids)
+	return p.made().count.Release(ctx, ids)
 }
 
 // SemaphoreInfo is the record of a semaphore in the store.
@@ -173,6 +196,7 @@ const listed = 100
 //
 // Redisson: getPermits, acquiredPermits. Cost: one command.
 func (p *Semaphore) Inspect(ctx context.Context) (SemaphoreInfo, error) {
+	p = p.made()
 	s := SemaphoreInfo{Name: p.count.Topic.Name}
 	r, err := p.count.Inspect(ctx, listed)
 	if err != nil {

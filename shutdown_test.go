@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -314,7 +316,10 @@ func TestWaitersThatShutdownEndsReportErrClosed(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		must(t, c.Shutdown(ctx))
+		err := c.Shutdown(ctx)
+		if wants(t, err, context.DeadlineExceeded); !contains(err.Error(), `release of 1 locks ("s")`) {
+			t.Errorf("%v", err)
+		}
 		for range 4 {
 			err := <-errs
 			if !errors.Is(err, ErrClosed) || errors.Is(err, ErrUnavailable) {
@@ -400,5 +405,184 @@ func TestTheErrorOfShutdownWrapsTheContextsErrorAndItsCause(t *testing.T) {
 		close(goOn)
 		wants(t, err, context.Canceled)
 		wants(t, err, why)
+	})
+}
+
+// away returns a spy whose calls fail, with an unknown outcome, until the time in until.
+func away(s *memory.Store, can string) (b *spy, until *atomic.Pointer[time.Time]) {
+	until = new(atomic.Pointer[time.Time])
+	return spyOn(s, can, hooks{anyCall: func(c *call) error {
+		if at := until.Load(); at != nil && time.Now().Before(*at) {
+			return unknownOutcome()
+		}
+		return c.run(c.ctx)
+	}}), until
+}
+
+// The store is away while a process stops. Shutdown gave a release up after a second, and returned nil.
+func TestShutdownRepeatsReleasesUntilItsContextEnds(t *testing.T) {
+	for what, owe := range map[string]func(t *testing.T, c *Client, goAway func()){
+		"a release": func(t *testing.T, c *Client, goAway func()) {
+			l := need(c.Lock(t.Context(), "x"))(t)
+			goAway()
+			wants(t, l.Unlock(t.Context()), ErrUnavailable)
+		},
+		"an acquisition of unknown outcome": func(t *testing.T, c *Client, goAway func()) {
+			goAway()
+			wants(t, errorOf(c.Lock(t.Context(), "x")), ErrUnavailable)
+		},
+		"permits of a counting semaphore": func(t *testing.T, c *Client, goAway func()) {
+			s := c.CountingSemaphore("x")
+			must(t, errorOf(s.TrySetPermits(t.Context(), 1)))
+			must(t, s.Acquire(t.Context(), 1))
+			goAway()
+			wants(t, s.Release(t.Context(), 1), ErrUnavailable)
+		},
+	} {
+		for _, x := range []struct {
+			away, patience time.Duration
+			ends           bool
+		}{{3 * time.Second, 20 * time.Second, true}, {time.Hour, 20 * time.Second, false}} {
+			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+				b, until := away(s, "CountingSemaphores")
+				c := on(t, b)
+				owe(t, c, func() { at := time.Now().Add(x.away); until.Store(&at) })
+				ctx, cancel := context.WithTimeout(t.Context(), x.patience)
+				defer cancel()
+				began := time.Now()
+				err := c.Shutdown(ctx)
+				took := time.Since(began)
+				switch {
+				case x.ends && (err != nil || took > x.away+2*time.Second):
+					t.Errorf("%s, away for %v: %v after %v", what, x.away, err, took)
+				case !x.ends && (!errors.Is(err, context.DeadlineExceeded) || took != x.patience ||
+					!contains(err.Error(), `release of 1 locks ("x")`) || !contains(err.Error(), "gone")):
+					t.Errorf("%s, away for %v: %v after %v", what, x.away, err, took)
+				}
+				if at := time.Now(); x.ends && what != "permits of a counting semaphore" {
+					until.Store(&at)
+					if need(open().Inspect(t.Context(), "x"))(t).Held {
+						t.Errorf("%s: the lock is left", what)
+					}
+				}
+			})
+		}
+	}
+}
+
+// A request whose first answer is still to come when the context of Shutdown ends is owed as later ones are. Shutdown
+// returned nil, and permits that such a request took were lost for good.
+func TestShutdownReportsWhatHasNoFirstAnswer(t *testing.T) {
+	for what, x := range map[string]struct {
+		op  string
+		owe func(t *testing.T, c *Client) error
+	}{
+		"a release of permits": {"AddCount", func(t *testing.T, c *Client) error {
+			return c.CountingSemaphore("x").Release(t.Context(), 1)
+		}},
+		"permits": {"TakeCount", func(t *testing.T, c *Client) error {
+			return c.CountingSemaphore("x").TryAcquire(t.Context(), 1)
+		}},
+		"permits whose caller left": {"TakeCount", func(t *testing.T, c *Client) error {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			defer cancel()
+			return c.CountingSemaphore("x").Acquire(ctx, 1)
+		}},
+		"a release of a lost lease": {"Release", func(t *testing.T, c *Client) error {
+			l := need(c.Lock(t.Context(), "x", WithLease(time.Second)))(t)
+			<-l.Context().Done()
+			return l.Unlock(t.Context())
+		}},
+		"a release of lost leases": {"ReleaseAll", func(t *testing.T, c *Client) error {
+			l := need(LockAll(t.Context(), Parts(c, "x", "y"), WithLease(time.Second)))(t)
+			<-l.Context().Done()
+			return l.Unlock(t.Context())
+		}},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+				b := spyOn(s, "CountingSemaphores Batch", nil)
+				c := on(t, b)
+				if !contains(what, "lost") {
+					must(t, errorOf(c.CountingSemaphore("x").TrySetPermits(t.Context(), 1)))
+				}
+				answer := make(chan struct{})
+				b.hook(x.op, func(k *call) error { <-answer; return k.run(k.ctx) })
+				done := make(chan error, 1)
+				go func() { done <- x.owe(t, c) }()
+				time.Sleep(2 * time.Second)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+				defer cancel()
+				err := c.Shutdown(ctx)
+				close(answer)
+				<-done
+				if wants(t, err, context.DeadlineExceeded); !contains(err.Error(), `"x"`) {
+					t.Errorf("%v", err)
+				}
+			})
+		})
+	}
+}
+
+// A failure that stays, as that of a closed Redis client, does not hold Shutdown up.
+func TestShutdownReportsAReleaseThatCannotSucceedAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		b := spyOn(s, "", nil)
+		c := on(t, b)
+		l := need(c.Lock(t.Context(), "x"))(t)
+		b.hook("Release", func(*call) error { return &backend.Fault{Err: errGone} })
+		wants(t, l.Unlock(t.Context()), ErrUnavailable)
+		began := time.Now()
+		err := c.Close()
+		if wants(t, err, ErrUnavailable); time.Since(began) > time.Second || !contains(err.Error(), `("x")`) {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+// The lease ends, and the call that holds it unlocks it at once: the Unlock begins as Shutdown finds nothing held.
+func TestShutdownAwaitsAnUnlockThatBeginsAsTheLastLeaseEnds(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		for range 500 {
+			c := on(t, s)
+			l := need(c.Lock(t.Context(), "x", WithLease(time.Second/4)))(t)
+			unlocked := make(chan error, 1)
+			go func() {
+				<-l.Context().Done()
+				unlocked <- l.Unlock(context.Background())
+			}()
+			must(t, c.Shutdown(t.Context()))
+			wants(t, <-unlocked, ErrLost)
+		}
+	})
+}
+
+// Replies come once Shutdown is over: to a waiter that has left, and to a call that is granted its lock. Shutdown has
+// reported both requests; nothing begins any more.
+func TestNothingBeginsOnceShutdownIsOver(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := spyOn(s, "Queue", nil)
+		c := on(t, b)
+		need(open().Lock(t.Context(), "x"))(t)
+		ctx, leave := context.WithCancel(t.Context())
+		waits := queued(ctx, c, "x")
+		slow := make(chan struct{})
+		b.hook("Acquire", func(c *call) error {
+			err := c.run(context.Background())
+			<-slow
+			return err
+		})
+		asks := queued(ctx, c, "y")
+		time.Sleep(6 * time.Second) // the waiter asks, too
+		leave()
+		wants(t, (<-waits).err, context.Canceled)
+		wants(t, (<-asks).err, context.Canceled)
+		synctest.Wait()
+		wants(t, c.Shutdown(ended()), context.Canceled)
+		close(slow)
+		time.Sleep(time.Minute)
+		if s := c.engine.Probe().Snapshot(); s.Running != 0 {
+			t.Errorf("after Shutdown: %+v", s)
+		}
 	})
 }

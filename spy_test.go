@@ -183,6 +183,7 @@ func (s spySession) Capabilities() (has backend.Capabilities) {
 	for _, name := range strings.Fields(s.spy.can) {
 		reflect.ValueOf(&has).Elem().FieldByName(name).Set(reflect.ValueOf(all).FieldByName(name))
 	}
+	has.Grants = has.Queue != nil && all.Grants
 	return has
 }
 
@@ -242,9 +243,9 @@ func (s spyQueue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Se
 	return through(s.at, ctx, "Serve", r, s.QueueStore.Serve)
 }
 
-func (s spyQueue) Leave(ctx context.Context, name string, entry uint64) error {
-	return errorOf(through(s.at, ctx, "Leave", name, func(ctx context.Context, name string) (any, error) {
-		return nil, s.QueueStore.Leave(ctx, name, entry)
+func (s spyQueue) Leave(ctx context.Context, r backend.LeaveEntryRequest) error {
+	return errorOf(through(s.at, ctx, "Leave", r.Name, func(ctx context.Context, _ string) (any, error) {
+		return nil, s.QueueStore.Leave(ctx, r)
 	}))
 }
 

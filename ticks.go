@@ -47,6 +47,10 @@ type Tick struct {
 // may have been claimed before, and is not granted: the tick after it is the first. A claim with
 // another interval or offset is also granted only ticks later than the last.
 //
+// If the last claimed tick is ahead of the store's clock, because the clock was set back or was ahead
+// for a while, no tick is granted until the clock is there: Next is then more than the interval. The
+// client logs such a claim and failed claims ([WithLogger]), 10 s apart, and tells the observer.
+//
 // Errors: [ErrUnavailable], [ErrClosed], [ErrInvalidName], [ErrWrongKind], ctx's own; [ErrInvalid]
 // for a bad r, and with a backend without schedules. The outcome of a claim with ErrUnavailable or
 // ctx's error is unknown. All are wrapped in [*Error].

@@ -156,8 +156,9 @@ type AcquireRequest struct {
 	// Fenced asks for a fencing token, larger than all earlier tokens of the name.
 	Fenced bool
 	// Unasked allows the session to refuse by its own cache, without a request to the store. The
-	// cache may be wrong for as long as a message from the store takes to arrive. A session never
-	// grants without a request.
+	// cache may be wrong for as long as a message from the store takes to arrive, for a second at most
+	// if the message does not arrive, and not after a release by this process. A session never grants
+	// without a request.
 	Unasked bool
 	Replication
 }
@@ -173,6 +174,9 @@ type Replication struct {
 // AcquireReply answers a request for a lock.
 type AcquireReply struct {
 	Granted bool
+	// Rest reports, if refused by the session's own cache, that callers spin: the engine lets the caller
+	// rest for [Rest] before it passes the refusal on, so that messages of the store are read.
+	Rest bool
 	// Token is the fencing token, if Granted and Fenced.
 	Token int64
 	// Remaining is, if refused, the remaining time of the holder's lease; negative if the record
@@ -187,6 +191,9 @@ type AcquireReply struct {
 	// verification is needed.
 	VerifyAfter time.Duration
 }
+
+// Rest is how long a caller rests after a refusal with [AcquireReply].Rest.
+const Rest = time.Millisecond
 
 // HoldsRequest asks for a further hold by an owner.
 type HoldsRequest struct {
@@ -219,7 +226,8 @@ type ReleaseRequest struct {
 	// a permit) has no Keep.
 	Keep int
 	// Undo reports that the request compensates an acquisition of unknown outcome: the owner may
-	// never have held the lock. A store may treat it as any other release.
+	// never have held the lock. A store that grants ([Capabilities.Grants]) also takes the owner's entry
+	// out of the lock's queue, and then answers Held. Other stores may treat it as any other release.
 	Undo bool
 }
 
@@ -229,17 +237,23 @@ type ReleaseReply struct {
 	Held bool
 }
 
-// RenewRequest asks to renew a lease.
+// RenewRequest asks to renew a lease: the lease then lasts for the longer of what is left and Lease. A record without
+// an end gets one.
 type RenewRequest struct {
 	Name  string
 	Owner string
 	Lease time.Duration // zero only verifies
+	// Exact asks that the lease lasts for Lease, also if more is left. The record never ends before the lease of
+	// another owner; where another owner's lease is not known, the record's end stays as it is.
+	Exact bool
 }
 
 // RenewResult answers a RenewRequest.
 type RenewResult struct {
 	Held bool
-	Err  error
+	// Remaining is the remaining time of a lease that lasts longer than was asked for without Exact; zero for any other.
+	Remaining time.Duration
+	Err       error
 }
 
 // Record is the store's data about a name.

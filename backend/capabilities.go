@@ -17,7 +17,12 @@ type Capabilities struct {
 	Partitions         PartitionStore         // if nil, the store is a single part
 	Ticks              TickStore              // schedules
 	Proclamations      ProclamationStore      // KindProclamation
+	Check              CheckStore             // if nil, a check only asks for an answer
+	Busy               BusyStore              // if nil, nothing is known of requests that wait in this process
 	Leaver             Leaver                 // if nil, a call whose context can end needs a goroutine
+	// Grants reports that a release grants a plain lock to the first entry in its queue, and notifies
+	// the entry's session by [QueueHandler].Granted. Otherwise it reserves the lock for the entry.
+	Grants bool
 	// Replicas reports whether the store heeds the [Replication] of a request. The store then
 	// replies to a grant once the requested number of replicas has the grant, or after ReplicaWait;
 	// the reply has the number reached. The grant stands even if the number is too small: the

@@ -9,11 +9,19 @@ import (
 // lock. QueueStore is a capability: [Capabilities.Queue]. Callers can leave Enrol and Serve if they
 // can leave Acquire and Release: see [Leaver].
 //
-// The release of a lock with a queue serves the queue: it reserves the lock for the first entry, and
-// notifies the session of the entry by [QueueHandler].Reserved. The store grants the lock to no other
-// session until the reservation ends, or the session has claimed the lock by Enrol. An entry is a
-// number drawn by the engine, never twice for the same name, so late requests of an earlier entry
-// change nothing.
+// The release of a lock with a queue serves the queue, in one of two ways: [Capabilities.Grants].
+//
+// A store that grants writes the owner of the first entry into the record, and notifies the session of
+// the entry by [QueueHandler].Granted: the message is the grant. The lease is short at first, so that
+// an owner whose session does not hear the message keeps the lock from others only briefly.
+//
+// A store that reserves keeps the lock for the first entry, and notifies the session by
+// [QueueHandler].Reserved. The store grants the lock to no other session until the reservation ends,
+// or the session has claimed the lock by Enrol.
+//
+// An entry is a number drawn by the engine, never twice in a session, so late requests of an earlier
+// entry change nothing. Two sessions may draw the same number: a store tells entries apart by session
+// and number.
 type QueueStore interface {
 	// Enrol is [Store.Acquire] for a waiting owner. A refusal puts the session's entry into the
 	// lock's queue, or keeps its place there. The session watches the topic, and has reported
@@ -24,14 +32,29 @@ type QueueStore interface {
 	// queue instead.
 	Serve(ctx context.Context, r ServeRequest) (ServeReply, error)
 	// Leave takes an entry that Enrol or Serve has put into the queue out of it. If the lock was
-	// reserved for the entry, the next entry is served.
-	Leave(ctx context.Context, name string, entry uint64) error
+	// reserved for the entry, or granted to its owner, the next entry is served.
+	Leave(ctx context.Context, r LeaveEntryRequest) error
 }
 
-// EnrolRequest asks for a lock of KindLock, and for a place in its queue.
+// LeaveEntryRequest takes an entry out of the queue of a lock of KindLock.
+type LeaveEntryRequest struct {
+	Name  string
+	Entry uint64
+	// Owner is the owner that the session last asked for with the entry. The session neither holds the
+	// lock as this owner nor waits any more.
+	Owner string
+}
+
+// EnrolRequest asks for a lock of KindLock, and for a place in its queue. If it is refused, the owner
+// may be granted the lock later: Owner, Lease and Fenced are kept in the entry. A repeated request of
+// a waiting owner has the same Owner. If the owner has been granted the lock meanwhile, the request is
+// granted, and the lease then lasts for Lease at least.
 type EnrolRequest struct {
 	AcquireRequest
 	Entry uint64
+	// Instead, if not empty, is the owner that the session last asked for with the entry, and asks for
+	// no more. Owner takes over the entry's place, or the lock if Instead was granted it.
+	Instead string
 	// Heard reports that the session has called Handler.Released since it called
 	// QueueHandler.First: a foreign client has had the lock meanwhile.
 	Heard bool
@@ -67,8 +90,11 @@ type ServeRequest struct {
 	// released as by Release, and not granted to Next. If no session has, Next is granted the lock,
 	// and the session is notified when another enrols: QueueHandler.Wanted.
 	Yield bool
-	// Entry is the session's entry, which goes to the end of the queue if Yield released the lock.
+	// Entry is the session's entry, which goes to the end of the queue if Yield released the lock, for
+	// the owner Next.
 	Entry uint64
+	// Instead is as in EnrolRequest: Next replaces it.
+	Instead string
 }
 
 // ServeReply answers a ServeRequest.
@@ -89,6 +115,8 @@ type ServeReply struct {
 // QueueHandler may be implemented by a [Handler]; the engine's handler implements it. The methods
 // except Freed are called only for entries of the session.
 type QueueHandler interface {
+	// Granted reports that t was granted to the owner of an entry.
+	Granted(t Topic, g Grant)
 	// Reserved reports that t is reserved for an entry: the engine now claims t.
 	Reserved(t Topic, entry uint64)
 	// First reports that an entry is the first in the queue of t. The engine asks after a release
@@ -100,6 +128,21 @@ type QueueHandler interface {
 	// Freed reports a release of t, as Released does, when no entry was in the queue. If the session
 	// has an entry now, the entry came after the release, and the engine need not ask at once.
 	Freed(t Topic)
+}
+
+// FirstLease is the longest lease of a grant by a message: for so long the lock is kept from others if the
+// owner's session does not hear the message. The owner's engine renews the lease soon after the grant.
+const FirstLease = time.Second
+
+// Grant is a grant by a message: see [QueueStore].
+type Grant struct {
+	Owner string
+	// Token is the fencing token, if the entry's request was Fenced.
+	Token int64
+	// The lock is the owner's for Lease, from From at the earliest. From is a time of this process's
+	// monotonic clock that was read before the store made the grant.
+	From  time.Time
+	Lease time.Duration
 }
 
 // EnrolmentStore has a queue for each semaphore and read-write lock, with an entry for each session

@@ -22,6 +22,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/redisgo"
@@ -31,6 +32,7 @@ import (
 // TestCosts counts, at a proxy before a real Redis, the commands in the table of
 // docs/reference/costs.md, and compares.
 func TestCosts(t *testing.T) {
+	check.Long(t)
 	table := costTable(t)
 	for column, client := range []string{"go-redis", "rueidis"} {
 		t.Run(client, func(t *testing.T) {
@@ -180,6 +182,14 @@ func (c *costs) measure() []cost {
 		}
 	}
 	add("`TryLock`, held by another process, the first time", refuse)
+	add("`TryLock`, held by another process, again within 750 ms", func() {
+		if refuse(); c.client == "rueidis" {
+			c.asked(2)
+		}
+	})
+	c.until("a refusal costs what it costs from then on", func() bool {
+		return c.count(refuse) == 0 || c.client != "rueidis"
+	})
 	add("`TryLock`, held by another process, from then on", refuse)
 	add("`TryLock`, held by this process", func() {
 		if _, err := a.TryLock(ctx, "x"); !errors.Is(err, mortise.ErrNotAcquired) {

@@ -29,12 +29,12 @@ func serve(ctx context.Context, srv *http.Server, l net.Listener, locks *mortise
 	return errors.Join(srv.Shutdown(end), locks.Shutdown(end))
 }
 
-// ready is the readiness probe: one command, bounded to a second.
+// ready is the readiness probe: some commands, bounded to a second.
 func ready(locks *mortise.Client) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), time.Second)
 		defer cancel()
-		if err := locks.Ping(ctx); err != nil {
+		if _, err := locks.Check(ctx); err != nil {
 			http.Error(w, "the lock service is unavailable", http.StatusServiceUnavailable)
 		}
 	}

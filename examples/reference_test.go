@@ -20,8 +20,8 @@ var products = []string{
 	"middleware/httplock", "middleware/telemetry", "redisgo", "rueidis",
 }
 
-// exported calls f with each exported top-level declaration of a package.
-func exported(t *testing.T, dir string, f func(name string, d ast.Node)) {
+// sources are the files of a package, without its tests.
+func sources(t *testing.T, dir string) (parsed []*ast.File) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join("..", dir, "*.go"))
 	if err != nil || len(files) == 0 {
@@ -35,6 +35,15 @@ func exported(t *testing.T, dir string, f func(name string, d ast.Node)) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		parsed = append(parsed, file)
+	}
+	return parsed
+}
+
+// exported calls f with each exported top-level declaration of a package.
+func exported(t *testing.T, dir string, f func(name string, d ast.Node)) {
+	t.Helper()
+	for _, file := range sources(t, dir) {
 		for _, d := range file.Decls {
 			switch d := d.(type) {
 			case *ast.FuncDecl:

@@ -12,10 +12,12 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // TestSizingOfDocs compares the bytes at the server in docs/how-to/sizing.md with what a Redis says, to a quarter.
 func TestSizingOfDocs(t *testing.T) {
+	check.Long(t)
 	const n = 5000
 	page, err := os.ReadFile("../docs/how-to/sizing.md")
 	if err != nil {

@@ -25,12 +25,19 @@
 //
 // # Lifecycle
 //
-// Building the graph does no I/O. OnStart pings the store and loads the scripts, so a wrong address
-// fails the start with a clear error, at the latest when the start's context ends. OnStop is
+// Building the graph does no I/O. OnStart is [mortise.Client.Check]: a wrong address fails the start,
+// with an error that names the module and the address, and so does a replica, or a Redis user without a
+// permission, whose error has the remedy. OnStop is
 // [mortise.Client.Shutdown]: fx first stops the services with a Locker. Shutdown waits for held
-// locks, and stops waiting before the stop's deadline, by a tenth of the time that is left, two
-// seconds at most: fx skips all remaining OnStop hooks once the stop's context has ended. Locks
-// still held then are not released under running work, and expire.
+// locks. Locks still held at its end are not released under running work, and expire.
+//
+// Both hooks return before the deadline of fx: they keep a tenth of the time that is left, two seconds
+// at most. Once the deadline has passed, fx replaces the error of OnStart by a bare "context deadline
+// exceeded", and skips all remaining OnStop hooks.
+//
+// If a constructor or a function of fx.Invoke fails, fx calls no hook. The module then closes the
+// clients that it made for the failed graph, and clients not yet started of other graphs made of the
+// same fx.Option; so call GoRedis, Rueidis or Memory once for each application.
 package fxmodule
 
 import (
@@ -40,6 +47,7 @@ import (
 	"log/slog"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"go.uber.org/fx"
@@ -57,6 +65,7 @@ type config struct {
 	locker     []mortise.LockerOption
 	options    []mortise.ClientOption
 	middleware []middleware
+	idle       *clients // not started yet
 }
 
 // Named provides and takes everything under a name, like fx's tag `name:"..."`: the Locker, the
@@ -111,7 +120,7 @@ func Memory(opts ...Option) fx.Option {
 			if store == nil {
 				store = memory.New()
 			}
-			return source{Backend: store}
+			return source{Backend: store, where: func() string { return "this process" }}
 		},
 		fx.ParamTags(c.tag(`optional:"true"`)),
 		fx.ResultTags(c.tag("")),
@@ -121,11 +130,12 @@ func Memory(opts ...Option) fx.Option {
 // source is the backend of a module's client.
 type source struct {
 	backend.Backend
-	close func() error // closes the Redis client; nil if the module does not close it
+	where func() string // names the store in errors
+	close func() error  // closes the Redis client; nil if the module does not close it
 }
 
 func newConfig(opts []Option) (*config, error) {
-	c := new(config)
+	c := &config{idle: new(clients)}
 	for _, o := range opts {
 		if o == nil {
 			return nil, fmt.Errorf("fxmodule: %w: a nil Option; omit it", mortise.ErrInvalid)
@@ -162,7 +172,7 @@ func (c *config) module(kind string, from fx.Option) fx.Option {
 	return fx.Module(title, from, fx.Provide(
 		fx.Annotate(c.client, fx.ParamTags("", c.tag(""), `optional:"true"`, group), fx.ResultTags(c.tag(""))),
 		fx.Annotate(c.lockerOf, fx.ParamTags(c.tag("")), fx.ResultTags(c.tag(""))),
-	), fx.Options(c.besides()...))
+	), fx.Options(c.besides()...), fx.ErrorHook(c.idle))
 }
 
 func (c *config) besides() (all []fx.Option) {
@@ -201,31 +211,95 @@ func (c *config) client(
 		}
 		return nil
 	}
+	c.idle.add(client, stop)
 	life.Append(fx.Hook{
 		OnStart: func(ctx context.Context) error {
-			err := client.Ping(ctx)
+			c.idle.remove(client)
+			starting, cancel := early(ctx)
+			defer cancel()
+			began := time.Now()
+			found, err := client.Check(starting)
 			if err == nil {
 				return nil
 			}
+			if starting.Err() != nil && ctx.Err() == nil { // no error of the client library, which would name the address
+				err = fmt.Errorf("%w: no answer from %s within %v, and fx's start ends before the client library's time-outs: %w",
+					mortise.ErrUnavailable, on.where(), time.Since(began).Round(time.Millisecond), err)
+			}
 			// fx does not call OnStop of a hook whose OnStart failed: shut the client down here.
-			over, cancel := context.WithCancel(context.Background())
-			cancel()
-			stop(over)
-			return fmt.Errorf("fxmodule: %s cannot start, their store does not answer: %w", c.subject(), err)
+			abandon(ctx, stop)
+			what := "their store does not answer"
+			if found != nil {
+				what = "their store cannot serve them"
+			}
+			return fmt.Errorf("fxmodule: %s cannot start, %s: %w", c.subject(), what, err)
 		},
 		OnStop: stop,
 	})
 	return client, nil
 }
 
-// early returns a context that ends before ctx's deadline, because fx calls no hook after the deadline. Shutdown may
-// return a second later than its context ends, if a handler hangs: of fx's 15 seconds, 1.5 are kept.
+// early returns a context that ends before ctx's deadline, because fx calls no hook after the deadline, and hides the
+// error of a hook that returns after it. Shutdown may return a second later than its context ends, if a handler hangs:
+// of fx's 15 seconds, 1.5 are kept.
 func early(ctx context.Context) (context.Context, context.CancelFunc) {
 	end, bounded := ctx.Deadline()
 	if !bounded {
 		return context.WithCancel(ctx)
 	}
 	return context.WithDeadline(ctx, end.Add(-min(time.Until(end)/10, 2*time.Second)))
+}
+
+// abandon stops a client without a wait for held locks. A client library may close only when its own time-outs are
+// over: abandon returns before ctx's deadline, and the rest happens in the background.
+func abandon(ctx context.Context, stop func(context.Context) error) {
+	waiting, cancel := early(ctx)
+	defer cancel()
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		over, cancel := context.WithCancel(context.Background())
+		cancel()
+		_ = stop(over)
+	}()
+	select {
+	case <-stopped:
+	case <-waiting.Done():
+	}
+}
+
+// clients has the stop functions of clients whose OnStart was not called yet.
+type clients struct {
+	mu   sync.Mutex
+	stop map[*mortise.Client]func(context.Context) error
+}
+
+func (c *clients) add(client *mortise.Client, stop func(context.Context) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.stop == nil {
+		c.stop = make(map[*mortise.Client]func(context.Context) error)
+	}
+	c.stop[client] = stop
+}
+
+func (c *clients) remove(client *mortise.Client) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.stop, client)
+}
+
+// HandleError implements [fx.ErrorHandler]: fx calls it when a graph fails, and then calls no hook.
+func (c *clients) HandleError(error) {
+	c.mu.Lock()
+	failed := c.stop
+	c.stop = nil
+	c.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	defer cancel()
+	for _, stop := range failed {
+		abandon(ctx, stop)
+	}
 }
 
 func (c *config) lockerOf(client *mortise.Client) (mortise.Locker, error) {

@@ -1,9 +1,12 @@
 package fxmodule_test
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"crypto/tls"
 	"errors"
+	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -98,6 +101,7 @@ func nothingLeft(t *testing.T, ignore goleak.Option) {
 }
 
 func TestAStoreThatIsNotThereEndsTheStart(t *testing.T) {
+	check.Long(t)
 	l := check.Value(net.Listen("tcp", "127.0.0.1:0")).In(t)
 	defer l.Close()
 	taken := check.Value(net.Dial("tcp", l.Addr().String())).In(t)
@@ -119,20 +123,151 @@ func TestAStoreThatIsNotThereEndsTheStart(t *testing.T) {
 	}
 }
 
-func TestTheStartsContextBoundsIt(t *testing.T) {
-	mute := check.Value(net.Listen("tcp", "127.0.0.1:0")).In(t)
-	defer mute.Close()
-	app := fx.New(fx.NopLogger, fx.Supply(&redis.Options{Addr: mute.Addr().String(), ReadTimeout: time.Minute}),
-		fxmodule.GoRedis(), fx.Invoke(func(mortise.Locker) {}))
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	done := make(chan error, 1)
-	go func() { done <- app.Start(ctx) }()
-	select {
-	case err := <-done:
-		check.ErrorIf(t, !errors.Is(err, context.DeadlineExceeded), "Start: %v", err)
-	case <-time.After(20 * time.Second):
-		t.Error("Start outlives its context")
+// A server that answers, and where no lock can work, ends the start with the remedy.
+func TestAStoreThatCannotServeEndsTheStart(t *testing.T) {
+	for name, x := range map[string]struct {
+		prepare []string
+		says    string
+	}{
+		"a replica": {[]string{"REPLICAOF", "127.0.0.1", "1"}, "role: the server is a replica, and refuses writes; give " +
+			"the client the primary's address"},
+		"no channels": {[]string{"ACL", "SETUSER", "default", "resetchannels"}, "channels: locks: the user lacks " +
+			"&redisson_lock__channel:{*; ACL SETUSER <user> &redisson_lock__channel:{*"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t)
+			srv.Must(x.prepare...)
+			app := fx.New(fx.NopLogger, fx.Supply(&redis.Options{Addr: srv.Addr()}), fxmodule.GoRedis(),
+				fx.Invoke(func(mortise.Locker) {}))
+			err := app.Start(t.Context())
+			check.ErrorIf(t, !errors.Is(err, mortise.ErrUnavailable) || !strings.Contains(err.Error(), x.says) ||
+				!strings.Contains(err.Error(), "the locks cannot start, their store cannot serve them"), "Start: %v", err)
+		})
+	}
+}
+
+// A server that accepts connections and never answers keeps the client library waiting for longer than the start may
+// take: the module's own error, with the address, comes before fx's bare one.
+func TestAStartThatIsShorterThanTheLibrarysTimeOutNamesTheStore(t *testing.T) {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt) // starts the goroutine of os/signal outside of the bubble
+	defer signal.Stop(signals)
+	const at = "192.0.2.7:6379" // no name: the resolver has state outside of the bubble
+	for name, module := range map[string]func(t *testing.T, dial func() (net.Conn, error)) fx.Option{
+		"go-redis": func(t *testing.T, dial func() (net.Conn, error)) fx.Option {
+			return fx.Options(fxmodule.GoRedis(), fx.Supply(&redis.Options{Addr: at,
+				Dialer: func(context.Context, string, string) (net.Conn, error) { return dial() }}))
+		},
+		"go-redis, any": func(t *testing.T, dial func() (net.Conn, error)) fx.Option {
+			return fx.Options(fxmodule.GoRedis(), fx.Supply(&redis.UniversalOptions{Addrs: []string{at},
+				Dialer: func(context.Context, string, string) (net.Conn, error) { return dial() }}))
+		},
+		"go-redis, cluster": func(t *testing.T, dial func() (net.Conn, error)) fx.Option {
+			return fx.Options(fxmodule.GoRedis(), fx.Supply(&redis.ClusterOptions{Addrs: []string{at},
+				Dialer: func(context.Context, string, string) (net.Conn, error) { return dial() }}))
+		},
+		"rueidis": func(t *testing.T, dial func() (net.Conn, error)) fx.Option {
+			return fx.Options(fxmodule.Rueidis(), fx.Supply(goruedis.ClientOption{InitAddress: []string{at},
+				DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return dial() }}))
+		},
+		"go-redis, a client of the graph": func(t *testing.T, dial func() (net.Conn, error)) fx.Option {
+			client := redis.NewClient(&redis.Options{Addr: at,
+				Dialer: func(context.Context, string, string) (net.Conn, error) { return dial() }})
+			t.Cleanup(func() { client.Close() })
+			return fx.Options(fxmodule.GoRedis(), fx.Supply(client))
+		},
+		"rueidis, a client of the graph": func(t *testing.T, dial func() (net.Conn, error)) fx.Option {
+			client := check.Value(goruedis.NewClient(goruedis.ClientOption{InitAddress: []string{at},
+				ForceSingleClient: true, AlwaysRESP2: true, DisableCache: true, ClientSetInfo: goruedis.DisableClientSetInfo,
+				DialCtxFn: func(context.Context, string, *net.Dialer, *tls.Config) (net.Conn, error) { return dial() }})).In(t)
+			t.Cleanup(client.Close)
+			return fx.Options(fxmodule.Rueidis(), fx.Supply(fx.Annotate(client, fx.As(new(goruedis.Client)))))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var mute atomic.Bool
+				dial := func() (net.Conn, error) {
+					here, there := net.Pipe()
+					t.Cleanup(func() { there.Close() })
+					go answer(there, &mute)
+					return here, nil
+				}
+				options := module(t, dial)
+				mute.Store(true)
+				app := fx.New(fx.NopLogger, options, fx.Invoke(func(mortise.Locker) {}))
+				check.Done(t, app.Err())
+				ctx, cancel := context.WithTimeout(t.Context(), 800*time.Millisecond)
+				defer cancel()
+				err := app.Start(ctx)
+				check.ErrorIf(t, ctx.Err() != nil, "Start returned at the end of its context")
+				check.Is(t, "Start", err, mortise.ErrUnavailable)
+				check.Is(t, "Start", err, context.DeadlineExceeded)
+				for _, part := range []string{"fxmodule: the locks cannot start", at, "720ms"} {
+					check.ErrorIf(t, !strings.Contains(err.Error(), part), "Start does not say %q: %v", part, err)
+				}
+				time.Sleep(time.Minute) // the client library's own time-outs end its goroutines
+			})
+		})
+	}
+}
+
+// answer is a server that says OK to each command, until it is mute.
+func answer(c net.Conn, mute *atomic.Bool) {
+	for lines := bufio.NewScanner(c); lines.Scan(); {
+		if strings.HasPrefix(lines.Text(), "*") && !mute.Load() {
+			go io.WriteString(c, "+OK\r\n")
+		}
+	}
+}
+
+// go-redis' Close waits for the search for a master, which lasts until the library's time-out: the start does not wait
+// for Close. On a busy machine a start may be too short for the module's error: it is repeated with more time.
+func TestASentinelThatDoesNotAnswerEndsTheStartInTime(t *testing.T) {
+	over := make(chan struct{})
+	defer close(over)
+	for limit := 200 * time.Millisecond; ; limit *= 2 {
+		app := fx.New(fx.NopLogger, fxmodule.GoRedis(), fx.Invoke(func(mortise.Locker) {}),
+			fx.Supply(&redis.FailoverOptions{SentinelAddrs: []string{"192.0.2.7:26379"}, MasterName: "orders",
+				DialTimeout: time.Hour,
+				Dialer:      func(context.Context, string, string) (net.Conn, error) { <-over; return nil, io.EOF }}))
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		err := app.Start(ctx)
+		cancel()
+		switch {
+		case errors.Is(err, mortise.ErrUnavailable):
+			check.ErrorIf(t, !strings.Contains(err.Error(), `master "orders" of the sentinels 192.0.2.7:26379`),
+				"Start: %v", err)
+			return
+		case limit > 10*time.Second:
+			t.Fatalf("a start of %v: %v", limit, err)
+		}
+	}
+}
+
+// A graph can fail after a constructor has used the locks; fx then calls no hook.
+func TestAClientWhoseGraphFailsLaterIsClosed(t *testing.T) {
+	server := redistest.Start(t)
+	failed := errors.New("no port is left")
+	for name, x := range map[string]fx.Option{
+		"memory":   fxmodule.Memory(),
+		"go-redis": fx.Options(fx.Supply(&redis.Options{Addr: server.Addr()}), fxmodule.GoRedis()),
+		"rueidis":  fx.Options(fx.Supply(goruedis.ClientOption{InitAddress: []string{server.Addr()}}), fxmodule.Rueidis()),
+	} {
+		t.Run(name, func(t *testing.T) {
+			defer nothingLeft(t, goleak.IgnoreCurrent())
+			running := fxtest.New(t, x, fx.Invoke(func(mortise.Locker) {})) // made of the same option, and started
+			running.RequireStart()
+			defer running.RequireStop()
+			var locks mortise.Locker
+			app := fx.New(fx.NopLogger, x, fx.Populate(&locks),
+				fx.Invoke(func() error {
+					return mortise.Do(t.Context(), locks, "n", func(context.Context) error { return nil })
+				}),
+				fx.Invoke(func() error { return failed }))
+			check.Is(t, "Start", app.Start(t.Context()), failed)
+			check.Is(t, "a lock of the graph that failed", check.Err(locks.TryLock(t.Context(), "n")), mortise.ErrClosed)
+		})
 	}
 }
 
@@ -193,6 +328,7 @@ func TestAGraphWithoutOrWithTwoStoresSaysWhatToDo(t *testing.T) {
 }
 
 func TestTheGraphsLoggerObserversAndMetersAreUsed(t *testing.T) {
+	check.Long(t)
 	var (
 		log      bytes.Buffer
 		acquired atomic.Int32
@@ -224,6 +360,7 @@ func TestTheGraphsLoggerObserversAndMetersAreUsed(t *testing.T) {
 }
 
 func TestAStopIsBoundedAndReleasesNothingUnderRunningWork(t *testing.T) {
+	check.Long(t)
 	server := redistest.Start(t)
 	var locks mortise.Locker
 	app := fxtest.New(t, fx.Supply(&redis.Options{Addr: server.Addr()}), fxmodule.GoRedis(), fx.Populate(&locks))

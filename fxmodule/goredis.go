@@ -1,6 +1,9 @@
 package fxmodule
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
 
@@ -32,7 +35,7 @@ func GoRedis(opts ...Option) fx.Option {
 			if err != nil {
 				return source{}, err
 			}
-			s := source{Backend: redisgo.New(client)}
+			s := source{Backend: redisgo.New(client), where: func() string { return address(client, failoverOpt, anyOpt) }}
 			if ours {
 				s.close = client.Close
 			}
@@ -41,6 +44,23 @@ func GoRedis(opts ...Option) fx.Option {
 		fx.ParamTags(optional, optional, optional, optional, optional, optional, optional),
 		fx.ResultTags(c.tag("")),
 	)))
+}
+
+// address names the servers of a client. The options name the sentinels, which the client does not tell.
+func address(client redis.UniversalClient, sentinels *redis.FailoverOptions, anyOpt *redis.UniversalOptions) string {
+	if sentinels == nil && anyOpt != nil && anyOpt.MasterName != "" {
+		sentinels = anyOpt.Failover()
+	}
+	if sentinels != nil {
+		return fmt.Sprintf("master %q of the sentinels %s", sentinels.MasterName, strings.Join(sentinels.SentinelAddrs, ", "))
+	}
+	switch client := client.(type) {
+	case *redis.Client:
+		return client.Options().Addr
+	case *redis.ClusterClient:
+		return "the cluster of " + strings.Join(client.Options().Addrs, ", ")
+	}
+	return fmt.Sprintf("the servers of a %T", client)
 }
 
 // with returns a function that makes a client of opt.

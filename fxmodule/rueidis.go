@@ -1,6 +1,11 @@
 package fxmodule
 
 import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
 	redis "github.com/redis/rueidis"
 	"go.uber.org/fx"
 
@@ -20,11 +25,18 @@ func Rueidis(opts ...Option) fx.Option {
 		func(client redis.Client, opt redis.ClientOption) (source, error) {
 			var found choice[source]
 			found.offer("rueidis.Client", client != nil, false, func() source {
-				return source{Backend: rueidis.NewWithClient(client)}
+				return source{Backend: rueidis.NewWithClient(client), where: func() string {
+					return strings.Join(slices.Sorted(maps.Keys(client.Nodes())), ", ")
+				}}
 			})
 			// The backend makes a client of the options, and closes that client.
 			found.offer("rueidis.ClientOption", len(opt.InitAddress) > 0, false, func() source {
-				return source{Backend: rueidis.New(opt)}
+				return source{Backend: rueidis.New(opt), where: func() string {
+					if opt.Sentinel.MasterSet != "" {
+						return fmt.Sprintf("master %q of the sentinels %s", opt.Sentinel.MasterSet, strings.Join(opt.InitAddress, ", "))
+					}
+					return strings.Join(opt.InitAddress, ", ")
+				}}
 			})
 			s, _, err := found.made(c)
 			return s, err

@@ -32,6 +32,7 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/asked"
 	"github.com/mortise-go/mortise/leader"
 )
 
@@ -103,7 +104,8 @@ func (k *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	}
 	asking, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	stay := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
-	lease, err := k.locks.TryLock(asking, k.prefix+job)
+	// A job is tried once at its time: the store decides. By their held caches all processes might be refused.
+	lease, err := k.locks.TryLock(asked.Context(asking), k.prefix+job)
 	switch stayed := stay(); {
 	case err != nil:
 		return nil, err
@@ -173,6 +175,9 @@ func Elect(ctx context.Context, c leader.Client, name string, opts ...leader.Opt
 // and not only by messages received. Otherwise the error wraps [ErrNotLeader], and the error of
 // leader.Run after the return of leader.Run.
 func (e *Elector) IsLeader(context.Context) error {
+	if e == nil || e.done == nil {
+		return fmt.Errorf("%w: %w: the Elector is nil or a zero value; make it with Elect", ErrNotLeader, mortise.ErrInvalid)
+	}
 	select {
 	case <-e.done:
 		return fmt.Errorf("%w, and campaigns no more: %w", ErrNotLeader, e.err)
@@ -190,4 +195,16 @@ func (e *Elector) IsLeader(context.Context) error {
 
 // Done is closed once the candidate has resigned: after the end of ctx, or after an error of
 // leader.Run; IsLeader then returns this error.
-func (e *Elector) Done() <-chan struct{} { return e.done }
+func (e *Elector) Done() <-chan struct{} {
+	if e == nil || e.done == nil {
+		return closed
+	}
+	return e.done
+}
+
+// closed is the Done of an Elector that Elect has not made.
+var closed = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()

@@ -26,6 +26,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/campaign"
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
@@ -72,8 +73,9 @@ type candidate struct {
 func Identity(text string) Option { return func(c *candidate) { c.identity = text } }
 
 // OnError calls f with each error that does not end Run: the store is unavailable, or leadership
-// was lost ([mortise.ErrLost], with fn's own error). f is called by one goroutine at a time. By
-// default these errors are dropped. f is not nil.
+// was lost ([mortise.ErrLost], with fn's own error). f is called by one goroutine at a time. With or
+// without OnError, the client logs lost leadership and a store that is unavailable
+// ([mortise.WithLogger]). f is not nil.
 func OnError(f func(err error)) Option { return func(c *candidate) { c.onError = f } }
 
 const (
@@ -190,6 +192,7 @@ const patience = 30 * 24 * time.Hour
 // campaign waits for leadership and leads. If done is set, Run returns err. Otherwise Run campaigns
 // again, and err is the reason; nil after StepDown, and after a wait without success.
 func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
+	ctx = campaign.Context(ctx)
 	lease, err := x.locker.Lock(ctx, x.name, mortise.WithWait(patience))
 	switch {
 	case errors.Is(err, mortise.ErrNotAcquired):
@@ -245,7 +248,7 @@ func (x *candidate) lead(lease *mortise.Lease) error {
 		}
 	}()
 	defer func() { stop(); <-told }()
-	return x.fn(lease.Context(), Term{x.identity, token, lease})
+	return x.fn(campaign.Won(lease.Context()), Term{x.identity, token, lease})
 }
 
 // resign gives leadership up, and returns the error of Unlock. The client repeats a failed release until the lease

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
@@ -650,9 +651,9 @@ func (q askedQueue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.
 	return q.QueueStore.Enrol(ctx, r)
 }
 
-func (q askedQueue) Leave(ctx context.Context, name string, entry uint64) error {
+func (q askedQueue) Leave(ctx context.Context, r backend.LeaveEntryRequest) error {
 	q.n.Add(1)
-	return q.QueueStore.Leave(ctx, name, entry)
+	return q.QueueStore.Leave(ctx, r)
 }
 
 func TestACandidateOfAClientWithADefaultWaitIsOneWaiter(t *testing.T) {
@@ -747,5 +748,80 @@ func TestTheFunctionsOwnErrorIsToldBesideTheContexts(t *testing.T) {
 				t.Errorf("returned %v", err)
 			}
 		}
+	})
+}
+
+// logged is what a logger has written since the last take.
+type logged struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *logged) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *logged) take() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	defer l.text.Reset()
+	return l.text.String()
+}
+
+// Without OnError nothing was said of an outage in which no process leads. The locks of the leader's function are its
+// own matter.
+func TestTheClientLogsAnOutageWithoutOnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		var log logged
+		c := check.Value(mortise.New(store, mortise.WithWatchdogTimeout(watchdog),
+			mortise.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))).In(t)
+		defer c.Shutdown(ended())
+		lines := func() (n int) {
+			synctest.Wait()
+			return strings.Count(log.take(), `"mortise: campaign for leadership failed, will be repeated" name=n `)
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		store.SetDown(errors.New("gone"))
+		done, leads := make(chan error, 1), make(chan struct{}, 1)
+		inner := make(chan error, 1)
+		go func() {
+			done <- leader.Run(ctx, c, "n", func(ctx context.Context, _ leader.Term) error {
+				leads <- struct{}{}
+				for ctx.Err() == nil {
+					time.Sleep(time.Second)
+					if _, err := c.TryLock(ctx, "m"); err != nil && ctx.Err() == nil {
+						select {
+						case inner <- err:
+						default:
+						}
+					}
+				}
+				return ctx.Err()
+			})
+		}()
+		time.Sleep(time.Minute)
+		if n := lines(); n < 10 || n > 40 {
+			t.Errorf("%d lines in a minute without a leader, want one each 5 s or a little more", n)
+		}
+		store.SetDown(nil)
+		<-leads
+		time.Sleep(time.Minute)
+		if n := lines(); n > 0 {
+			t.Errorf("%d lines while the process leads", n)
+		}
+		store.SetDown(errors.New("gone"))
+		time.Sleep(watchdog / 2) // the function's own lock fails, and leadership lasts
+		if n := lines(); n > 0 || len(inner) == 0 {
+			t.Errorf("%d lines of a lock of the function, which failed %d times", n, len(inner))
+		}
+		time.Sleep(time.Minute)
+		if n := lines(); n < 8 {
+			t.Errorf("%d lines in an outage that ended leadership", n)
+		}
+		stop()
+		check.Is(t, "Run", <-done, context.Canceled)
 	})
 }

@@ -32,6 +32,11 @@
 // Once started, a tick is not started again, whatever the outcome of fn: work with an at-least-once
 // requirement belongs into a job queue.
 //
+// If the store's clock is set back, or was ahead for a while and is right again, the last started tick
+// is in the clock's future, and no tick starts until the clock is there: the ticks before it cannot be
+// told from started ones, and fn's times rise. Every asks again within 5 seconds, so ticks go on as soon
+// as the clock is right. docs/how-to/jobs.md says how to start ticks sooner, if the clock was ahead.
+//
 // Two faults can start a tick twice. A store may lose the last claim and keep the claim before: a
 // Redis replica promoted without the last claim, as with locks, or a Redis restored from an older
 // file. And a Redis user with write access to the key can set the key back.
@@ -60,7 +65,6 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
-	"fmt"
 	mathrand "math/rand/v2"
 	"time"
 
@@ -101,9 +105,10 @@ func MaxLate(d time.Duration) Option {
 func Offset(d time.Duration) Option { return func(s *schedule) { s.claim.Offset = d } }
 
 // OnError calls f with each error that does not end Every: the store failed, and is asked again
-// within 5 seconds; or the store's clock was set back behind the last started tick, and ticks wait
-// for the clock. f is called on the goroutine of Every. By default these errors are dropped. f is not
-// nil.
+// within 5 seconds; or the last started tick is ahead of the store's clock, and ticks wait for the
+// clock: an error that wraps [mortise.ErrNotAcquired]. f is called on the goroutine of Every. With or
+// without OnError, the client logs these errors ([mortise.WithLogger]) and tells its observer of
+// them. f is not nil.
 func OnError(f func(err error)) Option {
 	return func(s *schedule) {
 		if s.onError = f; f == nil {
@@ -115,6 +120,9 @@ func OnError(f func(err error)) Option {
 const (
 	// longest bounds the sleep before a claim: the process's own clock measures the sleep.
 	longest = time.Minute
+	// While the last started tick is ahead of the store's clock, a claim is repeated after an interval, within these
+	// bounds: the clock may be set right at any time.
+	aheadSoonest, aheadLatest = time.Second, 5 * time.Second
 	// The pause after a failure of the store doubles with each failure, from soonest to latest.
 	soonest, latest = 50 * time.Millisecond, 5 * time.Second
 )
@@ -130,7 +138,8 @@ const (
 // [mortise.ErrInvalid], [mortise.ErrInvalidName], [mortise.ErrWrongKind] or [mortise.ErrClosed].
 // Every goes on while the store is unavailable ([OnError]).
 //
-// Cost: one command for each tick in each process, and one each minute.
+// Cost: one command for each tick in each process, and one each minute; one each 5 seconds while the
+// last started tick is ahead of the store's clock.
 func Every(ctx context.Context, c Claimer, name string, interval time.Duration,
 	fn func(ctx context.Context, at time.Time), opts ...Option) error {
 	s := schedule{claim: mortise.TickRequest{ID: rand.Text(), Interval: interval}, onError: func(error) {}}
@@ -160,12 +169,14 @@ func Every(ctx context.Context, c Claimer, name string, interval time.Duration,
 			return err
 		default:
 			failures, s.claim.ID = 0, rand.Text()
+			most := longest
 			if tick.Claimed {
 				fn(ctx, tick.At)
-			} else if tick.Next > interval {
-				s.onError(setBack(name, tick.Next-interval))
+			} else if ahead := tick.Next - interval; ahead > 0 {
+				s.onError(fail.New("every", name, fail.TickAhead(ahead)))
+				most = min(max(interval, aheadSoonest), aheadLatest)
 			}
-			pause = time.Until(answered.Add(min(tick.Next, longest)))
+			pause = time.Until(answered.Add(min(tick.Next, most)))
 		}
 		if !sleep(ctx, pause) {
 			return fail.New("every", name, fail.Gone(ctx))
@@ -177,11 +188,6 @@ func Every(ctx context.Context, c Claimer, name string, interval time.Duration,
 func backoff(n int, interval time.Duration) time.Duration {
 	d := min(soonest<<min(n, 10), max(interval, soonest), latest)
 	return d/2 + mathrand.N(d/2+1)
-}
-
-func setBack(name string, by time.Duration) error {
-	return fail.New("every", name, fmt.Errorf("the last tick that was started is at least %v ahead of the "+
-		"store's clock, which was set back; ticks go on once it is there again; set the server's clock right", by))
 }
 
 // sleep pauses for d, or until ctx ends. It reports whether ctx is still live.

@@ -4,17 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+	goruedis "github.com/redis/rueidis"
+
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/once"
+	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
 )
 
 // fleet is processes that run one schedule. It runs in a synctest bubble, whose clock begins with
@@ -293,21 +302,196 @@ func TestAClaimIsRepeatedWithItsID(t *testing.T) {
 	})
 }
 
-func TestAStoreWhoseClockWasSetBackIsTold(t *testing.T) {
+// clocked is a store of one schedule of seconds, whose clock is ahead of the bubble's by skew.
+type clocked struct {
+	mu   sync.Mutex
+	last int64 // the last started tick, in seconds; zero before the first request
+	skew time.Duration
+}
+
+func (c *clocked) ClaimTick(context.Context, string, mortise.TickRequest) (mortise.Tick, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now().Add(c.skew)
+	claimed := c.last > 0 && now.Unix() > c.last
+	if claimed || c.last == 0 {
+		c.last = now.Unix()
+	}
+	return mortise.Tick{Claimed: claimed, At: time.Unix(c.last, 0), Next: time.Unix(c.last+1, 0).Sub(now)}, nil
+}
+
+func (c *clocked) set(skew time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.skew = skew
+}
+
+// The store's clock is half a minute behind for two seconds, and right again.
+func TestTicksGoOnOnceTheStoresClockIsRightAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		ctx, stop := context.WithTimeout(t.Context(), 2*time.Minute+time.Second)
+		ctx, stop := context.WithTimeout(t.Context(), 12500*time.Millisecond)
 		defer stop()
-		var told []error
-		asked := 0
-		once.Every(ctx, claims(func(mortise.TickRequest) (mortise.Tick, error) {
-			asked++
-			return mortise.Tick{Next: time.Hour}, nil
-		}), "n", time.Second, func(context.Context, time.Time) { t.Error("started") },
-			once.OnError(func(err error) { told = append(told, err) }))
-		if asked != 3 || len(told) != 3 || !strings.Contains(told[0].Error(), "59m59s ahead of the store's clock") {
-			t.Errorf("asked %d times in two minutes, told %v", asked, told)
+		begin, store := time.Now(), new(clocked)
+		var (
+			mu   sync.Mutex
+			runs []float64
+			errs []error
+		)
+		var done sync.WaitGroup
+		for range 3 {
+			done.Go(func() {
+				once.Every(ctx, store, "n", time.Second, func(_ context.Context, at time.Time) {
+					mu.Lock()
+					defer mu.Unlock()
+					runs = append(runs, at.Sub(begin).Seconds())
+				}, once.OnError(func(err error) {
+					mu.Lock()
+					defer mu.Unlock()
+					errs = append(errs, err)
+				}))
+			})
+		}
+		time.Sleep(4500 * time.Millisecond)
+		store.set(-30 * time.Second)
+		time.Sleep(2 * time.Second)
+		store.set(0)
+		done.Wait()
+		if want := []float64{1, 2, 3, 4, 7, 8, 9, 10, 11, 12}; !slices.Equal(runs, want) {
+			t.Errorf("ticks %v were started, want %v", runs, want)
+		}
+		if len(errs) != 6 || !strings.Contains(errs[0].Error(), "29s ahead of the store's clock") {
+			t.Errorf("told %v, want the clock's error each second by each process", errs)
 		}
 	})
+}
+
+// The store's clock was ahead for a while, so the last started tick is in its future for an hour.
+func TestTheStoreIsAskedWithinSecondsWhileTheLastTickIsAhead(t *testing.T) {
+	for interval, want := range map[time.Duration]int{ // claims in a minute
+		10 * time.Millisecond: 61, time.Second: 61, 3 * time.Second: 21, time.Minute: 13,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx, stop := context.WithTimeout(t.Context(), time.Minute+time.Second/2)
+			defer stop()
+			asked, told := 0, []error(nil)
+			once.Every(ctx, claims(func(mortise.TickRequest) (mortise.Tick, error) {
+				asked++
+				return mortise.Tick{Next: time.Hour}, nil
+			}), "n", interval, func(context.Context, time.Time) { t.Error("started") },
+				once.OnError(func(err error) { told = append(told, err) }))
+			if asked != want || len(told) != want || !errors.Is(told[0], mortise.ErrNotAcquired) ||
+				!strings.Contains(told[0].Error(), fmt.Sprintf("%v ahead of the store's clock", time.Hour-interval)) {
+				t.Errorf("every %v: asked %d times in a minute, want %d; told %v", interval, asked, want, told[:1])
+			}
+		})
+	}
+}
+
+// A program that starts Every with go, and gives no OnError, sees in the client's log and metrics that no tick starts.
+func TestAnOutageIsLoggedAndCountedWithoutOnError(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		w := new(witness)
+		client := check.Value(mortise.New(store, w.options()...)).In(t)
+		ctx, stop := context.WithTimeout(t.Context(), 40*time.Second)
+		defer stop()
+		time.AfterFunc(3500*time.Millisecond, func() { store.SetDown(errors.New("gone")) })
+		time.AfterFunc(28500*time.Millisecond, func() { store.SetDown(nil) })
+		once.Every(ctx, client, "n", time.Second, func(context.Context, time.Time) {})
+		client.Close()
+		// Three ticks before; and after the outage the 29th at the latest 5 s late, and the others until the 39th.
+		if failed := w.count(mortise.ErrUnavailable); failed < 7 || w.granted < 9 || w.granted > 15 {
+			t.Errorf("the observer was told of %d ticks and %d failures", w.granted, failed)
+		}
+		lines := strings.Split(strings.TrimSpace(w.log.String()), "\n")
+		if len(lines) < 3 || len(lines) > 4 ||
+			!strings.Contains(lines[0], `level=WARN msg="mortise: claim of a tick failed`) ||
+			!strings.Contains(lines[0], "name=n") || !strings.Contains(lines[1], "claims=") {
+			t.Errorf("the log of an outage of 25 s: %q", lines)
+		}
+	})
+}
+
+// witness keeps what a client tells its logger and its observer about ticks.
+type witness struct {
+	log strings.Builder
+
+	mu      sync.Mutex
+	granted int
+	refused []error
+}
+
+func (w *witness) options() []mortise.ClientOption {
+	return []mortise.ClientOption{
+		mortise.WithLogger(slog.New(slog.NewTextHandler(&w.log, nil))),
+		mortise.WithObserver(mortise.Observer{
+			Acquired: func(e mortise.AcquiredEvent) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if e.Kind == "tick" && e.Name == "n" {
+					w.granted++
+				}
+			},
+			NotAcquired: func(e mortise.NotAcquiredEvent) {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				if e.Kind == "tick" && e.Name == "n" {
+					w.refused = append(w.refused, e.Err)
+				}
+			},
+		}),
+	}
+}
+
+func (w *witness) count(target error) (n int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, err := range w.refused {
+		if errors.Is(err, target) {
+			n++
+		}
+	}
+	return n
+}
+
+// The record says what a server whose clock was ahead leaves behind: the last started tick is half a minute ahead.
+func TestALastTickAheadOnAServer(t *testing.T) {
+	check.Long(t)
+	server := redistest.Start(t)
+	single := redis.NewClient(&redis.Options{Addr: server.Addr()})
+	defer single.Close()
+	for name, b := range map[string]backend.Backend{
+		"go-redis": redisgo.New(single),
+		"rueidis":  rueidis.New(goruedis.ClientOption{InitAddress: []string{server.Addr()}}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := func(d time.Duration) {
+				server.Must("SET", "mortise:1:tick:{n}", fmt.Sprint(time.Now().Add(d).UnixMilli(), ":an-id"))
+			}
+			at(30 * time.Second)
+			w := new(witness)
+			client := check.Value(mortise.New(b, w.options()...)).In(t)
+			ctx, stop := context.WithTimeout(t.Context(), 20*time.Second) // far less than the half minute
+			defer stop()
+			var told atomic.Int32
+			started := false
+			once.Every(ctx, client, "n", 100*time.Millisecond, func(context.Context, time.Time) { started = true; stop() },
+				once.OnError(func(error) {
+					if told.Add(1) == 1 {
+						at(-time.Second) // the clock is right again
+					}
+				}))
+			client.Close()
+			if !started || told.Load() != 1 || w.count(mortise.ErrNotAcquired) != 1 || w.granted != 1 {
+				t.Errorf("a tick was started: %v; told %d times, the observer %d times", started, told.Load(), len(w.refused))
+			}
+			const line = `level=WARN msg="mortise: no tick starts: the last started tick is ahead of the store's clock" ` +
+				`name=n ahead=`
+			if !strings.Contains(w.log.String(), line) {
+				t.Errorf("the log: %q", w.log.String())
+			}
+		})
+	}
 }
 
 func TestWhatWillNotPassIsReturned(t *testing.T) {

@@ -32,6 +32,9 @@ type adapter struct {
 var (
 	_ redisproto.Sharder = (*adapter)(nil)
 	_ redisproto.Greeter = (*adapter)(nil)
+	_ redisproto.Ender   = (*adapter)(nil)
+	_ redisproto.Pooler  = (*adapter)(nil)
+	_ redisproto.Locator = (*adapter)(nil)
 )
 
 func (a *adapter) Features() redisproto.Features {
@@ -142,6 +145,59 @@ func (a *adapter) Unsent(err error) bool {
 	}
 	return errors.As(err, &op) && op.Op == "dial" || errors.Is(err, redis.ErrClosed) ||
 		errors.Is(err, redis.ErrPoolTimeout) || errors.Is(err, redis.ErrPoolExhausted)
+}
+
+// Ended implements [redisproto.Ender]. A cluster client closes the clients of nodes that have left the cluster, with
+// the same error: it is closed itself if the clients of the present masters are.
+func (a *adapter) Ended(err error) bool {
+	if !errors.Is(err, redis.ErrClosed) || errors.As(err, new(hookError)) {
+		return false
+	}
+	switch c := a.client.(type) {
+	case *redis.Client:
+		return true
+	case *redis.ClusterClient:
+		masters, err := someMasters(ended, c)
+		for _, m := range masters {
+			if cmd := newCmd(ended, "ping"); !errors.Is(m.Process(ended, cmd), redis.ErrClosed) { // sends nothing
+				return false
+			}
+		}
+		return len(masters) > 0 || errors.Is(err, redis.ErrClosed)
+	}
+	return false
+}
+
+// Pool implements [redisproto.Pooler].
+func (a *adapter) Pool(name string) (used, size int) {
+	var node *redis.Client
+	switch c := a.client.(type) {
+	case *redis.Client:
+		node = c
+	case *redis.ClusterClient: // from memory
+		m, err := c.MasterForKey(context.Background(), name)
+		if err != nil {
+			return 0, 0
+		}
+		node = m
+	default:
+		return 0, 0
+	}
+	stats := node.PoolStats()
+	return int(stats.TotalConns - stats.IdleConns), node.Options().PoolSize
+}
+
+// Servers implements [redisproto.Locator]. A client of sentinels does not tell its master.
+func (a *adapter) Servers() string {
+	switch c := a.client.(type) {
+	case *redis.Client:
+		if addr := c.Options().Addr; addr != "FailoverClient" {
+			return addr
+		}
+	case *redis.ClusterClient:
+		return redisproto.Addresses(c.Options().Addrs)
+	}
+	return ""
 }
 
 // ended is a context that has ended. It keeps go-redis from reconnecting by itself:

@@ -19,6 +19,7 @@ import (
 // Whichever master hangs, a new client locks the names of the others. A master that hangs answers nothing within the
 // time that callers have.
 func TestAHungMasterHoldsUpNoNewClientOfTheOthers(t *testing.T) {
+	check.Long(t)
 	c := redistest.StartCluster(t, 3)
 	for hung, server := range c.Masters {
 		rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: c.Addrs(), ReadTimeout: time.Minute})

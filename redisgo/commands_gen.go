@@ -42,10 +42,12 @@ func (c *commands) Renew(
 	ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.RenewItem]{
-		sha: scripts.RenewSHA, source: scripts.RenewSource, nkeys: 1, nargs: 2,
+		sha: scripts.RenewSHA, source: scripts.RenewSource, nkeys: 1, nargs: 3,
 		key:  func(i *redisproto.RenewItem) string { return i.Lock },
 		keys: func(to []any, i *redisproto.RenewItem) []any { return append(to, i.Lock) },
-		args: func(to []any, i *redisproto.RenewItem) []any { return append(to, i.Owner, millis(i.Lease)) },
+		args: func(to []any, i *redisproto.RenewItem) []any {
+			return append(to, i.Owner, millis(i.Lease), flag(i.Exact))
+		},
 	}, items, out, flag(a.Track))
 }
 
@@ -172,11 +174,11 @@ func (c *commands) PermitsRelease(
 // PermitsRenew sends [scripts.PermitsRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.BatchReply) {
 	evalBatch(ctx, c, batch[redisproto.PermitsRenewItem]{
-		sha: scripts.PermitsRenewSHA, source: scripts.PermitsRenewSource, nkeys: 1, nargs: 3,
+		sha: scripts.PermitsRenewSHA, source: scripts.PermitsRenewSource, nkeys: 1, nargs: 4,
 		key:  func(i *redisproto.PermitsRenewItem) string { return i.Timeouts },
 		keys: func(to []any, i *redisproto.PermitsRenewItem) []any { return append(to, i.Timeouts) },
 		args: func(to []any, i *redisproto.PermitsRenewItem) []any {
-			return append(to, i.Ids, i.Count, millis(i.Lease))
+			return append(to, i.Ids, i.Count, millis(i.Lease), flag(i.Exact))
 		},
 	}, items, out)
 }
@@ -234,10 +236,12 @@ func (c *commands) ReadRenew(
 	ctx context.Context, a redisproto.ReadRenewArgs, items []redisproto.ReadRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReadRenewItem]{
-		sha: scripts.ReadRenewSHA, source: scripts.ReadRenewSource, nkeys: 2, nargs: 2,
+		sha: scripts.ReadRenewSHA, source: scripts.ReadRenewSource, nkeys: 2, nargs: 3,
 		key:  func(i *redisproto.ReadRenewItem) string { return i.Lock },
 		keys: func(to []any, i *redisproto.ReadRenewItem) []any { return append(to, i.Lock, i.Timeout) },
-		args: func(to []any, i *redisproto.ReadRenewItem) []any { return append(to, i.Owner, millis(i.Lease)) },
+		args: func(to []any, i *redisproto.ReadRenewItem) []any {
+			return append(to, i.Owner, millis(i.Lease), flag(i.Exact))
+		},
 	}, items, out, flag(a.Track))
 }
 
@@ -255,6 +259,20 @@ func (c *commands) WriteRelease(
 ) (int64, error) {
 	return eval(ctx, c, (*redis.Cmd).Int64, scripts.WriteReleaseSource, "evalsha", scripts.WriteReleaseSHA, "3",
 		k.Lock, k.Prefix, k.Channel, a.Owner, a.Keep, a.Publish)
+}
+
+// WriteRenew sends [scripts.WriteRenewSource] for all items, on a cluster once for each slot.
+func (c *commands) WriteRenew(
+	ctx context.Context, a redisproto.WriteRenewArgs, items []redisproto.WriteRenewItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.WriteRenewItem]{
+		sha: scripts.WriteRenewSHA, source: scripts.WriteRenewSource, nkeys: 1, nargs: 3,
+		key:  func(i *redisproto.WriteRenewItem) string { return i.Lock },
+		keys: func(to []any, i *redisproto.WriteRenewItem) []any { return append(to, i.Lock) },
+		args: func(to []any, i *redisproto.WriteRenewItem) []any {
+			return append(to, i.Owner, millis(i.Lease), flag(i.Exact))
+		},
+	}, items, out, flag(a.Track))
 }
 
 // RWForceRelease sends [scripts.RwForceReleaseSource].
@@ -282,14 +300,14 @@ func (c *commands) RWWithdraw(
 func (c *commands) Enrol(ctx context.Context, k redisproto.EnrolKeys, a redisproto.EnrolArgs) ([]int64, error) {
 	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.EnrolSource, "evalsha", scripts.EnrolSHA, "4", k.Lock,
 		k.Queue, k.Token, k.Channel, a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track), a.Entry, millis(a.Keep),
-		flag(a.Heard), millis(a.Polls))
+		flag(a.Heard), millis(a.Polls), flag(a.Grants), a.Instead)
 }
 
 // Serve sends [scripts.ServeSource].
 func (c *commands) Serve(ctx context.Context, k redisproto.ServeKeys, a redisproto.ServeArgs) ([]int64, error) {
 	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.ServeSource, "evalsha", scripts.ServeSHA, "4", k.Lock,
 		k.Channel, k.Queue, k.Token, a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced), flag(a.Track), flag(a.Yield),
-		a.Entry, millis(a.Keep))
+		a.Entry, millis(a.Keep), flag(a.Grants), a.Instead)
 }
 
 // LeaveQueue sends [scripts.LeaveQueueSource].
@@ -297,7 +315,7 @@ func (c *commands) LeaveQueue(
 	ctx context.Context, k redisproto.LeaveQueueKeys, a redisproto.LeaveQueueArgs,
 ) (int64, error) {
 	return eval(ctx, c, (*redis.Cmd).Int64, scripts.LeaveQueueSource, "evalsha", scripts.LeaveQueueSHA, "3", k.Lock,
-		k.Channel, k.Queue, a.Entry, a.Publish)
+		k.Channel, k.Queue, a.Entry, a.Publish, a.Owner)
 }
 
 // FairAcquire sends [scripts.FairAcquireSource].
@@ -381,10 +399,12 @@ func (c *commands) DelegateRenew(
 	ctx context.Context, a redisproto.DelegateRenewArgs, items []redisproto.DelegateRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.DelegateRenewItem]{
-		sha: scripts.DelegateRenewSHA, source: scripts.DelegateRenewSource, nkeys: 2, nargs: 2,
+		sha: scripts.DelegateRenewSHA, source: scripts.DelegateRenewSource, nkeys: 2, nargs: 3,
 		key:  func(i *redisproto.DelegateRenewItem) string { return i.Lock },
 		keys: func(to []any, i *redisproto.DelegateRenewItem) []any { return append(to, i.Lock, i.Nest) },
-		args: func(to []any, i *redisproto.DelegateRenewItem) []any { return append(to, i.Owner, millis(i.Lease)) },
+		args: func(to []any, i *redisproto.DelegateRenewItem) []any {
+			return append(to, i.Owner, millis(i.Lease), flag(i.Exact))
+		},
 	}, items, out, flag(a.Track))
 }
 

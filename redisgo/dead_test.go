@@ -21,6 +21,7 @@ import (
 // go-redis does not look at idle connections over TLS before it uses them. A restart of the
 // server kills all of them at once, more than a call has tries.
 func TestIdleTLSConnectionsThatARestartKilledFailNoCall(t *testing.T) {
+	check.Long(t)
 	for name, client := range map[string]func(s *redistest.Server, config *tls.Config) redis.UniversalClient{
 		"server": func(s *redistest.Server, config *tls.Config) redis.UniversalClient {
 			return redis.NewClient(&redis.Options{Addr: s.TLSAddr(), TLSConfig: config, PoolSize: idle})

@@ -30,6 +30,7 @@ func (silent) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 
 // A hook must not turn an error into the zero value of a reply, which would be a grant.
 func TestAHookThatHidesErrorsGrantsNoLock(t *testing.T) {
+	check.Long(t)
 	for name, client := range map[string]func(addr string) redis.UniversalClient{
 		"server": func(addr string) redis.UniversalClient { return redis.NewClient(&redis.Options{Addr: addr}) },
 		"cluster": func(addr string) redis.UniversalClient {

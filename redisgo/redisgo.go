@@ -15,8 +15,10 @@
 package redisgo
 
 import (
+	"context"
 	"errors"
 	"reflect"
+	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -59,6 +61,33 @@ func New(rdb redis.UniversalClient, opts ...Option) backend.Backend {
 		}
 		return &adapter{commands: newCommands(rdb, cluster), options: o}, nil
 	})
+}
+
+// AskEach implements [redisproto.Asker].
+func (a *adapter) AskEach(ctx context.Context, args ...string) ([]redisproto.Answer, error) {
+	nodes := map[string]redis.UniversalClient{"": a.client}
+	if c, ok := a.client.(*redis.ClusterClient); ok {
+		var mu sync.Mutex
+		clear(nodes)
+		err := c.ForEachMaster(ctx, func(_ context.Context, m *redis.Client) error {
+			mu.Lock()
+			defer mu.Unlock()
+			nodes[m.Options().Addr] = m
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	words := make([]any, len(args))
+	for i, arg := range args {
+		words[i] = arg
+	}
+	return redisproto.Each(ctx, nodes, func(ctx context.Context, node redis.UniversalClient) (any, error) {
+		cmd := newCmd(ctx, words...)
+		send(ctx, node, []scriptCmd{cmd})
+		return result(cmd, (*redis.Cmd).Result)
+	}), nil
 }
 
 // Option changes what [New] makes.

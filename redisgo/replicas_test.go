@@ -30,6 +30,7 @@ func (nobody) ChangedAll()            {}
 // An acquisition whose reply was lost is sent again, perhaps over another connection, about whose writes
 // WAIT is. So the second time is a write too, though it changes nothing.
 func TestTheSameAcquisitionAgainIsAWrite(t *testing.T) {
+	check.Long(t)
 	srv := redistest.Start(t, redistest.WithConfig("repl-ping-replica-period 3600"))
 	redistest.StartReplica(t, srv)
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
@@ -86,6 +87,7 @@ func TestAClientOfAnotherTypeIsRefusedReplicas(t *testing.T) {
 
 // Renewals of names in several slots would fail, and all leases would be lost.
 func TestAClientOfASingleServerGetsNoLocksOnACluster(t *testing.T) {
+	check.Long(t)
 	srv := redistest.Start(t, redistest.WithCluster())
 	single := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	defer single.Close()

@@ -32,6 +32,12 @@ func TestNoCommandIsRepeatedByGoRedis(t *testing.T) {
 		defer rdb.Close()
 		a := &adapter{commands: newCommands(rdb, false)}
 		check.ErrorIf(t, command(a) == nil, "%s: no error", what)
-		check.ErrorIf(t, dials != 1, "%s: %d dials, want 1", what, dials)
+		// go-redis 9.23 has a pool for pipelines, and asks its other pool if a dial for the former fails; nothing is sent
+		// before. A command that is repeated has four dials or more.
+		pools := 1
+		if what == "SCRIPT LOAD" {
+			pools = 2
+		}
+		check.ErrorIf(t, dials < 1 || dials > pools, "%s: %d dials, want %d at most", what, dials, pools)
 	}
 }

@@ -8,7 +8,9 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -24,6 +26,7 @@ type adapter struct {
 	commands
 	options
 	alone        commands // of a lone caller
+	beside       commands // over plain, in batches: callers can leave their scripts
 	client       *redisproto.Lazy[rueidis.Client]
 	plain        *redisproto.Lazy[rueidis.Client] // a client without tracking; nil if there is none
 	line         *lone.Line[rueidis.Client]       // the connection of a lone caller; nil if there is none
@@ -37,6 +40,8 @@ var (
 	_ redisproto.Untracker = (*adapter)(nil)
 	_ redisproto.Greeter   = (*adapter)(nil)
 	_ redisproto.Loner     = (*adapter)(nil)
+	_ redisproto.Locator   = (*adapter)(nil)
+	_ redisproto.Ender     = (*adapter)(nil)
 )
 
 func (a *adapter) over(build func() (rueidis.Client, error), discard func(rueidis.Client)) *adapter {
@@ -59,9 +64,12 @@ func (a *adapter) Features() redisproto.Features {
 
 func (a *adapter) OnInvalidate(fn func(keys []string)) { a.onInvalidate = fn }
 
-func (a *adapter) Untracked() redisproto.Commands {
-	if a.plain == nil {
+func (a *adapter) Untracked(leaves bool) redisproto.Commands {
+	switch {
+	case a.plain == nil:
 		return nil
+	case leaves:
+		return &a.beside
 	}
 	return &commands{connect: a.connectPlain}
 }
@@ -235,8 +243,35 @@ func (a *adapter) Unsent(err error) bool {
 	return refused || errors.As(err, &op) && op.Op == "dial"
 }
 
+// Ended implements [redisproto.Ender]. A client of a cluster or of sentinels also closes its connections to servers
+// that have left, with the same error: it is closed itself if a connection to a present server is. Not all of them
+// need be: a refresh of the slots that runs while the client is closed opens some again.
+func (a *adapter) Ended(err error) bool {
+	client, built := a.client.Current()
+	if !built || !errors.Is(err, rueidis.ErrClosing) {
+		return false
+	}
+	if client.Mode() == rueidis.ClientModeStandalone {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 250*time.Millisecond)
+	defer cancel()
+	answers, _ := a.AskEach(ctx, "PING")
+	return slices.ContainsFunc(answers, func(x redisproto.Answer) bool { return errors.Is(x.Err, rueidis.ErrClosing) })
+}
+
+// Servers implements [redisproto.Locator].
+func (a *adapter) Servers() string {
+	client, built := a.client.Current()
+	if !built { // the error of a connection that is not made names the address
+		return ""
+	}
+	return redisproto.Addresses(slices.Sorted(maps.Keys(client.Nodes())))
+}
+
 func (a *adapter) Close() error {
 	a.batcher.Close()
+	a.beside.batcher.Close()
 	var all sync.WaitGroup
 	all.Go(a.client.Close)
 	all.Go(a.plain.Close)

@@ -20,6 +20,7 @@ import (
 // Whichever master hangs, new clients lock the names of the others. A master that hangs answers nothing within the time
 // that callers have.
 func TestAHungMasterHoldsUpNoNewClientOfTheOthers(t *testing.T) {
+	check.Long(t)
 	c := redistest.StartCluster(t, 3)
 	opt := redis.ClientOption{InitAddress: c.Addrs(), DisableCache: true, DisableRetry: true}
 	opt.ConnWriteTimeout, opt.Dialer.Timeout = time.Minute, time.Minute

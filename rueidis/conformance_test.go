@@ -24,15 +24,20 @@ func byOwnClient(t *testing.T, addr string) backend.Backend {
 func TestConformance(t *testing.T) {
 	t.Run("cache", func(t *testing.T) { conformance.Run(t, onServer) })
 	t.Run("nocache", func(t *testing.T) {
+		check.Long(t)
 		conformance.Run(t, func(_ *testing.T, addr string) backend.Backend {
 			return rueidis.New(redis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
 		})
 	})
-	t.Run("client", func(t *testing.T) { conformance.Run(t, byOwnClient) })
+	t.Run("client", func(t *testing.T) {
+		check.Long(t)
+		conformance.Run(t, byOwnClient)
+	})
 }
 
 // Pub/sub is sharded there. Without the cache, waiters hear of releases by nothing else.
 func TestOnCluster(t *testing.T) {
+	check.Long(t)
 	conformance.RunOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
 		return rueidis.New(redis.ClientOption{InitAddress: addrs, DisableCache: true},
 			rueidis.WithShardedPubSub(rueidis.ShardedOn))
@@ -40,6 +45,7 @@ func TestOnCluster(t *testing.T) {
 }
 
 func TestReplicas(t *testing.T) {
+	check.Long(t)
 	t.Run("master", func(t *testing.T) { conformance.RunReplicas(t, onServer) })
 	t.Run("client", func(t *testing.T) { conformance.RunReplicas(t, byOwnClient) })
 	t.Run("cluster", func(t *testing.T) {
@@ -48,3 +54,5 @@ func TestReplicas(t *testing.T) {
 		})
 	})
 }
+
+func TestCache(t *testing.T) { conformance.RunCache(t, onServer) }

@@ -25,6 +25,7 @@ import (
 // A lone caller sends by itself, over a connection that it may leave. It is free at once though the server
 // stands still, and what it asked for is released.
 func TestALoneCallerLeavesAtOnceAndLeavesNothing(t *testing.T) {
+	check.Long(t)
 	for what, opt := range map[string]redis.ClientOption{"caching": {}, "no caching": {DisableCache: true}} {
 		t.Run(what, func(t *testing.T) {
 			srv := redistest.Start(t)

@@ -1,8 +1,9 @@
 --! script acquire
---! key 1 lock    hash
+--! key 1 lock    hash NAME
 --! arg 1 owner   string
 --! arg 2 lease   ms
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry
+--! bound 4000 calls 25 MB
 --
 -- Grants the lock to an owner that holds nothing. A repeated request, of an owner that holds the lock, is granted
 -- again and counts once. It then writes the stored time again, for two reasons: WAIT covers only the writes of its
@@ -24,6 +25,6 @@ end
 --! include not_read_write
 local left = redis.call('pttl', KEYS[1])
 if left < 0 then
-  return left == -2 and 20 or -1 -- -2: no record, a window is open
+  return left == -2 and window_shortest or -1 -- -2: no record, a window is open
 end
 return math.max(left, 1)

@@ -1,11 +1,13 @@
 --! script acquire_all
---! key * lock    hash
---! key * token   string
+--! key * lock    hash   NAME
+--! key * token   string redisson_lock_token:{NAME}
 --! arg 1 track   bool
 --! arg * owner   string
 --! arg * lease   ms
 --! arg * fenced  bool
 --! reply ints    for each lock: 0 free, or granted; n>0 granted, the token; -1 refused, no expiry; -2 not of this kind; n<-2 refused, -n-2 ms left
+--! needs hexists
+--! bound 4000 calls 25 MB
 --
 -- Like acquire, or acquire_fenced, for several locks, all or none: if one lock is refused or of another kind, the
 -- others are not granted and answer 0. The same requests a second time, while their owners hold the locks, are
@@ -30,7 +32,7 @@ for i = 1, #KEYS / 2 do
         local left = redis.call('pttl', lock)
         reply[i] = -1
         if left ~= -1 then -- -2: no record, a window is open
-          reply[i] = -2 - (left < 0 and 20 or math.max(left, 1))
+          reply[i] = -2 - (left < 0 and window_shortest or math.max(left, 1))
         end
       end
     end

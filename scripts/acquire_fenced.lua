@@ -1,9 +1,10 @@
 --! script acquire_fenced
---! key 1 lock    hash
---! key 2 token   string
+--! key 1 lock    hash   NAME
+--! key 2 token   string redisson_lock_token:{NAME}
 --! arg 1 owner   string
 --! arg 2 lease   ms
 --! reply ints    0, token: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry
+--! bound 4000 calls 25 MB
 --
 -- Like acquire, and draws a fencing token: larger than every earlier token of this lock. A missing counter starts at
 -- the server's time in ms, so that tokens after a flush are larger than earlier ones.

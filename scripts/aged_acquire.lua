@@ -1,12 +1,13 @@
 --! script aged_acquire
---! key 1 lock    hash
---! key 2 since   string
+--! key 1 lock    hash   NAME
+--! key 2 since   string mortise:1:since
 --! arg 1 owner   string
 --! arg 2 lease   ms
 --! arg 3 age     ms
 --! arg 4 keep    ms
 --! arg 5 track   bool
 --! reply ints    0, 0: granted; n>0, 0: refused, n ms left; -1, 0: refused, no expiry; n>0, 1: refused, the server is too young for n ms
+--! bound 4000 calls 25 MB
 --
 -- Like acquire, but only if the server has kept its data for at least age. since has the time since which the server
 -- has its data, and the server's run id. The script writes since anew if it is missing or has another run id: the

@@ -1,5 +1,5 @@
 --! script claim_tick
---! key 1 tick     string
+--! key 1 tick     string mortise:1:tick:{NAME}
 --! arg 1 id       string
 --! arg 2 interval ms
 --! arg 3 offset   ms
@@ -7,6 +7,7 @@
 --! arg 5 late     ms
 --! arg 6 keep     ms
 --! reply ints     granted (1 or 0), the tick's time in ms if so, ms until the next can be claimed
+--! bound 12 calls 2 MB
 --
 -- Claims the oldest due tick after the last claimed one: at most missed ticks before the newest, and at most late
 -- behind its time, unless late is 0. The record has the last claimed tick, and the id of its claim. Without a record
@@ -22,7 +23,7 @@ local first = newest - missed * interval
 local value, time, id = redis.call('get', KEYS[1]), nil, nil
 if value then
   time, id = string.match(value, '^(%d+):(.*)$')
-  if not time or #time > 15 then
+  if not time or #time > tick_longest then
     return redis.error_reply('WRONGKIND the key holds no tick')
   end
 end

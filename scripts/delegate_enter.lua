@@ -1,7 +1,7 @@
 --! script delegate_enter
---! key 1 lock    hash
---! key 2 nest    hash
---! key 3 token   string
+--! key 1 lock    hash   NAME
+--! key 2 nest    hash   mortise:1:nest:{NAME}
+--! key 3 token   string redisson_lock_token:{NAME}
 --! arg 1 owner   string
 --! arg 2 under   string
 --! arg 3 holds   int
@@ -10,6 +10,7 @@
 --! arg 6 fenced  bool
 --! arg 7 track   bool
 --! reply ints    1, token (0 unless fenced): granted; 0, n: refused, n ms until the later owners are gone; 0, -1: no end; 2, n: refused, under has more holds, n ms left of its lease; 2, -1: no end; 3, 0: under does not hold the lock, or less than holds, or drawn was never drawn
+--! bound 5000 calls 25 MB
 --
 -- Grants the lock to an owner under another owner, under, which holds the lock: if the hold count of under is holds,
 -- and no owner entered after under. The same request a second time, while the owner holds the lock, is granted again
@@ -23,14 +24,19 @@
 -- field without an entry is an owner with an unknown deadline, and no owner can enter.
 --! include not_read_write
 --! include server_time
-local entries = redis.call('hgetall', KEYS[2])
+local entries
+local size = redis.call('hlen', KEYS[2])
+--! include fields_of key=KEYS[2] size=size most=owners_read fields=entries
+if not entries then -- damage: no owner enters
+  return {0, -1}
+end
 local known, last, latest, above = 0, 0, 0, 0
 local place, alone
 for i = 1, #entries, 2 do
   local at, ends = string.match(entries[i + 1], '^(%d+):(%d+)$')
   ends = tonumber(ends or 0)
   if redis.call('hexists', KEYS[1], entries[i]) == 0 then
-    if ends + 3600000 < now then
+    if ends + nest_entry_kept < now then
       redis.call('hdel', KEYS[2], entries[i])
     end
   elseif ends <= now then
@@ -49,7 +55,7 @@ local again = redis.call('hexists', KEYS[1], ARGV[1]) == 1
 if not again then
   local count = tonumber(redis.call('hget', KEYS[1], ARGV[2]) or 0) or 0
   if count < tonumber(ARGV[3]) or ARGV[4] ~= '0' and tonumber(redis.call('get', KEYS[3]) or 0) < tonumber(ARGV[4]) then
-    return {3, 0}
+    return {delegate_not_held, 0}
   end
   local left = redis.call('pttl', KEYS[1])
   if left == 0 then
@@ -77,7 +83,7 @@ if not again then
   if alone then
     latest = now + left
     if left < 0 then
-      latest = 9007199254740991 -- the lock does not expire
+      latest = exact_most -- the lock does not expire
     end
   end
 end
@@ -94,12 +100,12 @@ if not again then
   redis.call('hset', KEYS[2], ARGV[1], string.format('%.0f:%.0f', last + 1, ends))
   redis.call('hset', KEYS[1], ARGV[1], '1')
   latest = math.max(latest, ends)
-  if latest < 9007199254740991 then
+  if latest < exact_most then
     redis.call('pexpire', KEYS[1], latest - now)
     ends = latest
   end
   -- nest must not expire before the lock.
-  redis.call('pexpire', KEYS[2], math.max(ends - now + 1000, redis.call('pttl', KEYS[2])))
+  redis.call('pexpire', KEYS[2], math.max(ends - now + nest_outlives, redis.call('pttl', KEYS[2])))
 else
   redis.call('hset', KEYS[1], ARGV[1], redis.call('hget', KEYS[1], ARGV[1])) -- a write for WAIT, as in acquire
 end

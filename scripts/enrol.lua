@@ -1,8 +1,8 @@
 --! script enrol
---! key 1 lock    hash
---! key 2 queue   zset
---! key 3 token   string
---! key 4 channel channel
+--! key 1 lock    hash    NAME
+--! key 2 queue   zset    mortise:1:next:{NAME}2
+--! key 3 token   string  redisson_lock_token:{NAME}
+--! key 4 channel channel redisson_lock__channel:{NAME}
 --! arg 1 owner   string
 --! arg 2 lease   ms
 --! arg 3 fenced  bool
@@ -11,7 +11,10 @@
 --! arg 6 keep    ms
 --! arg 7 heard   bool
 --! arg 8 polls   ms
---! reply ints    1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0, n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first; 2, n, 0: refused, and the entry is not in the queue
+--! arg 9 grants  bool
+--! arg 10 instead string
+--! reply ints    1, token (0 unless fenced), m, 0: granted, m is 1 where a foreign client waits; 0, n, m, t: refused, n ms left, -1 without expiry, m is 1 where the entry is the first, t is the server's time in microseconds; 2, n, 0, t: refused, and the entry is not in the queue
+--! bound 4000 calls 25 MB
 --
 -- As acquire, for a waiter whose client has an entry (see include/teller). A refusal puts the entry into the queue, if
 -- it is not there; its score is the time of arrival in microseconds. If the record is reserved for the entry, the
@@ -20,13 +23,29 @@
 -- asks that cannot be told, otherwise 0. If the server refuses writes (it is full), the entry is not put into the
 -- queue. A first entry that has waited for 100 ms, and whose client does not listen, is removed: after a release by a
 -- foreign client only the client of the first entry asks at once, and a dead one would not.
+--
+-- grants: the entry has the owner, and a release grants the lock to it (see include/grant_entry). The lease of an owner
+-- that was granted the lock is then max(remaining, lease). instead, if not empty, is the entry of an owner that the
+-- client has asked for before, and asks for no more: the new entry takes its place, or its lock.
+local grants, instead, taken = ARGV[9] == '1', ARGV[10], false
+if instead ~= '' then
+  local owner = string.match(instead, '^%l[^:]*:([^:]*:.*)$')
+  taken = owner and redis.call('hdel', KEYS[1], owner) == 1 and redis.call('exists', KEYS[1]) == 0
+  local score = redis.pcall('zscore', KEYS[2], instead)
+  if type(score) == 'string' then
+    redis.pcall('zrem', KEYS[2], instead)
+    redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
+    redis.pcall('hdel', KEYS[2] .. ':asks', instead)
+    redis.pcall('hdel', KEYS[2] .. ':round', 'polls:' .. instead)
+  end
+end
 local heard = ARGV[7] == '1'
 local claim = 'mortise:reserved:' .. ARGV[5]
 local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1 -- and has no owner
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
 local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
-if free and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
+if free and not taken and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
   local served = false
   --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] mark=ARGV[5] asker=ARGV[5] heard=heard freed=false served=served
   free = not served
@@ -36,45 +55,49 @@ local round = KEYS[2] .. ':round'
 if not mine and not free and not reserved then
   --! include not_read_write
   local now = redis.call('time')
-  local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+  local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * us_per_second + now[2], ARGV[5])
   local window = left == -2
   if window then
     local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
-    left = math.min(math.max(1, math.ceil(ends - now[1] * 1000 - now[2] / 1000)), 200) -- NaN becomes 1
+    left = math.min(math.max(1, math.ceil(ends - now[1] * ms_per_second - now[2] / us_per_ms)), window_longest) -- NaN becomes 1
   end
   if type(placed) == 'table' then
-    return {2, math.max(left, -1), 0}
+    return {2, math.max(left, -1), 0, now[1] * us_per_second + now[2]}
   end
   if placed == 1 then
     --! include to_end queue=KEYS[2] entry=ARGV[5]
   end
-  redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), 3153600000000) + ARGV[6]) -- see permits_acquire
+  redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), longest_time) + ARGV[6]) -- see permits_acquire
   if ARGV[8] ~= '0' then
     redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
-    redis.pcall('pexpire', round, 60000)
+    redis.pcall('pexpire', round, round_kept)
+  end
+  if grants then
+    redis.pcall('hset', KEYS[2] .. ':asks', ARGV[5], ARGV[2] .. ':' .. ARGV[3])
+    redis.pcall('pexpire', KEYS[2] .. ':asks', math.min(math.max(left, 0), longest_time) + ARGV[6])
   end
   local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
   -- Entries of an ordinary queue, which are served one after the other, are not that old.
-  if first[1] ~= ARGV[5] and now[1] * 1000000 + now[2] - first[2] > 100000 then
+  if first[1] ~= ARGV[5] and now[1] * us_per_second + now[2] - first[2] > entry_new then
     local dropped = false
     --! include drop_silent queue=KEYS[2] round=round channel=KEYS[4] first=first[1] asker=ARGV[5] dropped=dropped
     if dropped and first[1] and first[1] ~= ARGV[5] then -- its client does not know that it is the first
       --! include teller channel=KEYS[4]
-      tell(first[1], 'n' .. math.min(math.max(left, 20), 1000) .. ':')
+      tell(first[1], 'n' .. math.min(math.max(left, asks_soonest), reservation) .. ':')
     end
   end
   if first[1] ~= ARGV[5] then
-    return {0, left, 0}
+    return {0, left, 0, now[1] * us_per_second + now[2]}
   end
   if not window then
     -- If the owner is foreign, foreign clients are assumed to wait for 10 s; its tenure counts if a release was heard.
-    local record = redis.call('hlen', KEYS[1]) < 100 and redis.pcall('hgetall', KEYS[1]) or {}
+    local record = redis.call('hlen', KEYS[1]) <= few_fields and redis.pcall('hgetall', KEYS[1]) or {}
     for i = 1, #record, 2 do
-      local reserved = string.sub(record[i], 1, 17) == 'mortise:reserved:'
+      local reserved = string.sub(record[i], 1, #'mortise:reserved:') == 'mortise:reserved:'
       if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')) then -- a foreign owner
         redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
-        redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
-        redis.pcall('pexpire', round, 60000)
+        redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * ms_per_second + foreign_seen)
+        redis.pcall('pexpire', round, round_kept)
         break
       end
     end
@@ -86,14 +109,16 @@ if not mine and not free and not reserved then
       tell(extra, 'e')
     end
   end
-  return {0, left, 1}
+  return {0, left, 1, now[1] * us_per_second + now[2]}
 end
 -- Before the lock is written: if the token cannot be drawn, nothing is locked.
 local token = 0
 if ARGV[3] == '1' then
   --! include draw_token counter=KEYS[3] token=token
 end
-if mine then -- a write for WAIT, as in acquire
+if mine and grants then
+  redis.call('pexpire', KEYS[1], math.max(left, ARGV[2]))
+elseif mine then -- a write for WAIT, as in acquire
   --! include write_again
 else
   if reserved then
@@ -101,9 +126,13 @@ else
   end
   redis.call('hset', KEYS[1], ARGV[1], '1')
   redis.call('pexpire', KEYS[1], ARGV[2])
-  if ARGV[8] ~= '0' then
-    redis.pcall('hdel', round, 'polls:' .. ARGV[5])
-  end
+end
+if ARGV[8] ~= '0' then
+  redis.pcall('hdel', round, 'polls:' .. ARGV[5])
+end
+if grants then
+  redis.pcall('zrem', KEYS[2], ARGV[5])
+  redis.pcall('hdel', KEYS[2] .. ':asks', ARGV[5])
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
 local foreign, fair, count = 0
@@ -115,4 +144,4 @@ if turns or not reserved then -- otherwise serve_queue has just counted none
   --! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair also={} count=count
   --! include windows_pause round=round foreign=foreign
 end
-return {1, token, foreign > 0 and 1 or 0}
+return {1, token, foreign > 0 and 1 or 0, 0}

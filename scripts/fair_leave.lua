@@ -1,14 +1,16 @@
 --! script fair_leave
---! key 1 lock     hash
---! key 2 queue    list
---! key 3 timeouts zset
---! key 4 channel  channel
+--! key 1 lock     hash    NAME
+--! key 2 queue    list    redisson_lock_queue:{NAME}
+--! key 3 timeouts zset    redisson_lock_timeout:{NAME}
+--! key 4 channel  channel redisson_lock__channel:{NAME}
 --! arg 1 owner    string
 --! arg 2 wait     ms
 --! arg 3 absence  ms
 --! arg 4 counts   bool
---! arg 5 publish  string
+--! arg 5 publish  publish|spublish
 --! reply int      0 neither; 1 the owner had a place; 2 it held the lock; 3 both
+--! needs hexists
+--! bound 25000 calls 25 MB
 --
 -- Takes an owner out of the queue, unless wait is 0 (the owner asked for no place), and releases the lock if the
 -- owner holds it. If the owner held the lock, or was the first in the queue of a free lock, the next waiter is told,

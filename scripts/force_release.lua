@@ -1,9 +1,10 @@
 --! script force_release
---! key 1 lock    hash
---! key 2 channel channel
---! key 3 fair    list
---! arg 1 publish string
+--! key 1 lock    hash    NAME
+--! key 2 channel channel redisson_lock__channel:{NAME}
+--! key 3 fair    list    redisson_lock_queue:{NAME}
+--! arg 1 publish publish|spublish
 --! reply int     1 released; 0 there was no lock
+--! bound 4000 calls 25 MB
 --
 -- Removes the lock, whatever its owners are, and serves the queue, or tells all waiters and the first waiter for the
 -- fair lock of the name. If the lock had several owners, waiters under each of them (see delegate_enter) are told
@@ -13,11 +14,15 @@ if several == 0 then
   return 0
 end
 --! include not_read_write
-local owners = several > 1 and redis.pcall('hgetall', KEYS[1]) or {} -- an error has no entries
-local served = false
-redis.call('del', KEYS[1])
-for i = 1, math.min(#owners, 128), 2 do
-  redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
+local owners, served = {}, false
+if several > 1 then
+  --! include fields_of key=KEYS[1] size=several most=owners_read fields=owners
+end
+redis.call('unlink', KEYS[1])
+for i = 1, owners and math.min(#owners, 2 * owners_told) or 0, 2 do
+  if #owners[i] <= owner_longest then -- a longer one is damage: see read_release
+    redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
+  end
 end
 --! include tell_waiters lock=KEYS[1] channel=KEYS[2] publish=ARGV[1] served=served
 if not served then

@@ -1,10 +1,11 @@
 --! script joint
---! key * lock    hash
---! key * channel channel
---! arg 1 publish string
+--! key * lock    hash    NAME
+--! key * channel channel redisson_lock__channel:{NAME}
+--! arg 1 publish publish|spublish
 --! arg * owner   string
 --! arg * lease   ms
 --! reply ints    for each: as acquire, or where the lease is 0 as release with keep 0; -2 nothing was done, ask with acquire or release
+--! bound 12 calls 1 KB
 --
 -- Acquires and releases several independent plain locks. A failure for one lock does not affect the others: its answer
 -- is -2, and the caller sends acquire or release, which reports the error. -2 is also the answer to a release of a

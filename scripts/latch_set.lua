@@ -1,10 +1,11 @@
 --! script latch_set
---! key 1 latch   string
---! key 2 once    string
+--! key 1 latch   string NAME
+--! key 2 once    string mortise:1:once:{NAME}:ID
 --! arg 1 count   int
 --! arg 2 keep    ms
---! arg 3 publish string
+--! arg 3 publish publish|spublish
 --! reply int     1 set; 0 there is a count already
+--! bound 12 calls 3 MB
 --
 -- Makes a latch with a count, and tells its waiters. once remembers, for keep, the outcome of this request.
 --! include count_value

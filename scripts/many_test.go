@@ -153,6 +153,7 @@ func compare(t *testing.T, srv *redistest.Server, items []item) {
 // A script for several does for each what the script for one does, or nothing, and says so: whatever
 // stands beside it, in whatever order. It does not serve a queue.
 func TestManyAreServedAsOneIs(t *testing.T) {
+	check.Long(t)
 	srv := redistest.Start(t)
 	all := states()
 	for _, lease := range []string{"30000", "0"} {
@@ -174,6 +175,7 @@ func TestManyAreServedAsOneIs(t *testing.T) {
 
 // Some ask and some release: each gets what it would get alone.
 func TestSomeAskAndSomeRelease(t *testing.T) {
+	check.Long(t)
 	srv := redistest.Start(t)
 	all := states()
 	for turn := range all {
@@ -194,6 +196,7 @@ func TestSomeAskAndSomeRelease(t *testing.T) {
 // Whatever is asked for and released in one script, of few locks and by few, it is as if each were
 // asked for alone, one after the other.
 func TestJointIsAsOneAfterAnother(t *testing.T) {
+	check.Long(t)
 	a, b := redistest.Start(t), redistest.Start(t)
 	all := states()
 	seed := rand.Uint64()

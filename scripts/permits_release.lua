@@ -1,11 +1,12 @@
 --! script permits_release
---! key 1 permits  string
---! key 2 timeouts zset
---! key 3 channel  channel
+--! key 1 permits  string  NAME
+--! key 2 timeouts zset    {NAME}:timeout
+--! key 3 channel  channel redisson_sc:{NAME}
 --! arg 1 ids      string
 --! arg 2 count    int
---! arg 3 publish  string
+--! arg 3 publish  publish|spublish
 --! reply int      1 released; 0 an id is not out, or its lease had ended
+--! bound 400 calls 10 MB
 --
 -- Releases the permits that are still in use, and tells the waiters. ids: as in permits_acquire.
 --! include server_time

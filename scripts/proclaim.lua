@@ -1,14 +1,15 @@
 --! script proclaim
---! key 1 lock    hash
---! key 2 said    hash
---! key 3 channel channel
+--! key 1 lock    hash    NAME
+--! key 2 said    hash    mortise:1:proclaim:{NAME}
+--! key 3 channel channel redisson_lock__channel:{NAME}:proclaim
 --! arg 1 owner   string
 --! arg 2 token   int
 --! arg 3 text    string
 --! arg 4 number  int
 --! arg 5 keep    ms
---! arg 6 publish string
+--! arg 6 publish publish|spublish
 --! reply int     1 kept, or removed, or a later request of the owner was executed before; 0 the owner does not hold the lock
+--! bound 12 calls 1 KB
 --
 -- Stores the text of the lock's owner, and tells the followers of a change. An empty text removes the stored text. The
 -- number is stored also then: a request with a smaller number of the same owner changes nothing.

@@ -1,8 +1,9 @@
 --! script proclaimed
---! key 1 lock  hash
---! key 2 said  hash
+--! key 1 lock  hash NAME
+--! key 2 said  hash mortise:1:proclaim:{NAME}
 --! arg 1 most  int
 --! reply strings nothing, or owner, text, token, and what is left of the owner's lease in ms (-1: no end)
+--! bound 12 calls 1 KB
 --
 -- Reads the text of the lock's present owner. A text of another owner, of an owner whose lease is over, or of more
 -- bytes than most, counts as none.

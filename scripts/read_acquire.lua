@@ -1,13 +1,14 @@
 --! script read_acquire
---! key 1 lock    hash
---! key 2 timeout string
---! key 3 writer  string
+--! key 1 lock    hash   NAME
+--! key 2 timeout string {NAME}:READER:rwlock_timeout:1
+--! key 3 writer  string mortise:1:writer:{NAME}
 --! arg 1 owner   string
 --! arg 2 lease   ms
 --! arg 3 track   bool
 --! arg 4 entry   string
 --! arg 5 heard   bool
 --! reply int     0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
+--! bound 400 calls 10 MB
 --
 -- Grants the read side of a read-write lock, unless a writer holds the lock, a waiting writer of mortise claims it,
 -- or it is kept for a writer. A refusal puts the client's entry, if it has one, into the queue. heard: see enrol.
@@ -47,7 +48,7 @@ if kept or left >= -1 then
   end
   left = kept or left
   if placed > 0 then
-    return -4 - 2 * left - (placed - 1)
+    return -2 * (left + 2) - (placed - 1)
   end
   return left == -1 and -1 or math.max(left, 1)
 end

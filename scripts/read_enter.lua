@@ -1,12 +1,13 @@
 --! script read_enter
---! key 1 lock    hash
---! key 2 timeout string
---! key 3 proof   string
+--! key 1 lock    hash   NAME
+--! key 2 timeout string {NAME}:READER:rwlock_timeout:1
+--! key 3 proof   string NAME|{NAME}:READER:rwlock_timeout:1
 --! arg 1 owner   string
 --! arg 2 under   string
 --! arg 3 lease   ms
 --! arg 4 track   bool
 --! reply int     1 granted; 0 there is no such hold to enter under
+--! bound 12 calls 1 KB
 --
 -- Grants the read side of a read-write lock to an owner that enters under another's hold, for reading or writing,
 -- ahead of all waiters. under is the field of that hold. proof is a key that lives as long as the hold: a reader's

@@ -1,19 +1,21 @@
 --! script read_release
---! key 1 lock    hash
---! key 2 timeout string
---! key 3 prefix  string
---! key 4 channel channel
+--! key 1 lock    hash    NAME
+--! key 2 timeout string  {NAME}:READER:rwlock_timeout:1
+--! key 3 prefix  string  {NAME}
+--! key 4 channel channel redisson_rwlock:{NAME}
 --! arg 1 owner   string
---! arg 2 publish string
+--! arg 2 publish publish|spublish
 --! reply int     1 done; 0 the owner does not hold the lock
+--! bound 10500 calls 10 MB
 --
 -- Removes a reader. If no live reader is left, it removes the lock and tells the waiters; otherwise the lock lives
 -- as long as the longest lease of a reader. Under a writer the lock's time to live does not change: it is the only
 -- record of the writer's lease. publish: publish or spublish. If the lock stays held, the script ends with a read:
 -- see release.
 --
--- A script reads the timeout keys of 10000 holds of a record at most, whatever the hold counts say: more would block
--- the server. A record with more holds counts as damaged, and keeps its time to live, which is the longer one.
+-- A script reads the timeout keys of holds_read holds of a record at most, whatever the hold counts say: more would
+-- block the server. A record with more holds, or with a holder's name of more bytes than owner_longest, counts as
+-- damaged, and keeps its time to live, which is the longer one.
 --
 -- The search ends at a reader whose lease is at least as long as that of the leaving reader: the lock's time to live
 -- is then right. The leaving reader's lease is read first, so the comparison is also right where time passes inside
@@ -31,16 +33,35 @@ redis.call('hdel', KEYS[1], ARGV[1])
 if redis.call('hget', KEYS[1], 'mode') == 'write' then -- also the read after the write
   return held
 end
-local most, budget = 0, 10000
-local fields = redis.call('hgetall', KEYS[1])
+local size = redis.call('hlen', KEYS[1])
+if size > readers_few and size <= holds_read + 1 then
+  -- HGETALL for each of many readers that leave would cost the square of their number. The lock may last for an eighth
+  -- longer than its readers: as long as a reader is left whose lease is not much shorter, nothing changes.
+  local enough = math.min(own, redis.call('pttl', KEYS[1]) * lease_enough)
+  for _, field in ipairs(redis.pcall('hrandfield', KEYS[1], readers_sampled)) do -- an error has no fields
+    if #field <= owner_longest and redis.call('pttl', KEYS[3] .. ':' .. field .. ':rwlock_timeout:1') >= enough then
+      return held
+    end
+  end
+end
+local most, budget = 0, holds_read
+local fields
+--! include fields_of key=KEYS[1] size=size most=holds_read+1 fields=fields
+if not fields then
+  return held
+end
 for i = 1, #fields, 2 do
   local holds = tonumber(fields[i + 1]) or 0
   budget = budget - math.max(0, holds) -- in this order: 0 for a NaN
-  if budget < 0 then
+  if budget < 0 or holds > 0 and #fields[i] > owner_longest then
     return held
   end
   for k = 1, holds do
-    most = math.max(most, redis.call('pttl', KEYS[3] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
+    local lasts = redis.call('pttl', KEYS[3] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
+    if lasts == -1 then -- that reader's next renewal puts it right: see read_renew
+      return held
+    end
+    most = math.max(most, lasts)
   end
   if most >= own then
     return held

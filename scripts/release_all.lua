@@ -1,10 +1,12 @@
 --! script release_all
---! key * lock    hash
---! key * channel channel
---! arg 1 publish string
+--! key * lock    hash    NAME
+--! key * channel channel redisson_lock__channel:{NAME}
+--! arg 1 publish publish|spublish
 --! arg * owner   string
 --! arg * keep    int
 --! reply ints    for each lock: 1 done; 0 the owner does not hold the lock; -2 not of this kind
+--! needs hexists
+--! bound 4000 calls 25 MB
 --
 -- Like release, for several locks. The locks are independent: a lock that is not held, or is of another kind, does
 -- not affect the others.
@@ -21,7 +23,10 @@ end
 for i = 1, #KEYS / 2 do
   local lock, owner, keep = KEYS[2 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
   if held[i] == 1 and keep ~= '0' then
-    redis.call('hset', lock, owner, keep)
+    if type(redis.pcall('hset', lock, owner, keep)) == 'table' then -- a full server
+      redis.call('hdel', lock, '') -- see release
+      redis.call('hset', lock, owner, keep)
+    end
     redis.call('exists', lock)
   elseif held[i] == 1 then
     -- Not del: Redisson may have granted a read lock in the same hash.

@@ -1,18 +1,30 @@
 --! script renew
---! key * lock    hash
+--! key * lock    hash NAME
 --! arg 1 track   bool
 --! arg * owner   string
 --! arg * lease   ms
---! reply ints    for each key: 1 held; 0 the owner does not hold the lock
+--! arg * exact   bool
+--! reply ints    for each key: 1 held; 0 the owner does not hold the lock; n>1 held, for n ms, which is longer than lease
+--! needs hexists
+--! bound 12 calls 1 KB
 --
--- Sets the time to live of each lock to max(remaining, lease), if its owner holds it. A lease of 0 only checks. A
--- key that is no hash counts as not held, and does not affect the others.
+-- Sets the time to live of each lock to max(remaining, lease), if its owner holds it, and with exact to lease. A lock
+-- without a time to live (after PERSIST, or RESTORE without one) gets one. A lock with another owner, whose lease is
+-- not known here, is never shortened. A lease of 0 only checks. A key that is no hash counts as not held, and does not
+-- affect the others.
 local held = {}
 for i = 1, #KEYS do
-  local lease = tonumber(ARGV[2 * i + 1])
-  if redis.pcall('hexists', KEYS[i], ARGV[2 * i]) == 1 then
-    --! include extend_lease lock=KEYS[i] lease=lease track=ARGV[1]
+  local lease, exact = tonumber(ARGV[3 * i]), ARGV[3 * i + 1]
+  if redis.pcall('hexists', KEYS[i], ARGV[3 * i - 1]) == 1 then
     held[i] = 1
+    local left = redis.call('pttl', KEYS[i])
+    local wrong = lease > 0 and (left == -1 or left > lease and exact == '1')
+    if left >= 0 and left < lease or wrong and redis.call('hlen', KEYS[i]) == 1 then
+      redis.call('pexpire', KEYS[i], lease)
+      --! include read_back track=ARGV[1] lock=KEYS[i]
+    elseif not wrong and lease > 0 and left > lease then
+      held[i] = left
+    end
   else
     held[i] = 0
   end

@@ -1,7 +1,8 @@
 --! script rw_leave
---! key 1 lock  hash
+--! key 1 lock  hash NAME
 --! arg 1 entry string
 --! reply int   1 the entry was in the queue; 0 it was not
+--! bound 400 calls 10 MB
 --
 -- Takes an entry out of the queue of a read-write lock: its client has no more waiters. If the client had been told
 -- to ask, the next clients are told.

@@ -54,6 +54,7 @@ var All = []Script{
 	{Name: "serve", Source: ServeSource, SHA1: ServeSHA},
 	{Name: "write_acquire", Source: WriteAcquireSource, SHA1: WriteAcquireSHA},
 	{Name: "write_release", Source: WriteReleaseSource, SHA1: WriteReleaseSHA},
+	{Name: "write_renew", Source: WriteRenewSource, SHA1: WriteRenewSHA},
 }
 
 // AcquireSource is acquire.lua.
@@ -106,16 +107,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -152,6 +155,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -171,12 +175,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = false and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -187,7 +191,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -229,6 +233,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -252,7 +257,10 @@ if not false and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, channel, '0')
 end
 end
@@ -270,6 +278,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -278,11 +332,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -294,6 +352,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -331,7 +390,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "1e4097acbfa9cbaac7fa5edc99fb5a7d9ceee34e"
+const AcquireSHA = "8c22b684b19bcff8ea8b1bb34f3b7854e92f56e1"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -386,16 +445,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -432,6 +493,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -451,12 +513,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = false and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -467,7 +529,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -509,6 +571,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -532,7 +595,10 @@ if not false and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, channel, '0')
 end
 end
@@ -550,6 +616,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', lock, owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', lock, lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', lock, owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -558,11 +670,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -574,6 +690,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -645,7 +762,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "6665e7d0d7a9a47af425212ef71730bd966801d5"
+const AcquireAllSHA = "03ddbfac25cfc2c470d98fa5f3182a58c48137dd"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -694,16 +811,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -740,6 +859,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -759,12 +879,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = false and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -775,7 +895,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -817,6 +937,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -840,7 +961,10 @@ if not false and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, channel, '0')
 end
 end
@@ -858,6 +982,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -866,11 +1036,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -882,6 +1056,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -929,7 +1104,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "5cc583d21ff6cd52cc809601f937d93f6d5aa5b9"
+const AcquireFencedSHA = "fbe243b0501067b63dfb9bc410f29af9144931fa"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1001,16 +1176,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1047,6 +1224,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -1066,12 +1244,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = false and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -1082,7 +1260,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -1124,6 +1302,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -1147,7 +1326,10 @@ if not false and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, channel, '0')
 end
 end
@@ -1165,6 +1347,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1173,11 +1401,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -1189,6 +1421,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -1224,7 +1457,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "d0b265ce2f5f3f58933a77a42d8478cc1c97329e"
+const AgedAcquireSHA = "7709f1c6f0c95999904b05d3e3b280656d933ea4"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1309,7 +1542,18 @@ end
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
-local entries = redis.call('hgetall', KEYS[2])
+local entries
+local size = redis.call('hlen', KEYS[2])
+entries = nil
+if size <= 1000 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[2], 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+entries = redis.call('hgetall', KEYS[2])
+end
+end
+if not entries then
+return {0, -1}
+end
 local known, last, latest, above = 0, 0, 0, 0
 local place, alone
 for i = 1, #entries, 2 do
@@ -1404,7 +1648,7 @@ end
 return {1, token}`
 
 // DelegateEnterSHA is the SHA-1 of [DelegateEnterSource].
-const DelegateEnterSHA = "6488df40f793fd6f00405c8249b59ecd6509e28b"
+const DelegateEnterSHA = "e9197e4ecedc5aa1fa6a5a76028035808f038846"
 
 // DelegateReleaseSource is delegate_release.lua.
 //
@@ -1422,7 +1666,16 @@ const DelegateReleaseSource = `local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local held = redis.call('hexists', KEYS[1], ARGV[1])
-local entries = redis.call('hgetall', KEYS[2])
+local entries
+local size = redis.call('hlen', KEYS[2])
+entries = nil
+if size <= 1000 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[2], 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+entries = redis.call('hgetall', KEYS[2])
+end
+end
+entries = entries or {}
 local gone = {}
 local known, last, latest = 0, -1, 0
 local top
@@ -1455,7 +1708,10 @@ redis.call('hdel', KEYS[2], ARGV[1])
 table.insert(gone, ARGV[1])
 elseif held == 1 then
 local keep, count = tonumber(ARGV[2]), tonumber(redis.call('hget', KEYS[1], ARGV[1]))
+if type(redis.pcall('hset', KEYS[1], ARGV[1], math.min(keep, count or keep))) == 'table' then
+redis.call('hdel', KEYS[1], '')
 redis.call('hset', KEYS[1], ARGV[1], math.min(keep, count or keep))
+end
 redis.call(ARGV[3], KEYS[3] .. ':under:' .. ARGV[1], '0')
 end
 if #gone > 0 then
@@ -1509,16 +1765,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = KEYS[3] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = KEYS[3] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[3],
 KEYS[3] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[3], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[3], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1555,6 +1813,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -1574,12 +1833,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = true and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -1590,7 +1849,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -1632,6 +1891,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -1655,7 +1915,10 @@ if not true and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, KEYS[3], '0')
 end
 end
@@ -1673,6 +1936,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(KEYS[3], 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1681,11 +1990,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -1697,6 +2010,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -1728,36 +2042,44 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "68bec561bb47b287a972295d551dac0d831ce95f"
+const DelegateReleaseSHA = "a0b6e0374be42df791f2a9d60b320cf9bbd0ac17"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
 //	keys:      lock hash (each), nest hash (each)
-//	arguments: track bool, owner string (each), lease ms (each)
-//	reply:     ints  for each lock: 1 held; 0 the owner does not hold the lock
+//	arguments: track bool, owner string (each), lease ms (each), exact bool (each)
+//	reply:     ints  for each lock: 1 held; 0 the owner does not hold the lock; n>1 held, for n ms,
+//	           which is longer than lease
 //
 // Like renew, for owners that other owners may have entered under, or that entered under another: see
-// delegate_enter. Each owner has its own deadline, and the lock's time to live is the latest. A lease of 0 only
-// checks, and changes nothing.
+// delegate_enter. Each owner has its own deadline, and the lock's time to live is the latest. With exact, the owner's
+// deadline becomes earlier, too, if lease ends before it. A lease of 0 only checks, and changes nothing.
 const DelegateRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
-local held = {}
+local held, budget = {}, 1000
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #KEYS / 2 do
 local lock, nest = KEYS[2 * i - 1], KEYS[2 * i]
-local owner, lease = ARGV[2 * i], tonumber(ARGV[2 * i + 1])
+local owner, lease, exact = ARGV[3 * i - 1], tonumber(ARGV[3 * i]), ARGV[3 * i + 1]
 held[i] = 0
 if redis.pcall('hexists', lock, owner) == 1 then
 local entry = redis.pcall('hget', nest, owner)
 local at, ends = string.match(type(entry) == 'string' and entry or '', '^(%d+):(%d+)$')
 if not ends or tonumber(ends) > now then
 held[i] = 1
-if ends and lease > 0 and tonumber(ends) < now + lease then
+ends = tonumber(ends)
+if ends and lease > 0 and (ends < now + lease or ends > now + lease and exact == '1') then
+if type(redis.pcall('hset', nest, owner, string.format('%s:%.0f', at, now + lease))) == 'table' then
+redis.call('hdel', nest, '')
 redis.call('hset', nest, owner, string.format('%s:%.0f', at, now + lease))
-if redis.call('pttl', nest) < lease + 1000 then
+end
+local kept = redis.call('pttl', nest)
+if kept >= 0 and kept < lease + 1000 then
 redis.call('pexpire', nest, lease + 1000)
 end
+elseif ends and lease > 0 and ends > now + lease then
+held[i] = ends - now
 end
 local left = redis.call('pttl', lock)
 if left >= 0 and left < lease then
@@ -1765,6 +2087,33 @@ redis.call('pexpire', lock, lease)
 if ARGV[1] == '1' then
 redis.call('exists', lock)
 end
+elseif lease > 0 and (left == -1 or exact == '1' and left > lease) then
+local known, latest = ends and 0 or 1, ends and 0 or now + lease
+local size = redis.call('hlen', nest)
+budget = budget - size
+local entries
+entries = nil
+if size <= size+budget then
+local bytes = size > 16 and redis.pcall('memory', 'usage', nest, 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+entries = redis.call('hgetall', nest)
+end
+end
+for k = 1, entries and #entries or 0, 2 do
+local later = tonumber(string.match(entries[k + 1], '^%d+:(%d+)$'))
+if later and redis.call('hexists', lock, entries[k]) == 1 then
+known, latest = known + 1, math.max(latest, later)
+end
+end
+if redis.call('hlen', lock) == known and latest < 9007199254740991 then
+redis.call('pexpire', lock, latest - now)
+redis.call('pexpire', nest, latest - now + 1000)
+if ARGV[1] == '1' then
+redis.call('exists', lock)
+end
+end
+elseif not ends and lease > 0 and left > lease then
+held[i] = left
 end
 end
 end
@@ -1772,16 +2121,17 @@ end
 return held`
 
 // DelegateRenewSHA is the SHA-1 of [DelegateRenewSource].
-const DelegateRenewSHA = "1c5ff54d7a07ceedd118fc2384c9613e7bb1ed84"
+const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
 
 // EnrolSource is enrol.lua.
 //
 //	keys:      lock hash, queue zset, token string, channel channel
 //	arguments: owner string, lease ms, fenced bool, track bool, entry string, keep ms, heard bool,
-//	           polls ms
-//	reply:     ints  1, token (0 unless fenced), m: granted, m is 1 where a foreign client waits; 0,
-//	           n, m: refused, n ms left, -1 without expiry, m is 1 where the entry is the first; 2,
-//	           n, 0: refused, and the entry is not in the queue
+//	           polls ms, grants bool, instead string
+//	reply:     ints  1, token (0 unless fenced), m, 0: granted, m is 1 where a foreign client waits;
+//	           0, n, m, t: refused, n ms left, -1 without expiry, m is 1 where the entry is the
+//	           first, t is the server's time in microseconds; 2, n, 0, t: refused, and the entry is
+//	           not in the queue
 //
 // As acquire, for a waiter whose client has an entry (see include/teller). A refusal puts the entry into the queue, if
 // it is not there; its score is the time of arrival in microseconds. If the record is reserved for the entry, the
@@ -1790,13 +2140,29 @@ const DelegateRenewSHA = "1c5ff54d7a07ceedd118fc2384c9613e7bb1ed84"
 // asks that cannot be told, otherwise 0. If the server refuses writes (it is full), the entry is not put into the
 // queue. A first entry that has waited for 100 ms, and whose client does not listen, is removed: after a release by a
 // foreign client only the client of the first entry asks at once, and a dead one would not.
-const EnrolSource = `local heard = ARGV[7] == '1'
+//
+// grants: the entry has the owner, and a release grants the lock to it (see include/grant_entry). The lease of an owner
+// that was granted the lock is then max(remaining, lease). instead, if not empty, is the entry of an owner that the
+// client has asked for before, and asks for no more: the new entry takes its place, or its lock.
+const EnrolSource = `local grants, instead, taken = ARGV[9] == '1', ARGV[10], false
+if instead ~= '' then
+local owner = string.match(instead, '^%l[^:]*:([^:]*:.*)$')
+taken = owner and redis.call('hdel', KEYS[1], owner) == 1 and redis.call('exists', KEYS[1]) == 0
+local score = redis.pcall('zscore', KEYS[2], instead)
+if type(score) == 'string' then
+redis.pcall('zrem', KEYS[2], instead)
+redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
+redis.pcall('hdel', KEYS[2] .. ':asks', instead)
+redis.pcall('hdel', KEYS[2] .. ':round', 'polls:' .. instead)
+end
+end
+local heard = ARGV[7] == '1'
 local claim = 'mortise:reserved:' .. ARGV[5]
 local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
 local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
-if free and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
+if free and not taken and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
 local served = false
 local counted = {}
 local function tell(entry, message, exact)
@@ -1824,16 +2190,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1870,6 +2238,7 @@ local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', KEYS[2], entry)
+redis.pcall('hdel', KEYS[2] .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -1889,12 +2258,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if heard then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', KEYS[2], 0, 7)
+local entries = #redis.pcall('zrange', KEYS[2], 0, 8 - 1)
 local ours = false and not heard
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -1905,7 +2274,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -1947,6 +2316,7 @@ local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', KEYS[2], entry)
+redis.pcall('hdel', KEYS[2] .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -1970,7 +2340,10 @@ if not false and not served and two[1] and first ~= ARGV[5] then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', KEYS[2], KEYS[2] .. ':asks')) == 'table' then
 redis.pcall('pexpire', KEYS[2], 0)
+redis.pcall('pexpire', KEYS[2] .. ':asks', 0)
+end
 redis.pcall(say, KEYS[4], '0')
 end
 end
@@ -1988,6 +2361,52 @@ redis.call('zrem', KEYS[2], first)
 if first == ARGV[5] then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = KEYS[2] .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1996,11 +2415,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -2012,6 +2435,7 @@ local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', KEYS[2], entry)
+redis.pcall('hdel', KEYS[2] .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -2043,7 +2467,7 @@ local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
 left = math.min(math.max(1, math.ceil(ends - now[1] * 1000 - now[2] / 1000)), 200)
 end
 if type(placed) == 'table' then
-return {2, math.max(left, -1), 0}
+return {2, math.max(left, -1), 0, now[1] * 1000000 + now[2]}
 end
 if placed == 1 then
 local last = redis.pcall('zrange', KEYS[2], -1, -1, 'withscores')
@@ -2055,6 +2479,10 @@ redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), 3153600000000) + ARGV
 if ARGV[8] ~= '0' then
 redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
 redis.pcall('pexpire', round, 60000)
+end
+if grants then
+redis.pcall('hset', KEYS[2] .. ':asks', ARGV[5], ARGV[2] .. ':' .. ARGV[3])
+redis.pcall('pexpire', KEYS[2] .. ':asks', math.min(math.max(left, 0), 3153600000000) + ARGV[6])
 end
 local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
 if first[1] ~= ARGV[5] and now[1] * 1000000 + now[2] - first[2] > 100000 then
@@ -2071,6 +2499,7 @@ if listeners ~= 0 then
 break
 elseif redis.pcall('hget', round, 'polls:' .. first[1]) == false then
 redis.pcall('zrem', KEYS[2], first[1])
+redis.pcall('hdel', KEYS[2] .. ':asks', first[1])
 dropped = true
 else
 behind = behind + 1
@@ -2092,10 +2521,10 @@ tell(first[1], 'n' .. math.min(math.max(left, 20), 1000) .. ':')
 end
 end
 if first[1] ~= ARGV[5] then
-return {0, left, 0}
+return {0, left, 0, now[1] * 1000000 + now[2]}
 end
 if not window then
-local record = redis.call('hlen', KEYS[1]) < 100 and redis.pcall('hgetall', KEYS[1]) or {}
+local record = redis.call('hlen', KEYS[1]) <= 16 and redis.pcall('hgetall', KEYS[1]) or {}
 for i = 1, #record, 2 do
 local reserved = string.sub(record[i], 1, 17) == 'mortise:reserved:'
 if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')) then
@@ -2121,7 +2550,7 @@ redis.pcall('del', KEYS[2] .. ':extra')
 tell(extra, 'e')
 end
 end
-return {0, left, 1}
+return {0, left, 1, now[1] * 1000000 + now[2]}
 end
 local token = 0
 if ARGV[3] == '1' then
@@ -2138,20 +2567,24 @@ token = now
 redis.call('set', KEYS[3], string.format('%.0f', token))
 end
 end
-if mine then
+if mine and grants then
+redis.call('pexpire', KEYS[1], math.max(left, ARGV[2]))
+elseif mine then
 local left = redis.call('pttl', KEYS[1])
-if left > 0 then
-redis.call('pexpire', KEYS[1], left)
-end
+redis.call('pexpire', KEYS[1], left > 0 and left or ARGV[2])
 else
 if reserved then
 redis.call('hdel', KEYS[1], claim)
 end
 redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
+end
 if ARGV[8] ~= '0' then
 redis.pcall('hdel', round, 'polls:' .. ARGV[5])
 end
+if grants then
+redis.pcall('zrem', KEYS[2], ARGV[5])
+redis.pcall('hdel', KEYS[2] .. ':asks', ARGV[5])
 end
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
@@ -2167,8 +2600,8 @@ count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub'
 KEYS[4] .. ':mortise', unpack({}))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2182,10 +2615,10 @@ local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
 foreign = pause > now and pause < now + 4000 and 0 or foreign
 end
 end
-return {1, token, foreign > 0 and 1 or 0}`
+return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "ea56f33a1f68f76200313b99ac9ab1d409199264"
+const EnrolSHA = "1f4be831cbd4a30fad2aad0683645ee6d634730a"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2225,10 +2658,12 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local wait = tonumber(ARGV[3])
 local head = redis.call('lindex', KEYS[2], 0)
+local bytes = 0
 for _ = 1, free and 4096 or 0 do
-if not head or head == ARGV[1] then
+if not head or head == ARGV[1] or bytes > 1000000 then
 break
 end
+bytes = bytes + #head
 local score = redis.call('zscore', KEYS[3], head)
 if not score then
 redis.call('zadd', KEYS[3], now + tonumber(ARGV[6]), head)
@@ -2270,14 +2705,35 @@ local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
 if not ours and ARGV[1] == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
 mixed, chain = true, math.max(chain, math.ceil(ends))
 elseif not ours then
-local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
+local scores, put, bytes = {}, {}, 0
+for first = 0, 8192 - 1, 256 do
+local times = redis.call('zrange', KEYS[3], first, first + 256 - 1, 'withscores')
 for i = 1, #times, 2 do
 scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
+bytes = bytes + #times[i]
+end
+if #times < 2 * 256 or bytes > 1000000 then
+break
+end
 end
 local highest, last
-for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
+local places, whole
+places, whole = {}, false
+local bytes = 0
+for first = 0, 4096 - 1, 256 do
+local page = redis.call('lrange', KEYS[2], first, first + 256 - 1)
+for i, place in ipairs(page) do
+places[first + i], bytes = place, bytes + #place
+end
+whole = #page < 256
+if whole or bytes > 1000000 then
+break
+end
+end
+stands = not whole
+for i, field in ipairs(places) do
 local score, java = scores[field], string.find(field, form)
-mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1]
 if score then
 local new, cut = score, score % 0.5 ~= 0
 if field ~= ARGV[1] and (not cut or field == ARGV[1] or java and (i > 1 or not false)) then
@@ -2298,7 +2754,7 @@ end
 end
 chain = math.ceil(chain)
 for i = 1, #put, 1000 do
-redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 1000 - 1, #put)))
 end
 end
 if mixed then
@@ -2310,9 +2766,7 @@ redis.call('zrem', KEYS[3], ARGV[1])
 end
 else
 local left = redis.call('pttl', KEYS[1])
-if left > 0 then
-redis.call('pexpire', KEYS[1], left)
-end
+redis.call('pexpire', KEYS[1], left > 0 and left or ARGV[2])
 end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
@@ -2330,14 +2784,35 @@ local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
 if not ours and '' == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
 mixed, chain = true, math.max(chain, math.ceil(ends))
 elseif not ours then
-local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
+local scores, put, bytes = {}, {}, 0
+for first = 0, 8192 - 1, 256 do
+local times = redis.call('zrange', KEYS[3], first, first + 256 - 1, 'withscores')
 for i = 1, #times, 2 do
 scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
+bytes = bytes + #times[i]
+end
+if #times < 2 * 256 or bytes > 1000000 then
+break
+end
 end
 local highest, last
-for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
+local places, whole
+places, whole = {}, false
+local bytes = 0
+for first = 0, 4096 - 1, 256 do
+local page = redis.call('lrange', KEYS[2], first, first + 256 - 1)
+for i, place in ipairs(page) do
+places[first + i], bytes = place, bytes + #place
+end
+whole = #page < 256
+if whole or bytes > 1000000 then
+break
+end
+end
+stands = not whole
+for i, field in ipairs(places) do
 local score, java = scores[field], string.find(field, form)
-mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1]
 if score then
 local new, cut = score, score % 0.5 ~= 0
 if field ~= '' and (not cut or field == ARGV[1] or java and (i > 1 or not free)) then
@@ -2358,7 +2833,7 @@ end
 end
 chain = math.ceil(chain)
 for i = 1, #put, 1000 do
-redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 1000 - 1, #put)))
 end
 end
 if mixed then
@@ -2367,7 +2842,15 @@ redis.pcall('persist', KEYS[3])
 end
 local rest = math.min(math.max(left, 0), 3153600000000)
 local place = mixed and chain + math.min(wait, 300000) or now + rest + wait - 0.5
-if redis.call('zadd', KEYS[3], 'nx', place, ARGV[1]) == 1 then
+local put = redis.pcall('zadd', KEYS[3], 'nx', place, ARGV[1])
+if type(put) == 'table' then
+if not redis.call('zscore', KEYS[3], ARGV[1]) then
+return {0, left, tonumber(ARGV[6]), 0}
+end
+redis.call('zrem', KEYS[3], '')
+put = 0
+end
+if put == 1 then
 new = head == ARGV[1] and 0 or 1
 elseif mixed then
 new = stands and 0 or 1
@@ -2377,8 +2860,24 @@ end
 elseif not head or tonumber(redis.call('zscore', KEYS[3], ARGV[1])) < place - wait / 8 then
 redis.call('zadd', KEYS[3], place, ARGV[1])
 stands = head == ARGV[1]
-for _, field in ipairs(stands and {} or redis.call('lrange', KEYS[2], 0, -1)) do
+if not stands then
+local places, whole
+places, whole = {}, false
+local bytes = 0
+for first = 0, 8192 - 1, 256 do
+local page = redis.call('lrange', KEYS[2], first, first + 256 - 1)
+for i, place in ipairs(page) do
+places[first + i], bytes = place, bytes + #place
+end
+whole = #page < 256
+if whole or bytes > 1000000 then
+break
+end
+end
+stands = not whole
+for _, field in ipairs(places) do
 stands = stands or field == ARGV[1]
+end
 end
 new = stands and 0 or 1
 end
@@ -2408,11 +2907,12 @@ local limit = now + tonumber(ARGV[6])
 local silent = {}
 local places = ARGV[7] == '1' and 4096 or 64
 local i = 0
-while i < places do
+while i < places and bytes <= 1000000 do
 local field = redis.call('lindex', KEYS[2], i)
 if not field or field == ARGV[1] then
 break
 end
+bytes = bytes + #field
 local score = math.min(tonumber(redis.call('zscore', KEYS[3], field) or 1e13), 1e13)
 local to = KEYS[5] .. ':' .. field
 local heard = redis.call(ARGV[8], to, '0')
@@ -2440,7 +2940,22 @@ end
 end
 i = i + 1
 end
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
+local others, whole = {}, true
+if next(silent) then
+others, whole = {}, false
+local bytes = 0
+for first = 0, 4096 - 1, 256 do
+local page = redis.call('lrange', KEYS[2], first, first + 256 - 1)
+for i, place in ipairs(page) do
+others[first + i], bytes = place, bytes + #place
+end
+whole = #page < 256
+if whole or bytes > 1000000 then
+break
+end
+end
+end
+for _, other in ipairs(others) do
 local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
 if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[8] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[5] .. ':' .. other)
@@ -2456,7 +2971,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "5aed489c9b75883decc32343a20ca1ca5b03bc5d"
+const FairAcquireSHA = "ab868dead90cbac507f52b007550599a1b1f9781"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -2485,14 +3000,35 @@ local ours = not tail or not string.find(tail, form) and ends % 1 >= 0.5
 if not ours and ARGV[1] == '' and ends % 0.5 == 0 and not redis.call('zscore', KEYS[3], ARGV[1]) then
 mixed, chain = true, math.max(chain, math.ceil(ends))
 elseif not ours then
-local times, scores, put = redis.call('zrange', KEYS[3], 0, 8191, 'withscores'), {}, {}
+local scores, put, bytes = {}, {}, 0
+for first = 0, 8192 - 1, 256 do
+local times = redis.call('zrange', KEYS[3], first, first + 256 - 1, 'withscores')
 for i = 1, #times, 2 do
 scores[times[i]] = math.min(tonumber(times[i + 1]), 1e13)
+bytes = bytes + #times[i]
+end
+if #times < 2 * 256 or bytes > 1000000 then
+break
+end
 end
 local highest, last
-for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 4095)) do
+local places, whole
+places, whole = {}, false
+local bytes = 0
+for first = 0, 4096 - 1, 256 do
+local page = redis.call('lrange', KEYS[2], first, first + 256 - 1)
+for i, place in ipairs(page) do
+places[first + i], bytes = place, bytes + #place
+end
+whole = #page < 256
+if whole or bytes > 1000000 then
+break
+end
+end
+stands = not whole
+for i, field in ipairs(places) do
 local score, java = scores[field], string.find(field, form)
-mixed, stands = mixed or java ~= nil, stands or field == ARGV[1] or i == 4096
+mixed, stands = mixed or java ~= nil, stands or field == ARGV[1]
 if score then
 local new, cut = score, score % 0.5 ~= 0
 if field ~= ARGV[1] and (not cut or field == ARGV[1] or java and (i > 1 or not true)) then
@@ -2513,7 +3049,7 @@ end
 end
 chain = math.ceil(chain)
 for i = 1, #put, 1000 do
-redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 999, #put)))
+redis.pcall('zadd', KEYS[3], unpack(put, i, math.min(i + 1000 - 1, #put)))
 end
 end
 if mixed then
@@ -2559,16 +3095,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2605,6 +3143,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -2624,12 +3163,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if true then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = true and not true
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -2640,7 +3179,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -2682,6 +3221,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -2705,7 +3245,10 @@ if not true and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, KEYS[4], '0')
 end
 end
@@ -2723,6 +3266,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -2731,11 +3320,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -2747,6 +3340,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -2774,7 +3368,7 @@ if type(head) ~= 'string' or type(score) == 'table' then
 told, alone = true, true
 elseif told then
 local client = string.match(head, '^.*:')
-for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 63)) do
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 64 - 1)) do
 if i == 1 or string.match(field, '^.*:') ~= client then
 redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
 if i > 1 then
@@ -2787,8 +3381,9 @@ end
 end
 end
 end
-local i, field = 0, head
+local i, field, bytes = 0, head, 0
 for _ = 1, told and 0 or 4096 do
+bytes = bytes + #field
 local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
 score = math.min(tonumber(score or 1e13), 1e13)
 told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
@@ -2801,7 +3396,7 @@ if client then
 silent[client] = true
 end
 end
-if told then
+if told or bytes > 1000000 then
 break
 elseif i == 0 and score <= now then
 redis.call('lpop', KEYS[2])
@@ -2816,7 +3411,22 @@ break
 end
 score = redis.call('zscore', KEYS[3], field)
 end
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
+local others, whole = {}, true
+if next(silent) then
+others, whole = {}, false
+local bytes = 0
+for first = 0, 4096 - 1, 256 do
+local page = redis.call('lrange', KEYS[2], first, first + 256 - 1)
+for i, place in ipairs(page) do
+others[first + i], bytes = place, bytes + #place
+end
+whole = #page < 256
+if whole or bytes > 1000000 then
+break
+end
+end
+end
+for _, other in ipairs(others) do
 local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
 if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
@@ -2862,16 +3472,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2908,6 +3520,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -2927,12 +3540,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = true and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -2943,7 +3556,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -2985,6 +3598,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3008,7 +3622,10 @@ if not true and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, KEYS[4], '0')
 end
 end
@@ -3026,6 +3643,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3034,11 +3697,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -3050,6 +3717,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3073,7 +3741,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "2a2727057c045a57ac338c4e8ac76de772952127"
+const FairLeaveSHA = "f0627bb624074d792293ad41b91b1ab4df15e64e"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -3087,7 +3755,10 @@ const FairReleaseSource = `if ARGV[2] ~= '0' then
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
+if type(redis.pcall('hset', KEYS[1], ARGV[1], ARGV[2])) == 'table' then
+redis.call('hdel', KEYS[1], '')
 redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+end
 redis.call('exists', KEYS[1])
 return 1
 end
@@ -3129,16 +3800,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -3175,6 +3848,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3194,12 +3868,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if true then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = true and not true
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -3210,7 +3884,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -3252,6 +3926,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3275,7 +3950,10 @@ if not true and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, KEYS[4], '0')
 end
 end
@@ -3293,6 +3971,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3301,11 +4025,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -3317,6 +4045,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3344,7 +4073,7 @@ if type(head) ~= 'string' or type(score) == 'table' then
 told, alone = true, true
 elseif told then
 local client = string.match(head, '^.*:')
-for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 63)) do
+for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 64 - 1)) do
 if i == 1 or string.match(field, '^.*:') ~= client then
 redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
 if i > 1 then
@@ -3357,8 +4086,9 @@ end
 end
 end
 end
-local i, field = 0, head
+local i, field, bytes = 0, head, 0
 for _ = 1, told and 0 or 4096 do
+bytes = bytes + #field
 local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
 score = math.min(tonumber(score or 1e13), 1e13)
 told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
@@ -3371,7 +4101,7 @@ if client then
 silent[client] = true
 end
 end
-if told then
+if told or bytes > 1000000 then
 break
 elseif i == 0 and score <= now then
 redis.call('lpop', KEYS[2])
@@ -3386,7 +4116,22 @@ break
 end
 score = redis.call('zscore', KEYS[3], field)
 end
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
+local others, whole = {}, true
+if next(silent) then
+others, whole = {}, false
+local bytes = 0
+for first = 0, 4096 - 1, 256 do
+local page = redis.call('lrange', KEYS[2], first, first + 256 - 1)
+for i, place in ipairs(page) do
+others[first + i], bytes = place, bytes + #place
+end
+whole = #page < 256
+if whole or bytes > 1000000 then
+break
+end
+end
+end
+for _, other in ipairs(others) do
 local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
 if score and score > limit then
 local count = redis.pcall('pubsub', ARGV[5] == 'spublish' and 'shardnumsub' or 'numsub', KEYS[4] .. ':' .. other)
@@ -3432,16 +4177,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
 KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -3478,6 +4225,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3497,12 +4245,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = true and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -3513,7 +4261,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -3555,6 +4303,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3578,7 +4327,10 @@ if not true and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, KEYS[4], '0')
 end
 end
@@ -3596,6 +4348,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3604,11 +4402,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -3620,6 +4422,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3643,7 +4446,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "dd574c40ab5650c5705bc19279ec0fca463d9672"
+const FairReleaseSHA = "676dc9566265e46cae93206b35bf61d708c8bf92"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -3661,11 +4464,21 @@ end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
-local owners = several > 1 and redis.pcall('hgetall', KEYS[1]) or {}
-local served = false
-redis.call('del', KEYS[1])
-for i = 1, math.min(#owners, 128), 2 do
+local owners, served = {}, false
+if several > 1 then
+owners = nil
+if several <= 1000 then
+local bytes = several > 16 and redis.pcall('memory', 'usage', KEYS[1], 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+owners = redis.call('hgetall', KEYS[1])
+end
+end
+end
+redis.call('unlink', KEYS[1])
+for i = 1, owners and math.min(#owners, 2 * 64) or 0, 2 do
+if #owners[i] <= 512 then
 redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
+end
 end
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
@@ -3702,16 +4515,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -3748,6 +4563,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3767,12 +4583,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = true and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -3783,7 +4599,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -3825,6 +4641,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3848,7 +4665,10 @@ if not true and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, KEYS[2], '0')
 end
 end
@@ -3866,6 +4686,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3874,11 +4740,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -3890,6 +4760,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -3918,7 +4789,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "2979ff6f24fcd356f592bb8ffaccc8055791d9e0"
+const ForceReleaseSHA = "6381d711acb30e4c19b61c908bee156122906e2c"
 
 // InspectSource is inspect.lua.
 //
@@ -3927,7 +4798,18 @@ const ForceReleaseSHA = "2979ff6f24fcd356f592bb8ffaccc8055791d9e0"
 //
 // Reads a lock. If the lock has several owners, those past their deadlines are left out: see delegate_enter.
 const InspectSource = `local out = {string.format('%.0f', redis.call('pttl', KEYS[1]))}
-local fields, over = redis.call('hgetall', KEYS[1]), {}
+local fields, over = {}, {}
+local size = redis.call('hlen', KEYS[1])
+fields = nil
+if size <= 1000 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[1], 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+fields = redis.call('hgetall', KEYS[1])
+end
+end
+if not fields then
+fields = {redis.call('hexists', KEYS[1], 'mode') == 1 and 'mode' or '', '0'}
+end
 if #fields > 2 and redis.call('hexists', KEYS[1], 'mode') == 0 then
 local now
 local time = redis.call('time')
@@ -3936,8 +4818,16 @@ local nest = 'mortise:1:nest:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 nest = 'mortise:1:nest:' .. KEYS[1]
 end
-local entries = redis.call('hgetall', nest)
-for i = 1, #entries, 2 do
+local entries
+size = redis.call('hlen', nest)
+entries = nil
+if size <= 1000 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', nest, 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+entries = redis.call('hgetall', nest)
+end
+end
+for i = 1, entries and #entries or 0, 2 do
 local ends = tonumber(string.match(entries[i + 1], '^%d+:(%d+)$'))
 over[entries[i]] = ends and ends <= now
 end
@@ -3951,7 +4841,7 @@ end
 return out`
 
 // InspectSHA is the SHA-1 of [InspectSource].
-const InspectSHA = "55066e7a848d958e29dc7b30c49245758b4ae0af"
+const InspectSHA = "6d84f345acf0ae684975d963da6335cfcd6dc934"
 
 // JointSource is joint.lua.
 //
@@ -4046,7 +4936,11 @@ end
 if redis.call('get', KEYS[2]) then
 return math.min(tonumber(value or '0'), 9007199254740992)
 end
-local left = value and redis.call('decr', KEYS[1]) or 0
+local left = value and redis.pcall('decr', KEYS[1]) or 0
+if type(left) == 'table' then
+redis.call('del', KEYS[2])
+left = redis.call('decr', KEYS[1])
+end
 redis.call('set', KEYS[2], '1', 'px', ARGV[1])
 if not value then
 return 0
@@ -4063,7 +4957,7 @@ redis.call(ARGV[2], channel, '0')
 return 0`
 
 // LatchCountDownSHA is the SHA-1 of [LatchCountDownSource].
-const LatchCountDownSHA = "1a334cc75dfd29ecaa50f10995824e8d7a75449a"
+const LatchCountDownSHA = "edffcbe74a663aaa51aca48b177ecb43e786b790"
 
 // LatchDeleteSource is latch_delete.lua.
 //
@@ -4076,7 +4970,15 @@ const LatchDeleteSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
-if not redis.call('set', KEYS[2], value and '1' or '0', 'px', ARGV[1], 'nx') then
+local set = redis.pcall('set', KEYS[2], value and '1' or '0', 'px', ARGV[1], 'nx')
+if type(set) == 'table' and set.err then
+set = false
+if not redis.call('get', KEYS[2]) then
+redis.call('del', KEYS[2])
+set = redis.call('set', KEYS[2], value and '1' or '0', 'px', ARGV[1], 'nx')
+end
+end
+if not set then
 return tonumber(redis.call('get', KEYS[2]))
 end
 if not value then
@@ -4091,7 +4993,7 @@ redis.call(ARGV[2], channel, '1')
 return 1`
 
 // LatchDeleteSHA is the SHA-1 of [LatchDeleteSource].
-const LatchDeleteSHA = "899839e5167a2099aa06f55edbf242dd3dc2c8f9"
+const LatchDeleteSHA = "50a42b8a9ccb7689da80ee64ca6ed74604e470dd"
 
 // LatchSetSource is latch_set.lua.
 //
@@ -4124,18 +5026,31 @@ const LatchSetSHA = "c02cb283be83ee01d65b03b5f53fa54cdf5fc254"
 // LeaveQueueSource is leave_queue.lua.
 //
 //	keys:      lock hash, channel channel, queue zset
-//	arguments: entry string, publish string
-//	reply:     int  1 the entry was in the queue, or the lock was reserved for it; 0 neither
+//	arguments: entry string, publish string, owner string
+//	reply:     int  1 the entry was in the queue, or the lock was reserved for it, or its owner had
+//	           the lock; 0 nothing of these
 //
 // Takes the entry of a client without waiters out of the queue, and removes a reservation for it. If the record is
 // then absent, the queue is served. If the entry was the first, the client of the new first entry is told so, and asks
-// when the lock's time to live is over: after 20 ms at least, and a second at most.
-const LeaveQueueSource = `local front = redis.pcall('zrange', KEYS[3], 0, 0)[1] == ARGV[1]
-local there = redis.pcall('zrem', KEYS[3], ARGV[1])
-there = type(there) == 'number' and there or 0
-redis.pcall('hdel', KEYS[3] .. ':round', 'polls:' .. ARGV[1])
+// when the lock's time to live is over: after 20 ms at least, and a second at most. owner, if not empty, is the owner
+// in the entry, which is released if it was granted the lock. The first letter of the entry may be another than when it
+// was put into the queue.
+const LeaveQueueSource = `local front = redis.pcall('zrange', KEYS[3], 0, 0)[1]
+front = type(front) == 'string' and string.sub(front, 2) == string.sub(ARGV[1], 2)
+local there = 0
+for _, letter in ipairs({'s', 'p', 'n'}) do
+local entry = letter .. string.sub(ARGV[1], 2)
+if ARGV[3] ~= '' or entry == ARGV[1] then
+local gone = redis.pcall('zrem', KEYS[3], entry)
+there = gone == 1 and 1 or there
+if gone == 1 and ARGV[3] ~= '' then
+redis.pcall('hdel', KEYS[3] .. ':asks', entry)
+end
+redis.pcall('hdel', KEYS[3] .. ':round', 'polls:' .. entry)
+end
+end
 local served = false
-local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1]) == 1
+local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1], ARGV[3]) == 1
 if reserved then
 there = 1
 end
@@ -4167,16 +5082,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -4213,6 +5130,7 @@ local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', KEYS[3], entry)
+redis.pcall('hdel', KEYS[3] .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -4232,12 +5150,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
+local entries = #redis.pcall('zrange', KEYS[3], 0, 8 - 1)
 local ours = reserved and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -4248,7 +5166,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -4290,6 +5208,7 @@ local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', KEYS[3], entry)
+redis.pcall('hdel', KEYS[3] .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -4313,7 +5232,10 @@ if not reserved and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', KEYS[3], KEYS[3] .. ':asks')) == 'table' then
 redis.pcall('pexpire', KEYS[3], 0)
+redis.pcall('pexpire', KEYS[3] .. ':asks', 0)
+end
 redis.pcall(say, KEYS[2], '0')
 end
 end
@@ -4331,6 +5253,52 @@ redis.call('zrem', KEYS[3], first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = KEYS[3] .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4339,11 +5307,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -4355,6 +5327,7 @@ local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', KEYS[3], entry)
+redis.pcall('hdel', KEYS[3] .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -4396,6 +5369,7 @@ local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', KEYS[3], entry)
+redis.pcall('hdel', KEYS[3] .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -4405,7 +5379,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "b710f2d7fe7c5bd7c6cca57e096cee2b0de50a26"
+const LeaveQueueSHA = "49ed72b58df81541145393b7d5692669df4ffdab"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -4431,16 +5405,13 @@ local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local there, wants, size = tonumber(value or '0'), tonumber(ARGV[2]), #ARGV[1] / ARGV[2]
-local ended, last = 0, string.format('%.0f', now)
-for _ = 1, 10 do
-local ids = redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
-if #ids > 0 then
-redis.call('zrem', KEYS[2], unpack(ids))
-there, ended = redis.call('incrby', KEYS[1], #ids), ended + #ids
+local ended = math.min(redis.call('zcount', KEYS[2], '-inf', string.format('%.0f', now)), 10000)
+if ended > 0 then
+if true then
+redis.call('zadd', KEYS[2], 'xx', 0, '')
 end
-if #ids < 1000 then
-break
-end
+ended = redis.call('zremrangebyrank', KEYS[2], 0, ended - 1)
+there = redis.call('incrby', KEYS[1], ended)
 end
 local out = false
 for i = 1, wants do
@@ -4484,7 +5455,7 @@ local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
 local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
 local length = tonumber(fields[4] or nil) or 20
 if fields[1] == '1' then
-length = length * 3 / 4
+length = length * 0.75
 else
 owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
 end
@@ -4659,7 +5630,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "ce285b0e37b675e5254818575ca822ca04fe7a57"
+const PermitsAcquireSHA = "3e356d8fceaec35adb1681fc6069606222163558"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -4679,16 +5650,13 @@ local there = tonumber(value or '0')
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
-local ended, last = 0, string.format('%.0f', now)
-for _ = 1, 10 do
-local ids = redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
-if #ids > 0 then
-redis.call('zrem', KEYS[2], unpack(ids))
-there, ended = redis.call('incrby', KEYS[1], #ids), ended + #ids
+local ended = math.min(redis.call('zcount', KEYS[2], '-inf', string.format('%.0f', now)), 10000)
+if ended > 0 then
+if false then
+redis.call('zadd', KEYS[2], 'xx', 0, '')
 end
-if #ids < 1000 then
-break
-end
+ended = redis.call('zremrangebyrank', KEYS[2], 0, ended - 1)
+there = redis.call('incrby', KEYS[1], ended)
 end
 if ended > 0 and there > 0 then
 local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
@@ -4859,7 +5827,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "63d9850fa8c1fe62a3e7812c2b9489a499fcf9c7"
+const PermitsCountSHA = "504b5edf175bfe278b9495af7df07f4d1bcc6454"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -4869,7 +5837,7 @@ const PermitsCountSHA = "63d9850fa8c1fe62a3e7812c2b9489a499fcf9c7"
 //	           ms in turn
 //
 // Reads the count of a semaphore, the number of its permits in use, and as many of these permits as most says, the
-// earliest expiry first. Expired permits count as free, 10000 at most.
+// earliest expiry first. Expired permits count as free, as many as return_ended returns at once.
 const PermitsInspectSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -4882,7 +5850,7 @@ local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local free, out = tonumber(value or '0'), redis.call('zcard', KEYS[2])
 local last = string.format('%.0f', now)
-local ended = #redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 10000)
+local ended = math.min(redis.call('zcount', KEYS[2], '-inf', last), 10000)
 local reply = {string.format('%.0f', free + ended), string.format('%.0f', out - ended)}
 local permits = redis.call('zrangebyscore', KEYS[2], '(' .. last, '+inf', 'withscores', 'limit', 0, ARGV[1])
 for i = 1, #permits, 2 do
@@ -4892,7 +5860,7 @@ end
 return reply`
 
 // PermitsInspectSHA is the SHA-1 of [PermitsInspectSource].
-const PermitsInspectSHA = "437074f9dc532ace5337b653120eeb2f298342de"
+const PermitsInspectSHA = "f37000c39915c60e2c4cef748a70fac62a27f3e5"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -5099,19 +6067,21 @@ const PermitsReleaseSHA = "99f1ff5f7e7e2b38c376c1fc7f96d6774853fc02"
 // PermitsRenewSource is permits_renew.lua.
 //
 //	keys:      timeouts zset (each)
-//	arguments: ids string (each), count int (each), lease ms (each)
-//	reply:     ints  for each key: 1 out; 0 an id is not out, or its lease had ended
+//	arguments: ids string (each), count int (each), lease ms (each), exact bool (each)
+//	reply:     ints  for each key: 1 out; 0 an id is not out, or its lease had ended; n>1 out, for n
+//	           ms, which is longer than lease
 //
-// Sets the lease of each permit to max(remaining, lease), if all permits of its item are in use. A lease of 0 only
-// checks. A key that is no zset has no permits in use, and does not affect the others. ids: as in permits_acquire.
+// Sets the lease of each permit to max(remaining, lease), or with exact to lease, if all permits of its item are in
+// use. A lease of 0 only checks. A key that is no zset has no permits in use, and does not affect the others. ids: as
+// in permits_acquire.
 const PermitsRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
 local reply = {}
 for i = 1, #KEYS do
-local ids, count, ends = ARGV[3 * i - 2], tonumber(ARGV[3 * i - 1]), now + ARGV[3 * i]
-local size, shorter = #ids / count, {}
+local ids, count, lease = ARGV[4 * i - 3], tonumber(ARGV[4 * i - 2]), tonumber(ARGV[4 * i - 1])
+local size, ends, other = #ids / count, now + lease, {}
 reply[i] = 1
 for k = 1, count do
 local id = string.sub(ids, (k - 1) * size + 1, k * size)
@@ -5119,18 +6089,23 @@ local score = redis.pcall('zscore', KEYS[i], id)
 if type(score) ~= 'string' or tonumber(score) <= now then
 reply[i] = 0
 break
-elseif ends > tonumber(score) then
-table.insert(shorter, id)
+elseif ends > tonumber(score) or lease > 0 and ends < tonumber(score) and ARGV[4 * i] == '1' then
+table.insert(other, id)
+elseif lease > 0 and ends < tonumber(score) then
+reply[i] = math.max(reply[i], math.min(tonumber(score) - now, 9007199254740991))
 end
 end
-for k = 1, reply[i] == 1 and #shorter or 0 do
-redis.call('zadd', KEYS[i], string.format('%.0f', ends), shorter[k])
+for k = 1, reply[i] > 0 and #other or 0 do
+if type(redis.pcall('zadd', KEYS[i], string.format('%.0f', ends), other[k])) == 'table' then
+redis.call('zrem', KEYS[i], '')
+redis.call('zadd', KEYS[i], string.format('%.0f', ends), other[k])
+end
 end
 end
 return reply`
 
 // PermitsRenewSHA is the SHA-1 of [PermitsRenewSource].
-const PermitsRenewSHA = "b961b3f495a01cbf539380039152440bffbc8bfc"
+const PermitsRenewSHA = "2e30171047d32725e2cb25ebe5e5f8c9571e66cd"
 
 // PermitsSetSource is permits_set.lua.
 //
@@ -5155,16 +6130,13 @@ redis.call('zcard', KEYS[2])
 if not redis.call('set', KEYS[4], '1', 'px', ARGV[2], 'nx') then
 return there
 end
-local ended, last = 0, string.format('%.0f', now)
-for _ = 1, 10 do
-local ids = redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
-if #ids > 0 then
-redis.call('zrem', KEYS[2], unpack(ids))
-there, ended = redis.call('incrby', KEYS[1], #ids), ended + #ids
+local ended = math.min(redis.call('zcount', KEYS[2], '-inf', string.format('%.0f', now)), 10000)
+if ended > 0 then
+if true then
+redis.call('zadd', KEYS[2], 'xx', 0, '')
 end
-if #ids < 1000 then
-break
-end
+ended = redis.call('zremrangebyrank', KEYS[2], 0, ended - 1)
+there = redis.call('incrby', KEYS[1], ended)
 end
 local sum = ARGV[1] - redis.call('zcard', KEYS[2])
 if sum ~= there or not value then
@@ -5341,7 +6313,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "110d05166d31cef6974bcd75694f47efedd0eb73"
+const PermitsSetSHA = "dd601b1a1b96c0baa9b7b2a776d4c818b5772205"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -5492,7 +6464,7 @@ local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
 local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
 local length = tonumber(fields[4] or nil) or 20
 if fields[1] == '1' then
-length = length * 3 / 4
+length = length * 0.75
 else
 owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
 end
@@ -5636,7 +6608,7 @@ served = served or pending ~= nil
 end
 left = kept or left
 if placed > 0 then
-return -4 - 2 * left - (placed - 1)
+return -2 * (left + 2) - (placed - 1)
 end
 return left == -1 and -1 or math.max(left, 1)
 end
@@ -5737,7 +6709,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "629cc6806e3fb06530a420118780b1f0bce3a6ac"
+const ReadAcquireSHA = "b24833cf7e2e5599d43f639c2651fd8821b6b4f3"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -5783,8 +6755,9 @@ const ReadEnterSHA = "e359eefd9907ddf328b9c56f80f4c8c2f8a3dfdc"
 // record of the writer's lease. publish: publish or spublish. If the lock stays held, the script ends with a read:
 // see release.
 //
-// A script reads the timeout keys of 10000 holds of a record at most, whatever the hold counts say: more would block
-// the server. A record with more holds counts as damaged, and keeps its time to live, which is the longer one.
+// A script reads the timeout keys of holds_read holds of a record at most, whatever the hold counts say: more would
+// block the server. A record with more holds, or with a holder's name of more bytes than owner_longest, counts as
+// damaged, and keeps its time to live, which is the longer one.
 //
 // The search ends at a reader whose lease is at least as long as that of the leaving reader: the lock's time to live
 // is then right. The leaving reader's lease is read first, so the comparison is also right where time passes inside
@@ -5802,16 +6775,39 @@ redis.call('hdel', KEYS[1], ARGV[1])
 if redis.call('hget', KEYS[1], 'mode') == 'write' then
 return held
 end
+local size = redis.call('hlen', KEYS[1])
+if size > 64 and size <= 10000 + 1 then
+local enough = math.min(own, redis.call('pttl', KEYS[1]) * 0.875)
+for _, field in ipairs(redis.pcall('hrandfield', KEYS[1], 16)) do
+if #field <= 512 and redis.call('pttl', KEYS[3] .. ':' .. field .. ':rwlock_timeout:1') >= enough then
+return held
+end
+end
+end
 local most, budget = 0, 10000
-local fields = redis.call('hgetall', KEYS[1])
+local fields
+fields = nil
+if size <= 10000+1 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[1], 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+fields = redis.call('hgetall', KEYS[1])
+end
+end
+if not fields then
+return held
+end
 for i = 1, #fields, 2 do
 local holds = tonumber(fields[i + 1]) or 0
 budget = budget - math.max(0, holds)
-if budget < 0 then
+if budget < 0 or holds > 0 and #fields[i] > 512 then
 return held
 end
 for k = 1, holds do
-most = math.max(most, redis.call('pttl', KEYS[3] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
+local lasts = redis.call('pttl', KEYS[3] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
+if lasts == -1 then
+return held
+end
+most = math.max(most, lasts)
 end
 if most >= own then
 return held
@@ -5994,34 +6990,89 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "bd0c772fd8a3f16cdf57266e3cc1448729a63375"
+const ReadReleaseSHA = "55be569c3cc848bd46b7eb46bf317cccf002e6fd"
 
 // ReadRenewSource is read_renew.lua.
 //
 //	keys:      lock hash (each), timeout string (each)
-//	arguments: track bool, owner string (each), lease ms (each)
-//	reply:     ints  for each: 1 held; 0 the owner does not hold the lock
+//	arguments: track bool, owner string (each), lease ms (each), exact bool (each)
+//	reply:     ints  for each: 1 held; 0 the owner does not hold the lock; n>1 held, for n ms, which
+//	           is longer than lease
 //
-// Sets the lease of each reader to max(remaining, lease), if it holds the lock, and prolongs the lock accordingly. A
+// Sets the lease of each reader to max(remaining, lease), if it holds the lock, and prolongs the lock accordingly; with
+// exact, to lease, and shortens the lock accordingly. A key without a time to live gets one in any case: see renew. A
 // lease of 0 only checks. A key that is no hash counts as not held, and does not affect the others.
 const ReadRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
-local held = {}
+local held, budget = {}, 10000
 for i = 1, #KEYS / 2 do
-local lock, timeout, lease = KEYS[2 * i - 1], KEYS[2 * i], tonumber(ARGV[2 * i + 1])
+local lock, timeout, lease = KEYS[2 * i - 1], KEYS[2 * i], tonumber(ARGV[3 * i])
 held[i] = 0
-if redis.pcall('hexists', lock, ARGV[2 * i]) == 1 then
+if redis.pcall('hexists', lock, ARGV[3 * i - 1]) == 1 then
 local left = redis.call('pttl', timeout)
 if left ~= -2 then
 held[i] = 1
-if left >= 0 and left < lease then
+if lease > 0 and (left < lease or left > lease and ARGV[3 * i + 1] == '1') then
 redis.call('pexpire', timeout, lease)
+elseif lease > 0 and left > lease then
+held[i] = left
 end
+local long
 local left = redis.call('pttl', lock)
 if left >= 0 and left < lease then
 redis.call('pexpire', lock, lease)
 if ARGV[1] == '1' then
 redis.call('exists', lock)
 end
+elseif lease > 0 and (left == -1 or ARGV[3*i+1] == '1' and left > lease) then
+local longest
+local size = redis.call('hlen', lock)
+local mode = redis.call('hget', lock, 'mode')
+if size == 1 then
+longest = lease
+elseif size <= budget and (mode == 'write' and not true or mode == 'read') then
+local prefix = '{' .. lock .. '}'
+if string.find(lock, '{', 1, true) then
+prefix = lock
+end
+local fields
+fields = nil
+if size <= budget then
+local bytes = size > 16 and redis.pcall('memory', 'usage', lock, 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+fields = redis.call('hgetall', lock)
+end
+end
+longest = fields and lease
+for i = 1, fields and #fields or 0, 2 do
+local field, holds = fields[i], tonumber(fields[i + 1]) or 0
+if string.sub(field, -6) == ':write' then
+holds = 0
+end
+budget = budget - math.max(1, holds)
+if budget < 0 or holds > 0 and #field > 512 then
+longest = nil
+end
+for k = 1, longest and holds or 0 do
+local lasts = redis.call('pttl', prefix .. ':' .. field .. ':rwlock_timeout:' .. k)
+if lasts == -1 or lasts >= left and left > 0 then
+longest = nil
+break
+end
+longest = math.max(longest, lasts)
+end
+if not longest then
+break
+end
+end
+end
+if longest then
+redis.call('pexpire', lock, longest)
+if ARGV[1] == '1' then
+redis.call('exists', lock)
+end
+end
+elseif lease > 0 and left > lease then
+long = left
 end
 end
 end
@@ -6029,7 +7080,7 @@ end
 return held`
 
 // ReadRenewSHA is the SHA-1 of [ReadRenewSource].
-const ReadRenewSHA = "947189049318d8ac156b99bebe8d562371579b86"
+const ReadRenewSHA = "e8eaa177b38fc60cb0a4c867359a5e44739a2bf6"
 
 // ReenterSource is reenter.lua.
 //
@@ -6037,7 +7088,8 @@ const ReadRenewSHA = "947189049318d8ac156b99bebe8d562371579b86"
 //	arguments: owner string, holds int, lease ms, fenced bool, track bool
 //	reply:     ints  1, token (0 unless fenced): held; 0, 0: the owner does not hold the lock
 //
-// Sets the hold count of an owner, and the time to live of the lock to max(remaining, lease). The hold count is
+// Sets the hold count of an owner, and the time to live of the lock to max(remaining, lease): lease is not shorter than
+// the longest lease that the owner has. The hold count is
 // absolute, so a request that arrives twice counts once.
 const ReenterSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
@@ -6059,7 +7111,7 @@ end
 end
 redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
 local left = redis.call('pttl', KEYS[1])
-if left >= 0 and left < tonumber(ARGV[3]) then
+if left < tonumber(ARGV[3]) then
 redis.call('pexpire', KEYS[1], ARGV[3])
 end
 if ARGV[5] == '1' then
@@ -6068,7 +7120,7 @@ end
 return {1, token}`
 
 // ReenterSHA is the SHA-1 of [ReenterSource].
-const ReenterSHA = "a06dd17b4991c73067596dac26308b7930babbf8"
+const ReenterSHA = "9613461cf982ca9b50b321c07efb68884872291a"
 
 // ReleaseSource is release.lua.
 //
@@ -6081,6 +7133,10 @@ const ReenterSHA = "a06dd17b4991c73067596dac26308b7930babbf8"
 //
 // A partial release ends with a read of the lock: the write has dropped the registration of a connection with
 // tracking, and the read restores it.
+//
+// A full server (maxmemory, noeviction) refuses the first write of a script if the write needs memory, and allows all
+// later ones. So after a refusal comes a write that needs no memory and changes nothing, and then the refused one
+// again.
 const ReleaseSource = `if ARGV[2] == '0' then
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
@@ -6121,16 +7177,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -6167,6 +7225,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -6186,12 +7245,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = true and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -6202,7 +7261,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -6244,6 +7303,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -6267,7 +7327,10 @@ if not true and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, KEYS[2], '0')
 end
 end
@@ -6285,6 +7348,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -6293,11 +7402,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -6309,6 +7422,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -6333,12 +7447,15 @@ end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
+if type(redis.pcall('hset', KEYS[1], ARGV[1], ARGV[2])) == 'table' then
+redis.call('hdel', KEYS[1], '')
 redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+end
 redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "467c9e2fb5f67fe87136a039029be5cf72473fd8"
+const ReleaseSHA = "53690fd4eb3f743fec9530e73168ca63e0c98dcf"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -6362,7 +7479,10 @@ end
 for i = 1, #KEYS / 2 do
 local lock, owner, keep = KEYS[2 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
 if held[i] == 1 and keep ~= '0' then
+if type(redis.pcall('hset', lock, owner, keep)) == 'table' then
+redis.call('hdel', lock, '')
 redis.call('hset', lock, owner, keep)
+end
 redis.call('exists', lock)
 elseif held[i] == 1 then
 redis.call('hdel', lock, owner)
@@ -6402,16 +7522,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
 channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -6448,6 +7570,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -6467,12 +7590,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', queue, 0, 7)
+local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
 local ours = true and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -6483,7 +7606,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -6525,6 +7648,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -6548,7 +7672,10 @@ if not true and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
 redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', queue .. ':asks', 0)
+end
 redis.pcall(say, channel, '0')
 end
 end
@@ -6566,6 +7693,52 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = queue .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', lock, owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', lock, lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', lock, owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -6574,11 +7747,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -6590,6 +7767,7 @@ local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -6614,29 +7792,35 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "2bc0f7db282aae3f4a2c3138648fee546abcecc4"
+const ReleaseAllSHA = "8a3c8967a7c50bfb60eb6095b22df185e3e5089b"
 
 // RenewSource is renew.lua.
 //
 //	keys:      lock hash (each)
-//	arguments: track bool, owner string (each), lease ms (each)
-//	reply:     ints  for each key: 1 held; 0 the owner does not hold the lock
+//	arguments: track bool, owner string (each), lease ms (each), exact bool (each)
+//	reply:     ints  for each key: 1 held; 0 the owner does not hold the lock; n>1 held, for n ms,
+//	           which is longer than lease
 //
-// Sets the time to live of each lock to max(remaining, lease), if its owner holds it. A lease of 0 only checks. A
-// key that is no hash counts as not held, and does not affect the others.
+// Sets the time to live of each lock to max(remaining, lease), if its owner holds it, and with exact to lease. A lock
+// without a time to live (after PERSIST, or RESTORE without one) gets one. A lock with another owner, whose lease is
+// not known here, is never shortened. A lease of 0 only checks. A key that is no hash counts as not held, and does not
+// affect the others.
 const RenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
 local held = {}
 for i = 1, #KEYS do
-local lease = tonumber(ARGV[2 * i + 1])
-if redis.pcall('hexists', KEYS[i], ARGV[2 * i]) == 1 then
+local lease, exact = tonumber(ARGV[3 * i]), ARGV[3 * i + 1]
+if redis.pcall('hexists', KEYS[i], ARGV[3 * i - 1]) == 1 then
+held[i] = 1
 local left = redis.call('pttl', KEYS[i])
-if left >= 0 and left < lease then
+local wrong = lease > 0 and (left == -1 or left > lease and exact == '1')
+if left >= 0 and left < lease or wrong and redis.call('hlen', KEYS[i]) == 1 then
 redis.call('pexpire', KEYS[i], lease)
 if ARGV[1] == '1' then
 redis.call('exists', KEYS[i])
 end
+elseif not wrong and lease > 0 and left > lease then
+held[i] = left
 end
-held[i] = 1
 else
 held[i] = 0
 end
@@ -6644,7 +7828,7 @@ end
 return held`
 
 // RenewSHA is the SHA-1 of [RenewSource].
-const RenewSHA = "d2021d00444f1011f189c0ef90b6f3ab2d86a2ba"
+const RenewSHA = "fa51fb77b9aa2d0317cdd9693df9ee335c96f71c"
 
 // RwForceReleaseSource is rw_force_release.lua.
 //
@@ -6653,7 +7837,7 @@ const RenewSHA = "d2021d00444f1011f189c0ef90b6f3ab2d86a2ba"
 //	reply:     int  1 released; 0 there was no lock
 //
 // Removes a read-write lock and its readers' timeout keys, whatever its owners, and tells the waiters. publish:
-// publish or spublish. The limit of 10000: see read_release; timeout keys beyond it expire by themselves.
+// publish or spublish. The limit holds_read: see read_release; timeout keys beyond it expire by themselves.
 const RwForceReleaseSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
@@ -6662,18 +7846,26 @@ if not mode then
 return 0
 end
 local budget = 10000
-local fields = redis.call('hgetall', KEYS[1])
-for i = 1, #fields, 2 do
+local fields
+local size = redis.call('hlen', KEYS[1])
+fields = nil
+if size <= 10000+1 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[1], 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+fields = redis.call('hgetall', KEYS[1])
+end
+end
+for i = 1, fields and #fields or 0, 2 do
 local holds = tonumber(fields[i + 1]) or 0
 budget = budget - math.max(0, holds)
-if budget < 0 then
+if budget < 0 or #fields[i] > 512 then
 break
 end
 for k = 1, holds do
 redis.call('del', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
 end
 end
-redis.call('del', KEYS[1])
+redis.call('unlink', KEYS[1])
 local message = mode == 'write' and '1' or '0'
 local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
@@ -6846,7 +8038,7 @@ end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "106af28c896a46b4e6a7091a34350407a985c610"
+const RwForceReleaseSHA = "770338a4dac50ec3144b2d8b01db81ce960efecc"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -6854,8 +8046,8 @@ const RwForceReleaseSHA = "106af28c896a46b4e6a7091a34350407a985c610"
 //	reply:     strings  pttl, mode, then field and hold count in turn; nothing where the key is
 //	           absent
 //
-// Reads a read-write lock, without expired readers. The limit of 10000: see read_release; a reader beyond it counts
-// as live.
+// Reads a read-write lock, without expired readers. The limit holds_read: see read_release; a reader beyond it
+// counts as live. Of more fields than that none is told.
 const RwInspectSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
@@ -6865,11 +8057,22 @@ return {}
 end
 local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}
 local budget = 10000
-local fields = redis.call('hgetall', KEYS[1])
-for i = 1, #fields, 2 do
+local fields
+local size = redis.call('hlen', KEYS[1])
+fields = nil
+if size <= 10000+1 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[1], 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+fields = redis.call('hgetall', KEYS[1])
+end
+end
+for i = 1, fields and #fields or 0, 2 do
 local holds = tonumber(fields[i + 1]) or 0
 budget = budget - math.max(0, holds)
 local live = string.sub(fields[i], -6) == ':write' or budget < 0 and holds > 0
+if #fields[i] > 512 then
+live, holds = false, 0
+end
 for k = 1, live and 0 or holds do
 live = live or redis.call('exists', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
 end
@@ -6881,7 +8084,7 @@ end
 return out`
 
 // RwInspectSHA is the SHA-1 of [RwInspectSource].
-const RwInspectSHA = "036f92a04a54b80fa2de177137b05ad2a9f03de7"
+const RwInspectSHA = "3a9e6cf81122e263772fcea1ed0464d5e4868319"
 
 // RwLeaveSource is rw_leave.lua.
 //
@@ -7200,7 +8403,15 @@ end
 if value and #value > 17 then
 return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
-if not redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx') then
+local set = redis.pcall('set', KEYS[2], '1', 'px', ARGV[2], 'nx')
+if type(set) == 'table' and set.err then
+set = false
+if not redis.call('get', KEYS[2]) then
+redis.call('unlink', KEYS[2])
+set = redis.call('set', KEYS[2], '1', 'px', ARGV[2], 'nx')
+end
+end
+if not set then
 return tonumber(value or '0')
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
@@ -7373,7 +8584,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "bcd5d4438bc4c169fb35463c22e33a192211d131"
+const SemaphoreAddSHA = "c891ba0e52d53d2bbfd8660228bf3bc51aace487"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -7391,6 +8602,7 @@ if value and #value > 17 then
 return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local done = redis.call('get', KEYS[2])
+redis.call('unlink', KEYS[2])
 redis.call('set', KEYS[2], '0', 'px', ARGV[2])
 if done ~= '1' or not value then
 return 0
@@ -7565,7 +8777,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "8d8db77a89218178948cf1c91ba3f5e95b514c16"
+const SemaphoreCancelSHA = "6bbbed77b37422ad51038b7a0a6319e58a4a8f14"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -7579,14 +8791,22 @@ if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
 end
 redis.call('zrange', KEYS[2], 0, 0)
-if not redis.call('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx') then
+local set = redis.pcall('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx')
+if type(set) == 'table' and set.err then
+set = false
+if not redis.call('get', KEYS[3]) then
+redis.call('unlink', KEYS[3])
+set = redis.call('set', KEYS[3], value and '1' or '0', 'px', ARGV[1], 'nx')
+end
+end
+if not set then
 return tonumber(redis.call('get', KEYS[3]))
 end
-redis.call('del', KEYS[1], KEYS[2])
+redis.call('unlink', KEYS[1], KEYS[2])
 return value and 1 or 0`
 
 // SemaphoreDeleteSHA is the SHA-1 of [SemaphoreDeleteSource].
-const SemaphoreDeleteSHA = "fc8bf1a849e38f83791ed4847662a10d6a40107d"
+const SemaphoreDeleteSHA = "01f2657e9bd7d9367ed1e78866fb050a0244442a"
 
 // SemaphoreDrainSource is semaphore_drain.lua.
 //
@@ -7963,7 +9183,7 @@ local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
 local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
 local length = tonumber(fields[4] or nil) or 20
 if fields[1] == '1' then
-length = length * 3 / 4
+length = length * 0.75
 else
 owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
 end
@@ -8124,13 +9344,13 @@ end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "0480194df7c85e8ac848817c030419215e3c8b69"
+const SemaphoreTakeSHA = "d0821cac56fa102aec03f12f633b0d71488e24b6"
 
 // ServeSource is serve.lua.
 //
 //	keys:      lock hash, channel channel, queue zset, token string
 //	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, entry
-//	           string, keep ms
+//	           string, keep ms, grants bool, instead string
 //	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the
 //	           client's entry is in the queue; 3, token (0 unless fenced): the successor holds it; 4,
 //	           token: it does, and a foreign client waits
@@ -8139,9 +9359,13 @@ const SemaphoreTakeSHA = "0480194df7c85e8ac848817c030419215e3c8b69"
 // does so only if the queue is empty, and either no foreign client waits or the turn of the entries goes on (see
 // include/take_turns). Otherwise it releases the lock as release does, and puts the client's entry at the end of the
 // queue: the client has more waiters. If the record has another owner, it releases the lock, too. Without yield entry
-// is only the first letter of one, and is not put into the queue.
+// is only the first letter of one, and is not put into the queue. grants, instead: see enrol.
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
+end
+if ARGV[10] ~= '' then
+redis.pcall('zrem', KEYS[3], ARGV[10])
+redis.pcall('hdel', KEYS[3] .. ':asks', ARGV[10])
 end
 local out, others = 3, redis.call('hlen', KEYS[1]) > 1
 if ARGV[6] == '1' and not others then
@@ -8152,8 +9376,8 @@ count = redis.pcall('pubsub', string.sub(ARGV[7], 1, 1) == 's' and 'shardnumsub'
 KEYS[2] .. ':mortise', unpack({}))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -8187,6 +9411,10 @@ if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
 redis.pcall('zadd', KEYS[3], 'xx', string.format('%.0f', last[2] + 1), ARGV[7])
 end
 redis.call('pexpire', KEYS[3], ARGV[8])
+if ARGV[9] == '1' then
+redis.pcall('hset', KEYS[3] .. ':asks', ARGV[7], ARGV[3] .. ':' .. ARGV[4])
+redis.pcall('pexpire', KEYS[3] .. ':asks', ARGV[8])
+end
 out = 2
 end
 if redis.call('exists', KEYS[1]) == 0 then
@@ -8216,16 +9444,18 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do
-also[i] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+end
 end
 if string.sub(first, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
 KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 24), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 7)) do
+local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -8262,6 +9492,7 @@ local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', KEYS[3], entry)
+redis.pcall('hdel', KEYS[3] .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -8281,12 +9512,12 @@ if misses >= 3 then
 misses, pause = 0, now + (seen > now and 1000 or 16 * length)
 end
 if false then
-length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
 end
 if pause > now then
 due = 0
 end
-local entries = #redis.pcall('zrange', KEYS[3], 0, 7)
+local entries = #redis.pcall('zrange', KEYS[3], 0, 8 - 1)
 local ours = true and not false
 window, releases = 0, releases + (ours and 1 or 0)
 if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
@@ -8297,7 +9528,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and 256 - 1 or -1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -8339,6 +9570,7 @@ local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', KEYS[3], entry)
+redis.pcall('hdel', KEYS[3] .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -8362,7 +9594,10 @@ if not true and not served and two[1] and first ~= '' then
 lapsed = lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
+if type(redis.pcall('unlink', KEYS[3], KEYS[3] .. ':asks')) == 'table' then
 redis.pcall('pexpire', KEYS[3], 0)
+redis.pcall('pexpire', KEYS[3] .. ':asks', 0)
+end
 redis.pcall(say, KEYS[2], '0')
 end
 end
@@ -8380,6 +9615,52 @@ redis.call('zrem', KEYS[3], first)
 if first == '' then
 break
 end
+local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+if owner then
+local asks = KEYS[3] .. ':asks'
+local ask = redis.pcall('hget', asks, first)
+local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', asks, first)
+local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
+polled = type(polled) == 'string' and tonumber(polled) or 0
+granted = (count ~= 0 or polled > 0) and -1 or 0
+local time, token = redis.pcall('time'), 0
+if fenced == '1' and granted == -1 then
+local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
+token = redis.pcall('exists', counter)
+if token == 1 then
+token = redis.pcall('incr', counter)
+elseif token == 0 and time[1] then
+token = time[1] * 1000 + math.floor(time[2] / 1000)
+local set = redis.pcall('set', counter, string.format('%.0f', token))
+token = set.ok and token or set
+end
+end
+if granted == -1 and lease and time[1] and #owner <= 512 and
+type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
+granted = 1
+lease = math.min(lease, 1000)
+lasts = lease + 150
+if count == 0 then
+lasts = math.max(math.floor(math.min(2 * polled, lease, 100)), 1)
+redis.pcall('hdel', round, 'polls:' .. first)
+end
+redis.call('pexpire', KEYS[1], lasts)
+end
+if granted == 1 and count ~= 0 then
+local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+if type(tell(first, message)) == 'table' then
+redis.call('hdel', KEYS[1], owner)
+granted = -1
+end
+else
+tell(first, 'r')
+end
+served = granted == 1
+else
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -8388,11 +9669,15 @@ if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
+granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
 end
+end
+end
+if granted == 1 then
 if two[2] then
 local message = 'n' .. lasts .. ':'
 local entry, behind = two[2], 0
@@ -8404,6 +9689,7 @@ local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')
 local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
 if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
 redis.pcall('zrem', KEYS[3], entry)
+redis.pcall('hdel', KEYS[3] .. ':asks', entry)
 else
 behind = behind + 1
 end
@@ -8426,6 +9712,7 @@ redis.call('exists', KEYS[1], KEYS[3]) == 0 and '+0' or '0')
 end
 return {out, 0}
 end
+redis.call('pexpire', KEYS[1], ARGV[3])
 local token = 0
 if ARGV[4] == '1' then
 if redis.call('exists', KEYS[4]) == 1 then
@@ -8443,7 +9730,6 @@ end
 end
 redis.call('hset', KEYS[1], ARGV[2], '1')
 redis.call('hdel', KEYS[1], ARGV[1])
-redis.call('pexpire', KEYS[1], ARGV[3])
 if ARGV[6] == '1' and out == 3 then
 redis.pcall('set', KEYS[3] .. ':extra', ARGV[7], 'px', 250)
 end
@@ -8453,7 +9739,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "1fd19845cf19f530cc066f0ab1725d2fa03be979"
+const ServeSHA = "926025f91b0fac8ca6097873bce65a794a3d7096"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -8500,7 +9786,7 @@ local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
 local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
 local length = tonumber(fields[4] or nil) or 20
 if fields[1] == '1' then
-length = length * 3 / 4
+length = length * 0.75
 else
 owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
 end
@@ -8630,7 +9916,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "bb5653095206787dcac171b944e78d4450e01e25"
+const WriteAcquireSHA = "878ed02a3e0e63c5bfa10150751285d71929b2c2"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -8640,27 +9926,45 @@ const WriteAcquireSHA = "bb5653095206787dcac171b944e78d4450e01e25"
 //
 // Sets the hold count of a writer to keep. At zero it removes the writer and tells the waiters. Readers that entered
 // under the writer go on reading (a downgrade): the lock then lives as long as the longest lease of a reader.
-// publish: publish or spublish. If the lock stays held, the script ends with a read: see release. The limit of
-// 10000: see read_release.
+// publish: publish or spublish. If the lock stays held, the script ends with a read: see release. The limit
+// holds_read: see read_release.
 const WriteReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
 if ARGV[2] ~= '0' then
+if type(redis.pcall('hset', KEYS[1], ARGV[1], ARGV[2])) == 'table' then
+redis.call('hdel', KEYS[1], '')
 redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
+end
 redis.call('exists', KEYS[1])
 return 1
 end
 redis.call('hdel', KEYS[1], ARGV[1])
 local most, budget, reading = 0, 10000, false
-local fields = redis.call('hgetall', KEYS[1])
-for i = 1, #fields, 2 do
+local fields
+local size = redis.call('hlen', KEYS[1])
+fields = nil
+if size <= 10000+1 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[1], 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+fields = redis.call('hgetall', KEYS[1])
+end
+end
+budget = fields and budget or -1
+for i = 1, fields and #fields or 0, 2 do
 local holds = tonumber(fields[i + 1]) or 0
 budget = budget - math.max(0, holds)
-if budget < 0 then
+if budget < 0 or holds > 0 and #fields[i] > 512 then
+budget = -1
 break
 end
 for k = 1, holds do
-most = math.max(most, redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k))
+local lasts = redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
+if lasts == -1 then
+budget = -1
+break
+end
+most = math.max(most, lasts)
 end
 end
 if most > 0 or budget < 0 then
@@ -8844,4 +10148,84 @@ end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "dce07b21dffdab5aa1360c73c10fe6d73f95e1ff"
+const WriteReleaseSHA = "1d38cb41f75bf04feffa25cd41e740e1a13fb850"
+
+// WriteRenewSource is write_renew.lua.
+//
+//	keys:      lock hash (each)
+//	arguments: track bool, owner string (each), lease ms (each), exact bool (each)
+//	reply:     ints  for each key: 1 held; 0 the owner does not hold the lock; n>1 held, for n ms,
+//	           which is longer than lease
+//
+// As renew, for writers: the lock does not end before the lease of a reader that entered under the writer.
+const WriteRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
+local held, budget = {}, 10000
+for i = 1, #KEYS do
+local lease, exact = tonumber(ARGV[3 * i]), ARGV[3 * i + 1]
+if redis.pcall('hexists', KEYS[i], ARGV[3 * i - 1]) == 1 then
+held[i] = 1
+local left = redis.call('pttl', KEYS[i])
+if left >= 0 and left < lease then
+redis.call('pexpire', KEYS[i], lease)
+if ARGV[1] == '1' then
+redis.call('exists', KEYS[i])
+end
+elseif lease > 0 and (left == -1 or exact == '1' and left > lease) then
+local longest
+local size = redis.call('hlen', KEYS[i])
+local mode = redis.call('hget', KEYS[i], 'mode')
+if size == 1 then
+longest = lease
+elseif size <= budget and (mode == 'write' and not false or mode == 'read') then
+local prefix = '{' .. KEYS[i] .. '}'
+if string.find(KEYS[i], '{', 1, true) then
+prefix = KEYS[i]
+end
+local fields
+fields = nil
+if size <= budget then
+local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[i], 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+fields = redis.call('hgetall', KEYS[i])
+end
+end
+longest = fields and lease
+for i = 1, fields and #fields or 0, 2 do
+local field, holds = fields[i], tonumber(fields[i + 1]) or 0
+if string.sub(field, -6) == ':write' then
+holds = 0
+end
+budget = budget - math.max(1, holds)
+if budget < 0 or holds > 0 and #field > 512 then
+longest = nil
+end
+for k = 1, longest and holds or 0 do
+local lasts = redis.call('pttl', prefix .. ':' .. field .. ':rwlock_timeout:' .. k)
+if lasts == -1 or lasts >= left and left > 0 then
+longest = nil
+break
+end
+longest = math.max(longest, lasts)
+end
+if not longest then
+break
+end
+end
+end
+if longest then
+redis.call('pexpire', KEYS[i], longest)
+if ARGV[1] == '1' then
+redis.call('exists', KEYS[i])
+end
+end
+elseif lease > 0 and left > lease then
+held[i] = left
+end
+else
+held[i] = 0
+end
+end
+return held`
+
+// WriteRenewSHA is the SHA-1 of [WriteRenewSource].
+const WriteRenewSHA = "0d4194d4712f0d8c473bd4508817c021c358bb99"

@@ -1,8 +1,9 @@
 --! script semaphore_drain
---! key 1 semaphore string
---! key 2 once      string
+--! key 1 semaphore string NAME
+--! key 2 once      string mortise:1:once:{NAME}:ID
 --! arg 1 keep      ms
 --! reply int       how many there were
+--! bound 12 calls 3 MB
 --
 -- Takes all free permits. once remembers, for keep, how many permits this request took.
 --! include permits_value

@@ -1,7 +1,8 @@
 --! script semaphore_leave
---! key 1 semaphore string
+--! key 1 semaphore string NAME
 --! arg 1 entry     string
 --! reply int       1 the entry was in the queue; 0 it was not
+--! bound 400 calls 10 MB
 --
 -- Takes an entry out of the queue of a semaphore of either kind: its client has no more waiters. Permits that were
 -- kept for the entry go to the next clients.

@@ -1,11 +1,12 @@
 --! script semaphore_set
---! key 1 semaphore string
---! key 2 once      string
---! key 3 channel   channel
+--! key 1 semaphore string  NAME
+--! key 2 once      string  mortise:1:once:{NAME}:ID
+--! key 3 channel   channel redisson_sc:{NAME}
 --! arg 1 permits   int
 --! arg 2 keep      ms
---! arg 3 publish   string
+--! arg 3 publish   publish|spublish
 --! reply int       1 set; 0 there is a count already
+--! bound 400 calls 10 MB
 --
 -- Makes a semaphore of either kind, and tells the waiters. once remembers, for keep, the outcome of this request.
 --! include count_value

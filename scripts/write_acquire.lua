@@ -1,6 +1,6 @@
 --! script write_acquire
---! key 1 lock     hash
---! key 2 writer   string
+--! key 1 lock     hash   NAME
+--! key 2 writer   string mortise:1:writer:{NAME}
 --! arg 1 owner    string
 --! arg 2 lease    ms
 --! arg 3 claimant string
@@ -9,6 +9,7 @@
 --! arg 6 entry    string
 --! arg 7 heard    bool
 --! reply ints     0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c is 1 where there is a claim now; p tells of the entry, as in semaphore_take
+--! bound 400 calls 10 MB
 --
 -- Grants the write side of a read-write lock that is free, and kept for no other client. A refusal puts the client's
 -- entry, if it has one, into the queue. heard: see enrol. The same request a second time, while the owner holds the

@@ -10,16 +10,21 @@
 // of mortise over the backend and hold it to the rules of docs/explanation/guarantees.md;
 // each rule has tests on each backend.
 //
-// Tests run in parallel, each on a store of its own; they spend most of their
-// time waiting for leases to run out, so `go test -parallel 8` is quicker than the default.
+// Tests run in parallel, each on a store of its own. Some spend most of their
+// time waiting for leases to run out, so `go test -parallel 16` is quicker than the default;
+// -short leaves those out on stores outside this process, and [RunInBubbles] takes no time for them.
 // [Faults] is what the suite injects faults with, for tests beyond it.
 package backendtest
 
 import (
+	"path"
 	"runtime/pprof"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/redistest/timed"
 )
 
 // Store is a store under test, empty when it is opened. It is closed by the
@@ -53,9 +58,45 @@ func Run(t *testing.T, open func(t *testing.T) Store) {
 	RunSome(t, open, func(string) bool { return true })
 }
 
+// RunInBubbles runs the suite, each test in a bubble of [testing/synctest]: the leases of minutes end in no time, and
+// the pace of the machine changes nothing. It is for stores within this process, without connections.
+func RunInBubbles(t *testing.T, open func(t *testing.T) Store) {
+	run(t, open, func(string) bool { return true }, nil, func(t *testing.T, f func(*testing.T)) {
+		inBubble(t, func(t *testing.T) {
+			began := time.Now()
+			f(t)
+			if d, name := time.Since(began), path.Base(t.Name()); d > quarter && !slow[name] {
+				t.Errorf("%s takes %v: its name belongs into slow, in slow.go", name, d)
+			}
+		})
+	})
+}
+
+// RunSomeInBubbles runs, in bubbles, the tests whose names are chosen: on a server within this process, say, whose
+// connections are of net.Pipe. It fails if none is.
+func RunSomeInBubbles(t *testing.T, open func(t *testing.T) Store, chosen func(name string) bool) {
+	run(t, open, chosen, nil, inBubble)
+}
+
+func inBubble(t *testing.T, f func(*testing.T)) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Second) }) // requests that a hook of the test delays reach their end
+		f(t)
+	})
+}
+
 // RunSome runs the tests whose names are chosen, for another setup of a store that passes
 // the whole suite elsewhere. It fails if none is.
+//
+// With -short, tests whose subject takes longer than a quarter of a second are left out.
 func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name string) bool) {
+	quick := func(name string) bool { return chosen(name) && !(testing.Short() && slow[name]) }
+	run(t, open, quick, timed.Test(t), func(t *testing.T, f func(*testing.T)) { f(t) })
+}
+
+// run runs the tests, each by in. machine is nil where the pace of the machine changes nothing.
+func run(t *testing.T, open func(t *testing.T) Store, chosen func(name string) bool, machine *timed.Machine,
+	in func(*testing.T, func(*testing.T))) {
 	none := true
 	defer func() {
 		if none {
@@ -75,9 +116,11 @@ func RunSome(t *testing.T, open func(t *testing.T) Store, chosen func(name strin
 			none = false
 			t.Run(x.name, func(t *testing.T) {
 				t.Parallel()
-				// Goroutines inherit labels, so that they can be counted by test.
-				pprof.SetGoroutineLabels(pprof.WithLabels(background, pprof.Labels(label, t.Name())))
-				x.run(&env{leases{checks{t}}, open(t)})
+				in(t, func(t *testing.T) {
+					// Goroutines inherit labels, so that they can be counted by test.
+					pprof.SetGoroutineLabels(pprof.WithLabels(background, pprof.Labels(label, t.Name())))
+					x.run(&env{leases{checks{t}}, open(t), machine})
+				})
 			})
 		}
 	}

@@ -269,6 +269,13 @@ var nestTests = where((*env).nests, "delegation", []test{
 		}, out)
 		e.errorIf(out[0].Held || !out[1].Held || out[1].Err != nil, "%+v, want what is no lock to spoil no other", out)
 	}},
+	{"Port_AnExactRenewalShortensTheLeaseOfOneOfSeveralOwners", func(e *env) {
+		s := e.bare()
+		s.take("n", "a:1", 60*time.Second)
+		s.takeUnder("n", "b:1", "a:1", 20*time.Second)
+		renewsExactly(e, s.Store, anykind.RenewRequest{Kind: backend.KindDelegated, Name: "n", Owner: "a:1"}, 60*time.Second)
+		s.remains("n", 15*time.Second, 20*time.Second)
+	}},
 	{"Port_ManyOwnersAreRenewedTogether", func(e *env) {
 		s := e.bare()
 		const n = 20
@@ -599,6 +606,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		for _, f := range []*Faults{fa, fb} {
 			n := f.Count(OpRenew)
 			e.errorIf(n < 4 || n > 3*periods, "%d renewals and questions in %d periods, want one of each", n, periods)
+			f.Hook(nil)
 		}
 		e.unlock(inner, outer)
 	}},

@@ -17,6 +17,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/internal/redistest/timed"
 )
 
 const (
@@ -36,7 +37,19 @@ var background = context.Background()
 // env is what a test has at hand.
 type env struct {
 	leases
-	store Store
+	store   Store
+	machine *timed.Machine // nil in a bubble
+}
+
+// tookAtMost notes an error if something that has just ended took longer than most, and twice what the machine was
+// late by meanwhile. The text has one verb, for the time that it took.
+func (e *env) tookAtMost(text string, began time.Time, most time.Duration) {
+	e.Helper()
+	d := time.Since(began)
+	if e.machine != nil {
+		most += 2 * e.machine.Late(began)
+	}
+	atMost(e, text, d, most)
 }
 
 // leases are short forms of what tests do with locks and permits.
@@ -426,6 +439,21 @@ func renewed(e *env, s anykind.Store, q anykind.RenewRequest) bool {
 	s.Renew(background, []anykind.RenewRequest{q}, out)
 	e.fatalIf(out[0].Err != nil, "Renew(%+v): %v", q, out[0].Err)
 	return out[0].Held
+}
+
+// renewsExactly has q ask for 10 s of a lease of so long, without Exact and with it.
+func renewsExactly(e *env, s anykind.Store, q anykind.RenewRequest, lasts time.Duration) {
+	e.Helper()
+	q.Lease = 10 * time.Second
+	out := make([]backend.RenewResult, 1)
+	s.Renew(background, []anykind.RenewRequest{q}, out)
+	r := out[0]
+	e.errorIf(!r.Held || r.Remaining < lasts-10*time.Second || r.Remaining > lasts,
+		"a renewal that asks for less than is left: %+v, want it to say what is left of %v", r, lasts)
+	q.Exact = true
+	s.Renew(background, []anykind.RenewRequest{q}, out)
+	r = out[0]
+	e.errorIf(!r.Held || r.Remaining != 0 || r.Err != nil, "an exact renewal: %+v", r)
 }
 
 func (s *raw) acquire(name, owner string, lease time.Duration) anykind.AcquireReply {

@@ -202,17 +202,18 @@ var fairTests = []test{
 		s.queues("b:1")
 		all, _ := plainLine(e, 2)
 		s.release("n", "a:1", 0)
-		told, turn := 0, 0
+		told, turn, owners := 0, 0, []string{"0:1", "1:1"} // those of plainLine
 		e.until("it gets the lock, though the plain lock has waiters all the time", func() bool {
 			if n := s.h.count("released n b:1"); n > told {
 				told = n
 				return s.ask("b:1", long).Granted
 			}
 			turn++
-			x, owner := all[turn%2], fmt.Sprint("p:", turn)
-			if x.asks("n", owner).Granted {
-				all[(turn+1)%2].waits("n", "p:0")
-				x.release("n", owner, 0)
+			i := turn % 2
+			if all[i].asks("n", owners[i]).Granted {
+				all[1-i].waits("n", owners[1-i])
+				all[i].release("n", owners[i], 0)
+				owners[i] = fmt.Sprint(i, ":", turn)
 			}
 			return false
 		})
@@ -220,7 +221,7 @@ var fairTests = []test{
 	{"Port_AFairReleaseServesThePlainWaitersInTurn", func(e *env) {
 		s := heldFair(e)
 		all, ears := plainLine(e, 1)
-		plain, owner := func() bool { return ears[0].count("reserved n") > 0 }, "a:1"
+		plain, owner := func() bool { return ears[0].turns("n") > 0 }, "a:1"
 		for i := 0; !plain(); i++ {
 			next := fmt.Sprintf("b:%d", i)
 			e.fatalIf(i == 20, "%d fair waiters went before a plain one", i)
@@ -438,7 +439,7 @@ var fairTests = []test{
 		line.serves(first, second)
 		// The store's clock counts in milliseconds.
 		atLeast(e, "dead waiters held the others up for %v", time.Since(before), backend.Absence-2*time.Millisecond)
-		atMost(e, "two groups of dead waiters held the others up for %v", time.Since(before), (dead-2)*backend.Absence)
+		e.tookAtMost("two groups of dead waiters held the others up for %v", before, (dead-2)*backend.Absence)
 		line.nothingLeft()
 	}},
 	{"Rule08_FairAndPlainWaitersTakeTurns", func(e *env) {
@@ -488,7 +489,7 @@ var fairTests = []test{
 		for i := 1; i < 9; i += 2 {
 			e.unlock(line.served(waiting[i]))
 		}
-		atMost(e, "waiters that had left held the others up: %v", time.Since(before), 4*backend.Absence)
+		e.tookAtMost("waiters that had left held the others up: %v", before, 4*backend.Absence)
 		line.nothingLeft()
 	}},
 	{"Rule09_AFairLockWithoutWaitersIsLeftWhateverBecameOfTheRequest", func(e *env) {

@@ -208,6 +208,11 @@ func (w watchCounter) Watching(t backend.Topic) {
 
 var _ backend.QueueHandler = watchCounter{}
 
+// Granted implements [backend.QueueHandler].
+func (w watchCounter) Granted(t backend.Topic, g backend.Grant) {
+	w.Handler.(backend.QueueHandler).Granted(t, g)
+}
+
 // Reserved implements [backend.QueueHandler].
 func (w watchCounter) Reserved(t backend.Topic, entry uint64) {
 	w.Handler.(backend.QueueHandler).Reserved(t, entry)

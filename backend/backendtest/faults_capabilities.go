@@ -157,9 +157,8 @@ func (s faultyQueue) Serve(ctx context.Context, r backend.ServeRequest) (backend
 	})
 }
 
-func (s faultyQueue) Leave(ctx context.Context, name string, entry uint64) error {
-	leave := func(ctx context.Context, name string) error { return s.under.Leave(ctx, name, entry) }
-	_, err := pass(s.s.f, ctx, Call{Op: OpLeaveQueue, Name: name}, only(name, leave))
+func (s faultyQueue) Leave(ctx context.Context, r backend.LeaveEntryRequest) error {
+	_, err := pass(s.s.f, ctx, Call{Op: OpLeaveQueue, Name: r.Name}, only(r, s.under.Leave))
 	return err
 }
 

@@ -16,6 +16,11 @@ type turnEars struct{ ears }
 
 var _ backend.QueueHandler = (*turnEars)(nil)
 
+func (h *turnEars) Granted(t backend.Topic, g backend.Grant) {
+	h.add("granted " + said(t))
+	h.add(fmt.Sprintf("granted %s to %s", said(t), g.Owner))
+}
+
 func (h *turnEars) Reserved(t backend.Topic, entry uint64) {
 	h.add("reserved " + said(t))
 	h.add(fmt.Sprintf("reserved %s for %d", said(t), entry))
@@ -33,12 +38,20 @@ func (h *turnEars) Wanted(t backend.Topic, entry uint64) {
 func (h *turnEars) Freed(t backend.Topic) { h.Released(t) }
 
 // told reports whether the session was told that it may have the lock.
-func (h *turnEars) told() bool { return h.count("released n")+h.count("reserved n") > 0 }
+func (h *turnEars) told() bool { return h.count("released n")+h.turns("n") > 0 }
+
+// turns returns how often the session was told that it has the lock, or that it is reserved for it.
+func (h *turnEars) turns(name string) int {
+	return h.count("reserved "+name) + h.count("granted "+name)
+}
 
 // handsOver reports whether the backend hands locks over, which is an obligation of a backend that says so only.
 func (e *env) handsOver() bool {
 	return e.bare().Capabilities().Queue != nil
 }
+
+// grants reports whether the backend grants the lock by a message, instead of reserving it.
+func (e *env) grants() bool { return e.bare().Capabilities().Grants }
 
 // relays opens sessions that hear of turns.
 func (e *env) relays(n int) (all []*raw, ears []*turnEars) {
@@ -78,6 +91,11 @@ func (s *raw) claims(name, owner string) {
 	s.e.fatalIf(!r.Granted, "a session that was told asks for %q: %+v", name, r)
 }
 
+// leaves takes an entry out of the queue.
+func (s *raw) leaves(name, owner string, entry uint64) error {
+	return s.Capabilities().Queue.Leave(background, backend.LeaveEntryRequest{Name: name, Entry: entry, Owner: owner})
+}
+
 // enrols asks for name as a waiter, under an entry of this number.
 func (s *raw) enrols(name, owner string, entry uint64) backend.EnrolReply {
 	s.e.Helper()
@@ -98,6 +116,9 @@ func (e *env) inTurn(all []*raw, ears []*turnEars, name string) {
 // which returns what is wrong, finds all as it is to be. A test that the reservation did not outlive is repeated.
 func reserving(e *env, test func(holder *raw, all []*raw, ears []*turnEars, name string) (wrong string)) {
 	e.Helper()
+	if e.grants() {
+		e.Skip("the store grants the lock instead of reserving it")
+	}
 	all, ears := e.relays(3)
 	for i := range 20 {
 		name := fmt.Sprintf("n%d", i)
@@ -105,7 +126,7 @@ func reserving(e *env, test func(holder *raw, all []*raw, ears []*turnEars, name
 		e.inTurn(all[1:], ears[1:], name)
 		before := time.Now()
 		all[0].release(name, "h:1", 0)
-		e.until("the first is told", func() bool { return ears[1].count("reserved "+name+" for 1") == 1 })
+		e.until("the first is told", func() bool { return ears[1].turns(name) == 1 })
 		wrong := test(all[0], all[1:], ears[1:], name)
 		if time.Since(before) < 900*time.Millisecond {
 			e.errorIf(wrong != "", "%s", wrong)
@@ -114,6 +135,9 @@ func reserving(e *env, test func(holder *raw, all []*raw, ears []*turnEars, name
 	}
 	e.Fatal("no reservation lasted as long as the test")
 }
+
+// work is what a holder does with the lock. It takes time: in a bubble no time passes while a goroutine can run.
+func work() { time.Sleep(100 * time.Microsecond) }
 
 // busy has n goroutines lock name again and again until the test ends.
 func (e leases) busy(c mortise.Locker, name string, n int, turns *atomic.Int64) (stop func()) {
@@ -128,6 +152,7 @@ func (e leases) busy(c mortise.Locker, name string, n int, turns *atomic.Int64) 
 					continue
 				}
 				turns.Add(1)
+				work()
 				e.done("Unlock", l.Unlock(background))
 			}
 		}()
@@ -205,7 +230,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		wanted := func() int { return ears[0].count("wanted n by another than 7") }
 		holder.take("n", "h:1", long)
 		b.waits("n", "b:1")
-		e.must("Leave", b.Capabilities().Queue.Leave(background, "n", 1))
+		e.must("Leave", b.leaves("n", "b:1", 1))
 		serve := backend.ServeRequest{Name: "n", Owner: "h:1", Next: "h:2", Lease: long, Yield: true, Entry: 7}
 		e.fatalIf(!holder.handOver(serve).Granted, "HandOver that yields, and nothing waits: not granted")
 		e.errorIf(wanted() > 0, "a session was told of an entry that came before")
@@ -225,8 +250,8 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		for turn, s := range all {
 			holder.release("n", "h:1", 0)
 			e.until(fmt.Sprintf("of release %d session %d hears", turn, turn),
-				func() bool { return ears[turn].count("reserved n for 1") == 1 })
-			if turn+1 < len(all) {
+				func() bool { return ears[turn].turns("n") == 1 })
+			if turn+1 < len(all) && !e.grants() {
 				e.until("the next is told that it is the first now", func() bool { return ears[turn+1].count("first n") == 1 })
 			}
 			for i, h := range ears {
@@ -256,9 +281,9 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		holder, all, ears := all[0], all[1:], ears[1:]
 		holder.take("n", "h:1", long)
 		e.inTurn(all, ears, "n")
-		e.must("Leave", all[0].Capabilities().Queue.Leave(background, "n", 1))
-		all[0].waits("n", "0:1")
-		e.must("Leave of an earlier entry", all[0].Capabilities().Queue.Leave(background, "n", 2))
+		e.must("Leave", all[0].leaves("n", "0:1", 1))
+		all[0].waits("n", "0:2")
+		e.must("Leave of an earlier entry", all[0].leaves("n", "0:3", 2))
 		holder.release("n", "h:1", 0)
 		e.until("the entry is served", ears[0].told)
 	}},
@@ -266,7 +291,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		all, ears := e.relays(3)
 		all[0].take("n", "h:1", long)
 		e.inTurn(all[1:], ears[1:], "n")
-		e.must("Leave", all[1].Capabilities().Queue.Leave(background, "n", 1))
+		e.must("Leave", all[1].leaves("n", "0:1", 1))
 		e.until("the second is told", func() bool { return ears[2].count("first n") == 1 })
 		e.errorIf(ears[1].told() || ears[2].told(), "a session was told that it may have a lock that is held")
 	}},
@@ -297,7 +322,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		e.inTurn(all, ears, "n")
 		holder.release("n", "h:1", 0)
 		e.until("the first is told", ears[0].told)
-		e.must("Leave", all[0].Capabilities().Queue.Leave(background, "n", 1))
+		e.must("Leave", all[0].leaves("n", "0:1", 1))
 		e.until("the second is told", ears[1].told)
 		all[1].claims("n", "1:1")
 	}},
@@ -348,8 +373,8 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		holder.release("n", "h:1", 0)
 		e.until("the first is told", ears[0].told)
 		e.must("Close", all[0].Close())
-		e.until("the second has it", func() bool { return all[1].asks("n", "1:2").Granted })
-		atMost(e, "the second has it %v after the release", time.Since(released), 3*time.Second)
+		e.until("the second has it", func() bool { return all[1].asks("n", "1:1").Granted })
+		e.tookAtMost("the second has it %v after the release", released, 3*time.Second)
 	}},
 	{"Port_ASessionThatDoesNotWatchTheLockIsPassedOver", func(e *env) {
 		all, ears := e.relays(3)
@@ -360,7 +385,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		released := time.Now()
 		holder.release("n", "h:1", 0)
 		e.until("the session that watches has it", func() bool { return all[1].asks("n", "0:1").Granted })
-		atMost(e, "it has it %v after the release", time.Since(released), 3*time.Second)
+		e.tookAtMost("it has it %v after the release", released, 3*time.Second)
 		e.errorIf(ears[0].told(), "a session that does not watch the lock was told")
 	}},
 	{"Port_TheEntryBehindAPollingSessionAsksWhenItsTimeIsOver", func(e *env) {
@@ -373,7 +398,9 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 		behind.watch(&ears[2].ears, "n")
 		behind.waits("n", "b:1")
 		holder.release("n", "h:1", 0)
-		e.until("the next is told of two pauses", func() bool { return ears[2].count("first n after 40ms") == 1 })
+		e.until("the next is told of two pauses, or is served after them", func() bool {
+			return ears[2].count("first n after 40ms")+ears[2].count("granted n") == 1
+		})
 	}},
 	{"Port_SessionsAreServedInRotation", func(e *env) {
 		const rounds = 10
@@ -386,12 +413,12 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 			at, entry := turn%len(all), uint64(turn/len(all)+1)
 			s, owner := all[at], fmt.Sprintf("%d:%d", at, entry)
 			e.until(fmt.Sprintf("turn %d is session %d's", turn, at), func() bool {
-				return ears[at].count(fmt.Sprintf("reserved n for %d", entry)) == 1
+				return ears[at].count(fmt.Sprintf("reserved n for %d", entry))+ears[at].count("granted n to "+owner) == 1
 			})
 			r := s.enrols("n", owner, entry)
 			e.fatalIf(!r.Granted, "turn %d: the claim of session %d: %+v", turn, at, r)
 			s.release("n", owner, 0)
-			r = s.enrols("n", owner, entry+1)
+			r = s.enrols("n", fmt.Sprintf("%d:%d", at, entry+1), entry+1)
 			e.fatalIf(r.Granted || !r.Enrolled, "turn %d: session %d asks again: %+v, want it enrolled", turn, at, r)
 		}
 		for i, h := range ears {
@@ -399,7 +426,7 @@ var relayTests = where((*env).handsOver, "a queue of waiting clients", []test{
 			if i == 0 {
 				most++ // its next turn has come
 			}
-			atMost(e, fmt.Sprintf("session %d had %%d turns", i), h.count("reserved n"), most)
+			atMost(e, fmt.Sprintf("session %d had %%d turns", i), h.turns("n"), most)
 		}
 	}},
 	{"Rule08_AHandOverIsOneCommand", func(e *env) {

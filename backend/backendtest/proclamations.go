@@ -137,7 +137,7 @@ var proclamationTests = where(
 			equal(e, "the proclamation is %+v", seen.next("b"), mortise.Proclamation{Text: "b", Client: b.ID()})
 			ends := time.Now()
 			seen.next("")
-			atMost(e, "the end of a lease of 2s was seen after %v", time.Since(ends), 10*time.Second)
+			e.tookAtMost("the end of a lease of 2s was seen after %v", ends, 10*time.Second)
 			e.is("Proclaim after its lease", dying.Proclaim(background, "b"), mortise.ErrNotHeld)
 		}},
 		{"Rule02_AProclamationEndsWithItsOwnerThoughACalleeHoldsTheLock", func(e *env) {

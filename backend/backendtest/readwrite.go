@@ -15,6 +15,23 @@ import (
 
 // rwRuleTests hold the read-write lock to the rules that apply to it.
 var rwRuleTests = []test{
+	{"Rule13_RW_InspectReportsTheFailureOfItsSecondCommand", func(e *env) {
+		c, f := e.tapped()
+		e.lock(e.side(c, true), background, "n", mortise.WithLease(long))
+		asked := 0 // the first command finds that the lock is no plain one
+		f.Hook(func(call Call) Fate {
+			if call.Op == OpInspect {
+				asked++
+			}
+			return Fate{Refused: asked > 1}
+		})
+		info, err := c.Inspect(background, "n")
+		e.named(err, "inspect", "n", mortise.ErrUnavailable)
+		e.errorIf(errors.Is(err, mortise.ErrWrongKind), "an outage is reported as another kind: %v", err)
+		e.errorIf(info.Held, "a failed Inspect returned %+v", info)
+		f.Hook(nil)
+		e.errorIf(!e.inspect(c, "n").Writing, "the lock is not held for writing afterwards")
+	}},
 	{"Rule01_RW_ExclusionHoldsAmongReadersAndWriters", func(e *env) {
 		var readers, writers atomic.Int32
 		value := 0 // guarded by the lock alone: the race detector looks
@@ -305,7 +322,7 @@ var rwRuleTests = []test{
 			e.unlock(held...)
 			got := receive(e, x.what, waiting)
 			e.fatalIf(got.err != nil, "%s: %v", x.what, got.err)
-			atMost(e, x.what+": woken after %v", time.Since(began), 5*time.Second)
+			e.tookAtMost(x.what+": woken after %v", began, 5*time.Second)
 			e.unlock(got.lease)
 			cancel()
 		}
@@ -364,7 +381,7 @@ var rwRuleTests = []test{
 		for _, ch := range readers {
 			e.unlock(e.granted("a reader", ch).lease)
 		}
-		atMost(e, "they waited %v: for the claim to end", time.Since(began), 5*time.Second)
+		e.tookAtMost("they waited %v: for the claim to end", began, 5*time.Second)
 		e.unlockLastRW(r)
 	}},
 	{"Rule08_RW_WhatNeedNotWaitIsOneCommandAndWaitingIsNone", func(e *env) {
@@ -460,7 +477,7 @@ var rwRuleTests = []test{
 		e.until("its first request arrives", func() bool { return f.underway(OpAcquire) == 0 })
 		began := time.Now()
 		e.unlock(e.lock(read, background, "n", mortise.WithLease(long), mortise.WithWait(patience)))
-		atMost(e, "a reader waited for %v, though no writer waits", time.Since(began), 5*time.Second)
+		e.tookAtMost("a reader waited for %v, though no writer waits", began, 5*time.Second)
 		e.unlockLastRW(r)
 	}},
 	{"Rule11_RW_LostRepliesCountOnce", func(e *env) {

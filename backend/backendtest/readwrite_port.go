@@ -170,6 +170,23 @@ var rwPortTests = []test{
 		_, err = reenter(backend.KindRead, "a:1", 2, long)
 		e.errorIf(err == nil, "a reader has a hold count")
 	}},
+	{"Port_RW_AnExactRenewalShortensTheLeaseOfOneOwner", func(e *env) {
+		s := e.rw()
+		exact := func(kind backend.Kind, owner string, least, most time.Duration) {
+			e.Helper()
+			renewsExactly(e, s.Store, anykind.RenewRequest{Kind: kind, Name: "n", Owner: owner}, 60*time.Second)
+			left := s.rec().Remaining
+			e.errorIf(left < least || left > most, "the lock lasts for %v, want %v to %v", left, least, most)
+		}
+		s.read("a:1", 60*time.Second)
+		s.read("a:2", 20*time.Second)
+		exact(backend.KindRead, "a:1", 15*time.Second, 20*time.Second)
+		s.gone(backend.KindRead, "a:1")
+		s.gone(backend.KindRead, "a:2")
+		r := s.ask(anykind.AcquireRequest{Kind: backend.KindWrite, Owner: "a:3", Lease: 60 * time.Second})
+		e.fatalIf(!r.Granted, "write: %+v", r)
+		exact(backend.KindWrite, "a:3", 5*time.Second, 10*time.Second)
+	}},
 	{"Port_RW_RenewalsOfAllKindsAreIndependent", func(e *env) {
 		s := e.rw()
 		s.raw.take("plain", "a:0", long)

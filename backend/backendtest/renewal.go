@@ -119,7 +119,7 @@ var renewalTests = []test{
 			e.lost(lease)
 			e.is("cause", context.Cause(lease.Context()), mortise.ErrLost)
 			// A third of the timeout; the lease itself would run out after all of it.
-			atMost(e, "it was told after %v", time.Since(begin), watchdog*7/8)
+			e.tookAtMost("it was told after %v", begin, watchdog*7/8)
 			e.until("the observer is told", func() bool { return lost.Load() > before })
 		}
 	}},
@@ -162,7 +162,7 @@ var renewalTests = []test{
 		lease := e.brief(c, "n", 1500*time.Millisecond)
 		taken := time.Now()
 		receive(e, "the lease ends", lease.Context().Done())
-		atMost(e, "it lived for %v", time.Since(taken), 5*time.Second)
+		e.tookAtMost("it lived for %v", taken, 5*time.Second)
 		atLeast(e, "it ended after %v of 1.5s", time.Since(begin), 1400*time.Millisecond)
 		e.is("Err", lease.Err(), mortise.ErrLost)
 		for _, call := range f.Calls(OpRenew) {

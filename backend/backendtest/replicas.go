@@ -248,10 +248,10 @@ var replicaTests = []test{
 			cancel()
 			left := time.Now()
 			e.is(name, receive(e, "its caller leaves", got).err, context.Canceled)
-			atMost(e, name+": its caller is kept for %v", time.Since(left), wait/2)
+			e.tookAtMost(name+": its caller is kept for %v", left, wait/2)
 			// Others do not wait for replicas, and are not held up.
 			e.unlock(e.lock(c, background, "another"))
-			atMost(e, name+": another is held up for %v", time.Since(left), wait/2)
+			e.tookAtMost(name+": another is held up for %v", left, wait/2)
 		}
 		for name := range e.lockers(c, s.Store) {
 			e.until(name+" is given back", func() bool { return !e.held(s, name) })

@@ -67,7 +67,7 @@ var shutdownTests = []test{
 		e.errorIf(!s.Held, "it was released under running work: %+v", s)
 		begin := time.Now()
 		e.unlock(e.lock(other, background, "n"))
-		atMost(e, "the key expired only after %v", time.Since(begin), watchdog+8*time.Second)
+		e.tookAtMost("the key expired only after %v", begin, watchdog+8*time.Second)
 	}},
 	{"Rule14_CloseIsBounded", func(e *env) {
 		c := e.client()
@@ -88,7 +88,7 @@ var shutdownTests = []test{
 		})
 		begin := time.Now()
 		receive(e, "Close returns", async(c.Close))
-		atMost(e, "Close took %v", time.Since(begin), 15*time.Second)
+		e.tookAtMost("Close took %v", begin, 15*time.Second)
 		lease.Unlock(background)
 		receive(e, "Shutdown returns", down)
 	}},
@@ -99,7 +99,7 @@ var shutdownTests = []test{
 		lease.Unlock(background)
 		begin := time.Now()
 		receive(e, "Close returns", async(c.Close))
-		atMost(e, "Close took %v", time.Since(begin), 15*time.Second)
+		e.tookAtMost("Close took %v", begin, 15*time.Second)
 	}},
 	{"Rule14_NoGoroutineIsLeft", func(e *env) {
 		b := e.store.Backend()

@@ -56,6 +56,25 @@ var waitingTests = []test{
 		k := f.Count(OpAcquire) - before
 		e.errorIf(k > 2*n+10, "%d handoffs took %d acquires", n, k)
 	}},
+	{"Rule08_ACallBehindTooManyWaitersIsRefusedAtOnce", func(e *env) {
+		_, c, f := heldByAnother(e)
+		ctx, leave := context.WithCancel(background)
+		all := several(3, func() <-chan result { return locking(c, ctx, "n", mortise.WithMaxWaiters(3)) })
+		e.settled(f)
+		before := f.Count()
+		for range 20 {
+			_, err := c.Lock(background, "n", mortise.WithMaxWaiters(3))
+			e.is("Lock behind three waiters", err, mortise.ErrNotAcquired)
+		}
+		n := f.Count() - before
+		e.errorIf(n > 1, "20 calls that were refused sent %d commands", n) // a waiter may have asked again
+		leave()
+		for _, ch := range all {
+			e.is("a waiter", receive(e, "a waiter leaves", ch).err, context.Canceled)
+		}
+		last := locking(c, background, "n", mortise.WithMaxWaiters(1), mortise.WithWait(50*time.Millisecond))
+		e.is("Lock behind no other", receive(e, "its wait is over", last).err, mortise.ErrNotAcquired)
+	}},
 	{"Rule08_NoWakeUpIsLostBetweenClients", func(e *env) {
 		// The leases are long, so a lost wake-up is a hang.
 		const clients, rounds = 3, 40
@@ -91,7 +110,7 @@ var waitingTests = []test{
 	{"Rule08_AWaiterThatLeavesPassesItsWakeUpOn", func(e *env) {
 		holder, c, f := heldByAnother(e)
 		ctx, leave := context.WithCancel(background)
-		head := locking(c, ctx, "n")
+		head := locking(c, ctx, "n", mortise.WithLease(long)) // a grant by a message is not long enough
 		e.settled(f)
 		rest := several(3, func() <-chan result {
 			return locking(c, background, "n", mortise.WithWait(patience), mortise.WithLease(long))

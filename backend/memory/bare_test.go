@@ -1,7 +1,9 @@
 package memory_test
 
 import (
+	"context"
 	"testing"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/backendtest"
@@ -22,11 +24,18 @@ func (b bareBackend) Open(h backend.Handler) (backend.Store, error) {
 
 type bareSession struct{ backend.Store }
 
+// Acquire takes a moment, as a network does: without a queue the store is free for that long between two holders of a
+// busy client, and only then can another client get the lock.
+func (s bareSession) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	time.Sleep(50 * time.Microsecond)
+	return s.Store.Acquire(ctx, r)
+}
+
 func (bareSession) Capabilities() backend.Capabilities { return backend.Capabilities{} }
 
 // A backend without capabilities passes the suite.
 func TestConformanceWithoutCapabilities(t *testing.T) {
 	t.Run("bare", func(t *testing.T) {
-		backendtest.Run(t, func(*testing.T) backendtest.Store { return bare{store{memory.New()}} })
+		backendtest.RunInBubbles(t, func(*testing.T) backendtest.Store { return bare{store{memory.New()}} })
 	})
 }

@@ -10,7 +10,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
-	backendtest.Run(t, func(*testing.T) backendtest.Store { return store{memory.New()} })
+	backendtest.RunInBubbles(t, func(*testing.T) backendtest.Store { return store{memory.New()} })
 }
 
 // store is a memory.Store as the suite wants it.

@@ -151,7 +151,7 @@ func TestWhileDownNothingRunsAndNothingIsToldAndUpConfirmsEveryWatch(t *testing.
 		s.SetDown(nil)
 		got := told.read()
 		slices.Sort(got)
-		if want := []string{"changed all", "watching m", "watching n"}; !slices.Equal(got, want) {
+		if want := []string{"changed all", "changed n", "watching m", "watching n"}; !slices.Equal(got, want) {
 			t.Errorf("told %q on coming up, want %q", got, want)
 		}
 		if r := acquire(t, x, "n", "b:1", time.Second); !r.Granted {
@@ -285,6 +285,73 @@ func TestServeOfAnOwnerWhoseLeaseIsOverGrantsNothingThatAnotherHolds(t *testing.
 			t.Errorf("the record is %+v, want it held by b:1", r)
 		}
 	})
+}
+
+// In real time: a lease ends while the step goes on.
+func TestAcquireAllAgainTakesAllLocksOrNoneAlsoWhenALeaseEndsMeanwhile(t *testing.T) {
+	s := New()
+	a, _ := open(t, s)
+	in := []backend.AcquireRequest{{Name: "n", Owner: "a:1", Lease: 5 * time.Millisecond}}
+	for i := range 4000 {
+		in = append(in, backend.AcquireRequest{Name: fmt.Sprintf("free %d", i), Owner: "a:1", Lease: time.Minute})
+	}
+	b, err := s.Open(new(turns))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	b.Subscribe(topic("n"))
+	acquire(t, a, "n", "a:1", in[0].Lease)
+	wait := backend.EnrolRequest{Entry: 1}
+	wait.Name, wait.Owner, wait.Lease = "n", "b:1", time.Minute
+	if _, err := b.Capabilities().Queue.Enrol(t.Context(), wait); err != nil {
+		t.Fatal(err)
+	}
+	out, err := a.Capabilities().Batch.AcquireAll(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, r := range out {
+		if r.Granted != out[0].Granted {
+			t.Fatalf("%s: %+v, and %s: %+v", in[0].Name, out[0], in[i].Name, r)
+		}
+	}
+}
+
+func TestReleaseOfPermitsThatAreNotInUseNeedsNoCount(t *testing.T) {
+	s := New()
+	a, _ := open(t, s)
+	semaphores, owner := a.Capabilities().Semaphores, fmt.Sprintf("%032x", 1)
+	take := backend.PermitRequest{Name: "n", Owner: owner, Lease: time.Minute, Limit: 1}
+	if r, err := semaphores.Acquire(t.Context(), take); err != nil || !r.Granted {
+		t.Fatalf("Acquire: %+v, %v", r, err)
+	}
+	s.Occupy("n")
+	q := backend.ReleaseRequest{Name: "n", Owner: fmt.Sprintf("%032x", 2)}
+	if r, err := semaphores.Release(t.Context(), q); err != nil || r.Held {
+		t.Errorf("Release of a permit that is not in use: %+v, %v; want it not held", r, err)
+	}
+	q.Owner = owner
+	if r, err := semaphores.Release(t.Context(), q); !errors.Is(err, backend.ErrWrongKind) {
+		t.Errorf("Release of a permit in use: %+v, %v; want ErrWrongKind", r, err)
+	}
+	s.Delete("n")
+	s.Occupy(outName("n"))
+	if r, err := semaphores.Release(t.Context(), q); !errors.Is(err, backend.ErrWrongKind) {
+		t.Errorf("Release where other data is in the permits' place: %+v, %v; want ErrWrongKind", r, err)
+	}
+}
+
+func TestDeleteLeavesNoStateOfACountBehind(t *testing.T) {
+	s := New()
+	a, _ := open(t, s)
+	q := backend.CountRequest{Topic: backend.Topic{Kind: backend.KindCountDownLatch, Name: "n"}, ID: "1", N: 1}
+	if set, err := a.Capabilities().CountDownLatches.SetCount(t.Context(), q); err != nil || !set {
+		t.Fatalf("SetCount: %v, %v", set, err)
+	}
+	if s.Delete("n"); len(s.permits) != 0 {
+		t.Errorf("the store still has %d counts", len(s.permits))
+	}
 }
 
 func TestSessionsWatchAndCloseConcurrently(t *testing.T) {

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"context"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -20,8 +21,7 @@ func saidName(name string) string { return "mortise:1:proclaim:{" + name + "}" }
 // Proclaim implements [backend.ProclamationStore].
 func (x proclaimed) Proclaim(ctx context.Context, q backend.ProclaimRequest) (bool, error) {
 	return locked(ctx, x.client, func(s *Store) (bool, error) {
-		held, err := s.held(q.Name, q.Owner)
-		if held == nil || held.parts != nil && find(s.live(held), q.Owner) < 0 {
+		if left, err := s.left(q.Name, q.Owner); left == 0 {
 			return false, err
 		}
 		r := s.find(saidName(q.Name))
@@ -36,7 +36,7 @@ func (x proclaimed) Proclaim(ctx context.Context, q backend.ProclaimRequest) (bo
 			}
 			s.remove(r)
 		}
-		s.put(&record{name: saidName(q.Name), foreign: true, said: &say}, q.Keep)
+		s.put(&stored{name: saidName(q.Name), said: &say}, time.Now().Add(q.Keep))
 		same := was.text == say.text && (say.text == "" || was.owner == say.owner && was.token == say.token)
 		if !same {
 			s.watchers.tell(released, backend.Topic{Kind: backend.KindProclamation, Name: q.Name})
@@ -55,17 +55,12 @@ func (x proclaimed) Proclaimed(ctx context.Context, name string) (backend.Procla
 		if r.said == nil {
 			return out, wrongKind(r)
 		}
-		held, err := s.held(name, r.said.owner)
-		if held == nil || r.said.text == "" {
+		left, err := s.left(name, r.said.owner)
+		if left == 0 || r.said.text == "" {
 			return out, err
 		}
-		owners := s.live(held)
-		at := find(owners, r.said.owner)
-		if at < 0 {
-			return out, nil
-		}
 		return backend.Proclamation{
-			Owner: r.said.owner, Token: r.said.token, Text: r.said.text, Remaining: remaining(owners[at].deadline),
+			Owner: r.said.owner, Token: r.said.token, Text: r.said.text, Remaining: left,
 		}, nil
 	})
 }

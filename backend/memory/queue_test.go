@@ -10,12 +10,21 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/record"
 )
 
 // turns is a journal that hears of the queue, too.
-type turns struct{ journal }
+type turns struct {
+	journal
+	from time.Time // when the last grant began
+}
 
 var _ backend.QueueHandler = (*turns)(nil)
+
+func (j *turns) Granted(t backend.Topic, g backend.Grant) {
+	j.from = g.From
+	j.add(fmt.Sprintf("granted %s %s %v", t.Name, g.Owner, g.Lease))
+}
 
 func (j *turns) Reserved(t backend.Topic, entry uint64) {
 	j.add(fmt.Sprintf("reserved %s %d", t.Name, entry))
@@ -52,6 +61,9 @@ func watch(t *testing.T, s *Store) *waiter {
 	return w
 }
 
+// granted is what the session hears of a grant to its entry.
+func (w *waiter) granted(entry uint64) string { return fmt.Sprintf("granted n %p:%d 1s", w, entry) }
+
 func (w *waiter) enrol(entry uint64) backend.EnrolReply {
 	w.t.Helper()
 	q := backend.AcquireRequest{Name: "n", Owner: fmt.Sprintf("%p:%d", w, entry), Lease: time.Minute}
@@ -72,7 +84,8 @@ func (w *waiter) wait(entry uint64) {
 
 func (w *waiter) leave(entry uint64) {
 	w.t.Helper()
-	if err := w.Capabilities().Queue.Leave(w.t.Context(), "n", entry); err != nil {
+	q := backend.LeaveEntryRequest{Name: "n", Entry: entry, Owner: fmt.Sprintf("%p:%d", w, entry)}
+	if err := w.Capabilities().Queue.Leave(w.t.Context(), q); err != nil {
 		w.t.Fatalf("Leave: %v", err)
 	}
 }
@@ -100,24 +113,24 @@ func queueing(
 	})
 }
 
-func TestTheEndOfALeaseAndOfAReservationServesTheQueueAtOnce(t *testing.T) {
+func TestTheEndOfALeaseAlsoOfAFirstOneServesTheQueueAtOnce(t *testing.T) {
 	const lease = 50 * time.Millisecond
 	queueing(t, lease, func(t *testing.T, s *Store, a backend.Store, first, second *waiter) {
 		time.Sleep(lease)
-		first.expect(t, "changed n", "reserved n 1")
-		second.expect(t, "changed n", "first n 2 1s")
-		time.Sleep(reservation)
-		second.expect(t, "changed n", "reserved n 2")
+		first.expect(t, "changed n", first.granted(1))
+		second.expect(t, "changed n")
+		time.Sleep(backend.FirstLease)
+		second.expect(t, "changed n", second.granted(2))
 		first.read()
-		time.Sleep(reservation - time.Millisecond)
+		time.Sleep(backend.FirstLease - time.Millisecond)
 		if r := first.enrol(3); r.Granted || !r.First || r.Remaining != time.Millisecond {
-			t.Errorf("Enrol of a reserved lock: %+v, want it refused for 1ms as the first", r)
+			t.Errorf("Enrol of a lock that was just granted: %+v, want it refused for 1ms as the first", r)
 		}
 		if r := second.enrol(2); !r.Granted {
-			t.Errorf("the claim: %+v", r)
+			t.Errorf("Enrol of the owner: %+v, want it granted again", r)
 		}
 		if r, err := a.Inspect(t.Context(), "n"); err != nil || r.Remaining != time.Minute {
-			t.Errorf("the record of a claim is %+v, %v; want its lease to begin with the claim", r, err)
+			t.Errorf("the record then is %+v, %v; want the lease to begin with the request", r, err)
 		}
 		if len(s.records) != 1 || s.expiries.Len() != 1 {
 			t.Errorf("%d records, %d of them expire; want one", len(s.records), s.expiries.Len())
@@ -163,8 +176,8 @@ func TestEachWayInWhichALockGetsFreeServesTheQueue(t *testing.T) {
 				if err := free(a, "n", "a:1"); err != nil {
 					t.Fatal(err)
 				}
-				first.expect(t, "reserved n 1")
-				second.expect(t, "first n 2 1s")
+				first.expect(t, first.granted(1))
+				second.expect(t)
 			})
 		})
 	}
@@ -197,7 +210,7 @@ func TestEachRequestForALockThatWasDeletedServesItsQueue(t *testing.T) {
 				if granted, err := ask(a); granted || err != nil {
 					t.Errorf("granted: %v, %v; want it refused", granted, err)
 				}
-				first.expect(t, "reserved n 1")
+				first.expect(t, first.granted(1))
 			})
 		})
 	}
@@ -220,17 +233,20 @@ func TestOnlyEntriesOfSessionsThatWatchAreServed(t *testing.T) {
 				end(first)
 				second.read()
 				release(t, a, "n", "a:1")
-				second.expect(t, "reserved n 2")
+				second.expect(t, second.granted(2))
 			})
 		})
 	}
 	queueing(t, time.Minute, func(t *testing.T, s *Store, a backend.Store, first, second *waiter) {
 		release(t, a, "n", "a:1")
 		first.Close()
-		second.expect(t, "first n 2 1s", "reserved n 2")
+		time.Sleep(backend.FirstLease)
+		second.expect(t, "changed n", second.granted(2))
 		second.Close()
-		if len(s.records) != 0 || len(s.queues.lines) != 0 {
-			t.Errorf("sessions that closed left %d records and %d queues", len(s.records), len(s.queues.lines))
+		time.Sleep(backend.FirstLease)
+		synctest.Wait()
+		if len(s.records) != 0 || len(s.locks) != 0 {
+			t.Errorf("sessions that closed left %d records and %d queues", len(s.records), len(s.locks))
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -247,8 +263,8 @@ func TestOnlyEntriesOfSessionsThatWatchAreServed(t *testing.T) {
 		w.wait(1)
 		told.read()
 		release(t, w, "n", "w:1")
-		w.expect(t, "reserved n 1")
-		told.expect(t, "released n")
+		w.expect(t, w.granted(1))
+		told.expect(t)
 	})
 }
 
@@ -261,10 +277,10 @@ func TestAnEntryThatLeavesHasTheNextServedOrTold(t *testing.T) {
 		second.expect(t, "first n 2 1s")
 		first.wait(3)
 		release(t, a, "n", "a:1")
-		second.expect(t, "reserved n 2")
-		first.expect(t, "first n 3 1s")
+		second.expect(t, second.granted(2))
+		first.expect(t)
 		second.leave(2)
-		first.expect(t, "reserved n 3")
+		first.expect(t, first.granted(3))
 		first.leave(3)
 		first.expect(t, "released n")
 	})
@@ -275,8 +291,9 @@ func TestASessionThatYieldsGoesToTheEndOfTheQueue(t *testing.T) {
 		release(t, a, "n", "a:1")
 		first.enrol(1)
 		first.wait(3)
-		serve := func(owner string, yield bool) backend.ServeReply {
-			q := backend.ServeRequest{Name: "n", Owner: owner, Next: "f:2", Lease: time.Minute, Yield: yield, Entry: 3}
+		serve := func(owner, next string) backend.ServeReply {
+			q := backend.ServeRequest{Name: "n", Owner: owner, Next: next, Lease: time.Minute, Yield: true, Entry: 3,
+				Instead: fmt.Sprintf("%p:3", first)}
 			r, err := first.Capabilities().Queue.Serve(t.Context(), q)
 			if err != nil {
 				t.Fatal(err)
@@ -284,19 +301,24 @@ func TestASessionThatYieldsGoesToTheEndOfTheQueue(t *testing.T) {
 			return r
 		}
 		first.read()
-		if r := serve(fmt.Sprintf("%p:1", first), true); !r.Held || r.Granted || !r.Enrolled {
+		if r := serve(fmt.Sprintf("%p:1", first), "f:1"); !r.Held || r.Granted || !r.Enrolled {
 			t.Errorf("Serve with another in the queue: %+v, want it released", r)
 		}
-		second.expect(t, "first n 2 1s", "reserved n 2")
-		first.expect(t, "first n 3 1s")
+		second.expect(t, second.granted(2))
+		first.expect(t)
 		second.leave(2)
-		if first.enrol(3); len(s.queues.lines) != 0 {
-			t.Errorf("%d queues, want none", len(s.queues.lines))
+		first.expect(t, "granted n f:1 1s")
+		if n := len(s.locks["n"].Queue); n != 0 {
+			t.Errorf("%d entries, want none", n)
 		}
-		if r := serve(fmt.Sprintf("%p:3", first), true); !r.Granted {
+		if r := serve("f:1", "f:2"); !r.Granted {
 			t.Errorf("Serve with no other in the queue: %+v, want it granted", r)
 		}
 	})
+}
+
+func fairTopic(name, owner string) backend.Topic {
+	return backend.Topic{Kind: backend.KindFair, Name: name, Owner: owner}
 }
 
 func TestAFairWaiterThatListensGoesBeforeTheQueue(t *testing.T) {
@@ -321,7 +343,24 @@ func TestAFairWaiterThatListensGoesBeforeTheQueue(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		first.expect(t, "reserved n 1")
+		first.expect(t, first.granted(1))
+	})
+}
+
+// The owner's lease must not last longer than the store keeps the lock, even if the process stops between the two.
+func TestAGrantBeginsAtTheTimeOfItsStep(t *testing.T) {
+	queueing(t, time.Minute, func(t *testing.T, s *Store, _ backend.Store, first, _ *waiter) {
+		begun := time.Now()
+		s.mu.Lock()
+		step(s, nil, s.locks, "n", func(l *record.Lock, st *record.Step) {
+			l.Release(st, backend.ReleaseRequest{Name: "n", Owner: "a:1"})
+			time.Sleep(backend.FirstLease / 2)
+		})
+		s.mu.Unlock()
+		first.expect(t, first.granted(1))
+		if !first.from.Equal(begun) {
+			t.Errorf("the grant begins %v after the step", first.from.Sub(begun))
+		}
 	})
 }
 
@@ -340,13 +379,13 @@ func TestPermitsOfOneAcquisitionEndTogether(t *testing.T) {
 	if _, err := session.Capabilities().Semaphores.Acquire(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}
-	out := s.records[outName("n")].out
+	out := s.permits["n"].Out
 	if len(out) != len(ids) {
 		t.Fatalf("%d permits are in use, want %d", len(out), len(ids))
 	}
-	for id, p := range out {
-		if !p.ends.Equal(out[ids[0]].ends) {
-			t.Fatalf("permit %s ends %v after the first", id, p.ends.Sub(out[ids[0]].ends))
+	for id, end := range out {
+		if end != out[ids[0]] {
+			t.Fatalf("permit %s ends %v after the first", id, end-out[ids[0]])
 		}
 	}
 }
@@ -386,14 +425,11 @@ func TestAStoreThatIsDownServesNoQueueAndFlushForgetsIt(t *testing.T) {
 		second.Close()
 		first.expect(t)
 		s.SetDown(nil)
-		first.expect(t, "changed all", "watching n")
-		if r := first.enrol(1); !r.Granted {
-			t.Errorf("Enrol of the first: %+v, want it granted", r)
-		}
+		first.expect(t, "changed all", "watching n", "changed n", first.granted(1))
 		first.wait(2)
 		s.Flush()
-		if r := acquire(t, a, "n", "a:1", lease); !r.Granted || len(s.queues.lines) != 0 {
-			t.Errorf("Acquire after Flush: %+v, and %d queues; want it granted, and none", r, len(s.queues.lines))
+		if r := acquire(t, a, "n", "a:1", lease); !r.Granted || len(s.locks["n"].Queue) != 0 {
+			t.Errorf("Acquire after Flush: %+v, and the lock is %+v; want it granted, and no queue", r, s.locks["n"])
 		}
 	})
 }
@@ -401,12 +437,16 @@ func TestAStoreThatIsDownServesNoQueueAndFlushForgetsIt(t *testing.T) {
 // A record that ends without a release, and has no queue, leaves nothing about turns behind.
 func TestARecordThatEndsWithoutAQueueLeavesNoTurn(t *testing.T) {
 	const lease = 50 * time.Millisecond
-	kept := func(t *testing.T, s *Store, extra, turns int) {
+	kept := func(t *testing.T, s *Store, extra, turns bool) {
 		t.Helper()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(s.queues.extra) != extra || len(s.queues.turns) != turns {
-			t.Errorf("extra entries: %v, turns: %v; want %d, %d", s.queues.extra, s.queues.turns, extra, turns)
+		l := s.locks["n"]
+		if l == nil {
+			l = new(record.Lock)
+		}
+		if (l.Extra.Session != 0) != extra || (l.Turn != 0) != turns {
+			t.Errorf("the lock is %+v; want an extra entry: %v, a turn: %v", l, extra, turns)
 		}
 	}
 	for how, end := range map[string]func(s *Store){
@@ -422,9 +462,9 @@ func TestARecordThatEndsWithoutAQueueLeavesNoTurn(t *testing.T) {
 				if err != nil || !r.Granted {
 					t.Fatalf("Serve: %+v, %v", r, err)
 				}
-				kept(t, s, 1, 0)
+				kept(t, s, true, false)
 				end(s)
-				kept(t, s, 0, 0)
+				kept(t, s, false, false)
 			})
 		})
 		t.Run(how+", turns", func(t *testing.T) {
@@ -443,15 +483,15 @@ func TestARecordThatEndsWithoutAQueueLeavesNoTurn(t *testing.T) {
 				}
 				first.leave(1)
 				second.leave(2)
-				kept(t, s, 0, 1)
+				kept(t, s, false, true)
 				end(s)
-				kept(t, s, 0, 0)
+				kept(t, s, false, false)
 			})
 		})
 	}
 }
 
-func TestALockIsReservedForASessionThatPollsForTwoOfItsPauses(t *testing.T) {
+func TestAGrantToASessionThatPollsLastsForTwoOfItsPauses(t *testing.T) {
 	const polls = 20 * time.Millisecond
 	queueing(t, time.Minute, func(t *testing.T, s *Store, a backend.Store, first, second *waiter) {
 		b, told := open(t, s)
@@ -471,7 +511,6 @@ func TestALockIsReservedForASessionThatPollsForTwoOfItsPauses(t *testing.T) {
 		second.wait(3)
 		second.read()
 		release(t, a, "n", "a:1")
-		second.expect(t, "first n 3 40ms")
 		time.Sleep(2*polls - time.Millisecond)
 		second.expect(t)
 		if r := ask(); !r.Granted {
@@ -481,12 +520,29 @@ func TestALockIsReservedForASessionThatPollsForTwoOfItsPauses(t *testing.T) {
 		second.wait(4)
 		acquire(t, a, "n", "a:1", time.Minute) // refused
 		release(t, b, "n", "b:1")
-		second.expect(t, "reserved n 4")
+		second.expect(t, second.granted(4))
 		ask()
 		second.wait(5)
-		second.leave(4)
+		second.leave(4) // the session that polls is granted the lock
 		time.Sleep(2 * polls)
-		second.expect(t, "first n 5 40ms", "changed n", "reserved n 5")
-		told.expect(t)
+		second.expect(t, "changed n", second.granted(5))
+		told.expect(t, "changed n")
+	})
+}
+
+// The engine knows no owner for a late message that an entry is the first.
+func TestALeaveWithoutAnOwnerEndsNoReservationForTheFairLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := New()
+		w := watch(t, s)
+		s.mu.Lock()
+		step(s, nil, s.locks, "n", func(l *record.Lock, st *record.Step) { l.KeptFair = st.Now + backend.Absence })
+		s.mu.Unlock()
+		if err := w.Capabilities().Queue.Leave(t.Context(), backend.LeaveEntryRequest{Name: "n", Entry: 1}); err != nil {
+			t.Fatal(err)
+		}
+		if r, err := w.Inspect(t.Context(), "n"); err != nil || !r.Reserved {
+			t.Errorf("the lock is %+v, %v", r, err)
+		}
 	})
 }

@@ -3,9 +3,9 @@ package memory
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/record"
 )
 
 // session is a client's connection to the store, with the operations of plain locks. The operations of other kinds are
@@ -17,8 +17,9 @@ func (x *session) Capabilities() backend.Capabilities {
 	c, n := x.client, counts{x.client}
 	return backend.Capabilities{
 		ReadWrite: sided{c}, Fair: fair{c}, Batch: multi{c}, CountingSemaphores: semaphores{n}, CountDownLatches: n,
-		Semaphores: permits{semaphores{n}}, Delegation: delegated{c}, Queue: queue{x}, Enrolments: enrolling{c}, Age: aged{x},
-		Ticks: ticks{c}, Proclamations: proclaimed{c},
+		Semaphores: permits{semaphores{n}}, Delegation: delegated{c}, Queue: queue{x}, Grants: true,
+		Enrolments: enrolling{c}, Age: aged{x},
+		Ticks: ticks{c}, Proclamations: proclaimed{c}, Check: checks{c},
 	}
 }
 
@@ -33,166 +34,32 @@ func locked[R any](ctx context.Context, x *client, run func(s *Store) (R, error)
 	return run(x.store)
 }
 
-// Acquire implements [backend.Store].
-func (x *session) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
-	return locked(ctx, x.client, func(s *Store) (backend.AcquireReply, error) {
-		r, err := s.queues.asked(q.Name)
-		if err != nil {
-			return backend.AcquireReply{}, err
-		}
-		return x.acquire(q, r), nil
-	})
-}
-
-// acquire takes a plain lock for q.Owner. The lock's record is r; nil if there is none.
-func (x *session) acquire(q backend.AcquireRequest, r *record) backend.AcquireReply {
-	s := x.store
-	switch {
-	case r == nil:
-		s.grant(q, x.client)
-	case !r.of(q.Owner):
-		return refused(r.deadline)
-	}
-	return s.tokens.granted(q.Fenced, q.Name)
-}
-
-// granted returns the reply of a grant, with a new token if fenced.
-func (k *tokens) granted(fenced bool, name string) backend.AcquireReply {
-	return backend.AcquireReply{Granted: true, Token: k.draw(fenced, name)}
-}
-
-// refused returns the refusal of a lock that is held until deadline.
-func refused(deadline time.Time) backend.AcquireReply {
-	return backend.AcquireReply{Remaining: remaining(deadline)}
-}
-
-// SetHolds implements [backend.Store].
-func (x *session) SetHolds(ctx context.Context, q backend.HoldsRequest) (backend.HoldsReply, error) {
-	return locked(ctx, x.client, func(s *Store) (backend.HoldsReply, error) {
-		r, err := s.held(q.Name, q.Owner)
-		if r == nil {
-			return backend.HoldsReply{}, err
-		}
-		r.holds, r.holder = q.Holds, x.client
-		s.extend(r, q.Lease)
-		return backend.HoldsReply{Held: true, Token: s.tokens.draw(q.Fenced, q.Name)}, nil
-	})
-}
-
-// Release implements [backend.Store].
-func (x *session) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	return x.release(ctx, q, (*Store).released)
-}
-
-// release sets the owner's hold count to q.Keep. At zero the owner leaves; if the lock is then free, release calls
-// announce.
-func (x *client) release(ctx context.Context, q backend.ReleaseRequest,
-	announce func(*Store, *record)) (backend.ReleaseReply, error) {
-	return locked(ctx, x, func(s *Store) (backend.ReleaseReply, error) {
-		r, err := s.held(q.Name, q.Owner)
-		if r == nil {
-			return backend.ReleaseReply{}, err
-		}
-		if q.Keep > 0 {
-			r.holds = q.Keep
-		} else if s.leave(r, q.Owner) {
-			announce(s, r)
-		}
-		return backend.ReleaseReply{Held: true}, nil
-	})
-}
-
-// Renew implements [backend.Store].
-func (x *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	x.renewEach(ctx, in, out, func(q backend.RenewRequest) bool {
-		// Foreign data counts as not held, as in the script on Redis: the error is dropped.
-		r, _ := x.store.held(q.Name, q.Owner)
-		if r != nil && q.Lease > 0 {
-			r.holder = x.client
-			x.store.extend(r, q.Lease)
-		}
-		return r != nil
-	})
-}
-
 // renewEach answers each renewal by renew, all under one locking of the store's mutex.
 func (x *client) renewEach(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult,
-	renew func(backend.RenewRequest) bool) {
+	renew func(backend.RenewRequest) backend.RenewResult) {
 	x.store.mu.Lock()
 	defer x.store.mu.Unlock()
 	err := x.refuses(ctx)
 	for i, q := range in {
-		out[i] = backend.RenewResult{Held: err == nil && renew(q), Err: err}
+		if out[i] = (backend.RenewResult{Err: err}); err == nil {
+			out[i] = renew(q)
+		}
 	}
 }
 
-// Inspect implements [backend.Store].
-func (x *session) Inspect(ctx context.Context, name string) (backend.Record, error) {
-	return locked(ctx, x.client, func(s *Store) (backend.Record, error) {
-		r, err := s.lookup(backend.KindLock, name)
-		if r == nil {
-			return backend.Record{}, err
-		}
-		if r.reserved != (entry{}) {
-			return backend.Record{Reserved: true}, nil
-		}
-		if s.live(r) == nil {
-			return backend.Record{}, nil
-		}
-		return backend.Record{Held: true, Owner: r.owner, Holds: r.holds, Remaining: remaining(r.deadline)}, nil
-	})
-}
-
-// ForceRelease implements [backend.Store].
-func (x *session) ForceRelease(ctx context.Context, name string) (bool, error) {
-	return x.forceRelease(ctx, backend.KindLock, name, (*Store).releasedToAll)
-}
-
-// forceRelease removes the record of a lock of kind k, and announces a release.
-func (x *client) forceRelease(ctx context.Context, k backend.Kind, name string,
-	announce func(*Store, *record)) (bool, error) {
-	return locked(ctx, x, func(s *Store) (bool, error) {
-		r, err := s.lookup(k, name)
-		if r == nil {
-			return false, err
-		}
-		s.remove(r)
-		for _, p := range r.parts {
-			s.watchers.tell(released, delegatedTopic(name, p.owner))
-		}
-		announce(s, r)
-		r.tellHolders(nil)
-		return true, nil
-	})
-}
-
-// aged implements [backend.AgeStore].
-type aged struct{ *session }
-
-// KnowsAge implements [backend.AgeStore]. A new store has lost no data: until [Store.Flush] it is old enough for each
-// request.
-func (x aged) KnowsAge() bool { return true }
-
-// AcquireAged implements [backend.AgeStore].
-func (x aged) AcquireAged(ctx context.Context, q backend.AgedRequest) (backend.AgedReply, error) {
-	return locked(ctx, x.client, func(s *Store) (backend.AgedReply, error) {
-		r, err := s.lookup(backend.KindLock, q.Name)
-		if end := s.lost.Add(q.Least); !s.lost.IsZero() && time.Now().Before(end) && (r == nil || !r.of(q.Owner)) {
-			return backend.AgedReply{Young: true, AcquireReply: refused(end)}, nil
-		}
-		if err == nil {
-			r, err = s.queues.asked(q.Name)
-		}
-		if err != nil {
-			return backend.AgedReply{}, err
-		}
-		return backend.AgedReply{AcquireReply: x.acquire(q.AcquireRequest, r)}, nil
-	})
+// renewing returns the renewal of leases of a kind. Other data counts as not held, as in the script on Redis.
+func renewing[T any, P state[T]](x *client, all map[string]P,
+	renew func(P, *record.Step, backend.RenewRequest) backend.RenewResult) func(backend.RenewRequest) backend.RenewResult {
+	return func(q backend.RenewRequest) (r backend.RenewResult) {
+		step(x.store, x, all, q.Name, func(l P, st *record.Step) { r = renew(l, st, q) })
+		return r
+	}
 }
 
 // client is the state that all components of a session share. store.mu guards all fields.
 type client struct {
 	store   *Store
+	id      record.Session
 	handler backend.Handler
 	watched map[backend.Topic]struct{}
 	closed  bool
@@ -304,9 +171,8 @@ func (x *client) Close() error {
 			s.watchers.drop(t, x)
 		}
 		clear(x.watched)
-		s.queues.forget(x)
-		s.enrolments.forget(x)
-		delete(s.sessions, x)
+		delete(s.sessions, x.id)
+		s.forget(x)
 		x.queue = nil
 	}
 	done := x.done
@@ -315,6 +181,17 @@ func (x *client) Close() error {
 		<-done
 	}
 	return nil
+}
+
+// enrols reports whether the session has entries in queues.
+func (x *client) enrols() bool {
+	_, enrols := x.handler.(backend.QueueHandler)
+	return enrols
+}
+
+func (x *client) watches(t backend.Topic) bool {
+	_, watches := x.watched[t]
+	return watches
 }
 
 // watchers has the sessions that watch each topic.
@@ -333,13 +210,9 @@ func (w watchers) drop(t backend.Topic, x *client) {
 	}
 }
 
-// tell queues an event for each session that watches t, and reports whether there is one.
-func (w watchers) tell(what func(backend.Handler, backend.Topic), t backend.Topic) bool {
+// tell queues an event for each session that watches t.
+func (w watchers) tell(what func(backend.Handler, backend.Topic), t backend.Topic) {
 	for x := range w[t] {
 		x.tell(event{what, t})
 	}
-	return len(w[t]) > 0
 }
-
-// first tells an owner in the queue of a fair lock to ask, and reports whether a session watches the owner's topic.
-func (w watchers) first(name, owner string) bool { return w.tell(released, fairTopic(name, owner)) }

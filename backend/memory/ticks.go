@@ -45,7 +45,7 @@ func (x ticks) ClaimTick(ctx context.Context, q backend.TickRequest) (backend.Ti
 			s.remove(r)
 			last = tick{due, q.ID}
 		}
-		s.put(&record{name: tickName(q.Name), foreign: true, tick: &last}, q.Keep())
+		s.put(&stored{name: tickName(q.Name), tick: &last}, time.Now().Add(q.Keep()))
 		if r == nil {
 			return backend.TickReply{Next: until(due)}, nil
 		}

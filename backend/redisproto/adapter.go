@@ -9,7 +9,7 @@ import (
 // Adapter is what mortise needs of a Redis client library. The methods of Commands are generated. The
 // other methods are written by hand, in under a hundred lines, and have no logic of their own:
 // redisproto reconnects subscriptions, and knows about locks. An Adapter may also implement [Tracker],
-// [Untracker], [Greeter], [Loner], [Replicator] and [Sharder].
+// [Untracker], [Greeter], [Asker], [Ender], [Pooler], [Locator], [Loner], [Replicator] and [Sharder].
 type Adapter interface {
 	Commands
 
@@ -65,13 +65,50 @@ type Greeter interface {
 	Hello(ctx context.Context) (fields map[string]string, err error)
 }
 
+// Asker may be implemented by an adapter that can send a command without a key to each master. Check
+// uses it.
+type Asker interface {
+	// AskEach sends a command to each master that the client knows, to all at once, and returns their
+	// answers; for a client of a single server one answer, without an address. On a cluster it may ask
+	// replicas, too. An error says that no server could be asked.
+	AskEach(ctx context.Context, args ...string) ([]Answer, error)
+}
+
+// Answer is what a node answered.
+type Answer struct {
+	Node  string // its address; empty for a single server
+	Reply any    // as the client library decodes it: of lists, maps, strings and int64
+	Err   error
+}
+
+// Ender may be implemented by an adapter whose client the user may close.
+type Ender interface {
+	// Ended reports whether err says that the client is closed: no later command succeeds.
+	Ended(err error) bool
+}
+
+// Pooler may be implemented by an adapter that takes a connection for each command from a pool which the application
+// uses, too.
+type Pooler interface {
+	// Pool returns how many connections of the pool are in use, and how many it has at most: on a cluster
+	// those of the node that has name. Pool does no I/O.
+	Pool(name string) (used, size int)
+}
+
+// Locator may be implemented by an adapter that knows its servers without asking. Errors of commands name them.
+type Locator interface {
+	// Servers returns the addresses of the servers; "" if they are unknown. Servers does no I/O.
+	Servers() string
+}
+
 // Untracker may be implemented by a [Tracker]. It saves the cost of tracking, a quarter of the cost of
 // a lock, for commands that need none.
 type Untracker interface {
 	// Untracked returns the commands over another connection, without tracking; nil if there is
 	// none. To the server it belongs to another client, so the tracking connection gets
-	// invalidations for its writes. It is not used on a cluster.
-	Untracked() Commands
+	// invalidations for its writes. It is not used on a cluster. leaves: callers can leave scripts, as
+	// Features.Leaves says; otherwise the session itself sends scripts together, and each goes out at once.
+	Untracked(leaves bool) Commands
 }
 
 // Loner may be implemented by an adapter that has a connection for one call at a time: package lone.

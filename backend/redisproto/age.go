@@ -49,9 +49,8 @@ func (s agedLock) AcquireAged(ctx context.Context, r backend.AgedRequest) (out b
 		out.AcquireReply, err = (&session{s.core}).Acquire(ctx, r.AcquireRequest)
 		return out, err
 	}
-	if left, held := s.known(r.AcquireRequest); held {
-		out.Remaining = left
-		return out, nil
+	if reply, held := refusedByCache(s.core, r.AcquireRequest); held {
+		return backend.AgedReply{AcquireReply: reply}, nil
 	}
 	sent, query := time.Now(), s.seen.Begin(r.Name)
 	reply, err := s.adapter.AgedAcquire(ctx, AgedAcquireKeys{

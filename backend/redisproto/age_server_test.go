@@ -19,6 +19,7 @@ import (
 // Another user of the server, which may write the record of its age that clients without a scope
 // have, neither keeps a scope's Quorum out nor makes an emptied server look old to it.
 func TestAScopesAgeIsNotAnotherUsersToSay(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
 		ask := func(age time.Duration) anykind.AcquireReply {

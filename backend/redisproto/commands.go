@@ -99,8 +99,7 @@ type PermitCommands interface {
 	PermitsInspect(ctx context.Context, k PermitsInspectKeys, a PermitsInspectArgs) ([]string, error)
 }
 
-// RWCommands are the scripts of read-write locks. A writer's Reenter and Renew are the scripts of a
-// lock.
+// RWCommands are the scripts of read-write locks. A writer's Reenter is the script of a lock.
 type RWCommands interface {
 	//mortise:script read_acquire
 	ReadAcquire(ctx context.Context, k ReadAcquireKeys, a ReadAcquireArgs) (int64, error)
@@ -116,6 +115,9 @@ type RWCommands interface {
 	WriteAcquire(ctx context.Context, k WriteAcquireKeys, a WriteAcquireArgs) ([]int64, error)
 	//mortise:script write_release
 	WriteRelease(ctx context.Context, k WriteReleaseKeys, a WriteReleaseArgs) (int64, error)
+	// WriteRenew is ReadRenew for writers.
+	//mortise:script write_renew batch split
+	WriteRenew(ctx context.Context, a WriteRenewArgs, items []WriteRenewItem, out []BatchReply)
 
 	//mortise:script rw_force_release
 	RWForceRelease(ctx context.Context, k RwForceReleaseKeys, a RwForceReleaseArgs) (int64, error)

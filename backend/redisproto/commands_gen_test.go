@@ -216,6 +216,15 @@ func (f *commands) WriteRelease(
 	return f.number(ctx, a)
 }
 
+// WriteRenew sends [scripts.WriteRenewSource] for all items, on a cluster once for each slot.
+func (f *commands) WriteRenew(
+	ctx context.Context, a WriteRenewArgs, items []WriteRenewItem, out []BatchReply,
+) {
+	for i := range out {
+		out[i].Value, out[i].Err = f.number(ctx, items[i])
+	}
+}
+
 // RWForceRelease sends [scripts.RwForceReleaseSource].
 func (f *commands) RWForceRelease(
 	ctx context.Context, k RwForceReleaseKeys, a RwForceReleaseArgs,

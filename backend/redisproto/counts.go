@@ -251,7 +251,7 @@ func (s permits) Renew(ctx context.Context, in []backend.RenewRequest, out []bac
 	}
 	item := func(r backend.RenewRequest) (PermitsRenewItem, error) {
 		ids, n, err := rawIDs(r.Owner)
-		return PermitsRenewItem{Timeouts: timeoutsKey(r.Name), Ids: ids, Count: n, Lease: r.Lease}, err
+		return PermitsRenewItem{Timeouts: timeoutsKey(r.Name), Ids: ids, Count: n, Lease: r.Lease, Exact: r.Exact}, err
 	}
 	permits := func(owner string) int { return 1 + strings.Count(owner, ",") }
 	renewal[PermitsRenewItem, RenewArgs]{"permits_renew", send, item, permits}.of(ctx, s.core, in, out)

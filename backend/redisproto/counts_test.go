@@ -229,6 +229,7 @@ func TestMessagesWithoutAWaiterWakeNoWaiter(t *testing.T) {
 }
 
 func TestCountsWorkOnACluster(t *testing.T) {
+	check.Long(t)
 	srv := redistest.Start(t, redistest.WithCluster())
 	raw, h := session(t, goRedis(t, login{}, redis.UniversalOptions{Addrs: []string{srv.Addr()}, IsClusterMode: true}))
 	s, ctx := counterOf(raw), t.Context()
@@ -271,6 +272,7 @@ func TestCountsWorkOnACluster(t *testing.T) {
 // TestCountsOnRedisAndInMemoryAgree runs random operations on both and compares what
 // they answer.
 func TestCountsOnRedisAndInMemoryAgree(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, _ *redistest.Server, b backend.Backend) {
 		redisSession, _ := session(t, b)
 		memorySession, _ := session(t, memory.New())

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/wire"
 )
 
 // nestKey is the hash with the owners of a delegated lock: their order, and the end of each lease. See
@@ -47,11 +48,11 @@ func (s delegated) entered(name string, reply []int64, err error) (backend.Enter
 	switch {
 	case err != nil:
 		return backend.EnterReply{}, s.faultOf(err, true)
-	case len(reply) != 2 || reply[0] < 0 || reply[0] > 3 || reply[1] < -1:
+	case len(reply) != 2 || reply[0] < 0 || reply[0] > wire.DelegateNotHeld || reply[1] < -1:
 		return backend.EnterReply{}, strange("delegate_enter", reply)
 	case reply[0] == 1:
 		return backend.EnterReply{AcquireReply: backend.AcquireReply{Granted: true, Token: reply[1]}}, nil
-	case reply[0] == 3:
+	case reply[0] == wire.DelegateNotHeld:
 		return backend.EnterReply{Absent: true}, nil
 	}
 	out := backend.EnterReply{AcquireReply: backend.AcquireReply{Remaining: remaining(reply[1])}}
@@ -79,7 +80,7 @@ func (s delegated) Release(ctx context.Context, r backend.ReleaseRequest) (backe
 // Renew implements [backend.DelegationStore].
 func (s delegated) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	item := func(r backend.RenewRequest) (DelegateRenewItem, error) {
-		return DelegateRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease}, nil
+		return DelegateRenewItem{Lock: r.Name, Nest: nestKey(r.Name), Owner: r.Owner, Lease: r.Lease, Exact: r.Exact}, nil
 	}
 	x := renewal[DelegateRenewItem, DelegateRenewArgs]{"delegate_renew", s.adapter.DelegateRenew, item, nil}
 	x.of(ctx, s.core, in, out)

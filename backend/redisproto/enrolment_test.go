@@ -12,6 +12,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/wire"
 )
 
 const (
@@ -85,6 +86,7 @@ var sharedKinds = map[string]shared{
 // What another writes into a queue delays, and does no more: no release fails, nothing is granted twice, and
 // the next ask of a second later is served.
 func TestAQueueThatAnotherWroteToDelaysOnly(t *testing.T) {
+	check.Long(t)
 	soon := func(d time.Duration) string { return strconv.FormatInt(-time.Now().Add(d).UnixMilli(), 10) }
 	writes := map[string]func() [][]string{
 		"a string": func() [][]string { return [][]string{{"SET", wakeQueue, "x"}, {"SET", wakeWants, "x"}} },
@@ -205,7 +207,7 @@ func TestTheQueueOfAnEntryOutlivesTheLongestRecheck(t *testing.T) {
 // A queue of very many entries without subscribers: a script tells a bounded number of them.
 func TestAScriptTellsABoundedNumberOfEntries(t *testing.T) {
 	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears) {
-		const dead, most = 5000, 64 * 6
+		const dead, most = 5000, wire.EntriesTold * 6
 		for kind, k := range sharedKinds {
 			for _, score := range []string{"1", "-1"} {
 				do(t, srv, "FLUSHALL")
@@ -224,7 +226,7 @@ func TestAScriptTellsABoundedNumberOfEntries(t *testing.T) {
 				}
 				check.ErrorIf(t, n > most, "%s: a release made %d calls for %d entries, want at most %d", kind, n, dead, most)
 				left := do(t, srv, "ZCARD", wakeQueue).(int64)
-				check.ErrorIf(t, left < dead-64*2, "%s: a release removed %d entries", kind, dead-left)
+				check.ErrorIf(t, left < dead-wire.EntriesTold*2, "%s: a release removed %d entries", kind, dead-left)
 			}
 		}
 	})

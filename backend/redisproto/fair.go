@@ -23,8 +23,8 @@ func (s fairLock) Acquire(ctx context.Context, r backend.FairRequest) (backend.F
 	if err := s.ready(ctx); err != nil {
 		return backend.FairReply{}, err
 	}
-	if left, held := s.known(r.AcquireRequest); held {
-		return backend.FairReply{AcquireReply: backend.AcquireReply{Remaining: left}}, nil
+	if reply, held := refusedByCache(s.core, r.AcquireRequest); held {
+		return backend.FairReply{AcquireReply: reply}, nil
 	}
 	c, w := s.by(r.Replication)
 	if w != nil {

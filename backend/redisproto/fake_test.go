@@ -26,6 +26,8 @@ type fakeAdapter struct {
 	load       func() error // of LoadScripts
 	renew      func(items []RenewItem, out []BatchReply)
 	invalidate func([]string)
+	inspected  func()       // called by Inspect
+	pinged     func() error // called by Ping
 }
 
 // fakeReplies is what scripts are answered: by a tape if there is one, else as the kind of reply says.
@@ -70,8 +72,19 @@ func (a *fakeAdapter) Renew(ctx context.Context, args RenewArgs, items []RenewIt
 	}
 	a.renew(items, out)
 }
-func (a *fakeAdapter) Features() Features         { return a.features }
-func (a *fakeAdapter) Ping(context.Context) error { return a.err }
+func (a *fakeAdapter) Inspect(ctx context.Context, k InspectKeys) ([]string, error) {
+	if a.inspected != nil {
+		a.inspected()
+	}
+	return a.commands.Inspect(ctx, k)
+}
+func (a *fakeAdapter) Features() Features { return a.features }
+func (a *fakeAdapter) Ping(context.Context) error {
+	if a.pinged != nil {
+		return a.pinged()
+	}
+	return a.err
+}
 func (a *fakeAdapter) LoadScripts(context.Context, []string) error {
 	if a.load != nil {
 		return a.load()
@@ -83,7 +96,7 @@ func (a *fakeAdapter) Unsent(err error) bool {
 	return a.unsent != nil && errors.Is(err, a.unsent)
 }
 func (a *fakeAdapter) OnInvalidate(fn func([]string)) { a.invalidate = fn }
-func (a *fakeAdapter) Untracked() Commands            { return a.untracked }
+func (a *fakeAdapter) Untracked(bool) Commands        { return a.untracked }
 func (a *fakeAdapter) ServerError(err error) (string, bool) {
 	e, ok := errors.AsType[serverError](err)
 	return string(e), ok

@@ -32,6 +32,8 @@ type reply struct {
 	// dirty reports that a script may have written before it got the error. Redis reports the other errors at the
 	// first write of a script at the latest.
 	dirty bool
+	// permission reports that the user lacks a permission, which the remedy names.
+	permission bool
 	// kind is an error to wrap beside the reply; nil if there is none.
 	kind error
 }
@@ -50,9 +52,9 @@ var replies = []reply{
 	{prefix: "AUTH <password> called without any password",
 		remedy: "the server has no password: take it out of the Redis client's options"},
 	{prefix: "DENIED", remedy: "the server is in protected mode: set a password, or bind it to the right addresses"},
-	{prefix: "NOPERM", dirty: true, remedy: remedyNoPermission},
-	{prefix: "ACL failure in script", dirty: true, remedy: remedyNoPermission},
-	{prefix: "The user executing the script", dirty: true, remedy: remedyNoPermission},
+	{prefix: "NOPERM", dirty: true, permission: true},
+	{prefix: "ACL failure in script", dirty: true, permission: true},
+	{prefix: "The user executing the script", dirty: true, permission: true},
 	{prefix: "WRONGTYPE", dirty: true, kind: backend.ErrWrongKind, remedy: remedyWrongKind},
 	{prefix: "WRONGKIND the key holds a read-write lock", kind: backend.ErrWrongKind, remedy: remedyReadWrite},
 	{prefix: "WRONGKIND the key holds a lock that is no read-write lock", kind: backend.ErrWrongKind,
@@ -78,6 +80,8 @@ var replies = []reply{
 	{prefix: "REDIRECT", temporary: true, remedy: "the server hands over to another server: let the client follow"},
 	{prefix: "OOM", temporary: true,
 		remedy: "the server is out of memory: raise maxmemory, or free memory; eviction would remove locks"},
+	{prefix: "MISCONF Errors writing to the AOF file", temporary: true, remedy: "the server cannot write its " +
+		"append-only file and refuses writes: look at its log and disk"},
 	{prefix: "MISCONF", temporary: true, remedy: "the server cannot write its snapshot and refuses writes: look " +
 		"at its log and disk"},
 	{prefix: "NOREPLICAS", temporary: true, remedy: "too few replicas are connected (min-replicas-to-write): " +
@@ -106,25 +110,18 @@ var replies = []reply{
 			"lindex, rpush, zadd and their like"},
 	{prefix: "This Redis command is not allowed from script", dirty: true,
 		remedy: "the server does not let scripts call a command that mortise needs"},
+	{prefix: "DB index is out of range", remedy: remedyDatabase},
+	{prefix: "invalid DB index", remedy: remedyDatabase},
+	{prefix: "SELECT is not allowed in cluster mode", remedy: "a cluster has the database 0 only: take the number of " +
+		"another one out of the Redis client's options"},
 	{prefix: "NOPROTO", remedy: "the server speaks RESP2 only: set the Redis client's protocol to 2"},
 }
 
 const (
-	// The least permissions for each kind are in docs/reference/deployments.md.
-	remedyNoPermission = "the Redis user lacks a permission, ACL LOG on the server names the permission: the user " +
-		"needs ~* (or the locks' keys), &redisson_* and +evalsha +eval +script|load +subscribe +unsubscribe +publish +ping " +
-		"+exists +hexists +hset +hdel +hlen +hgetall +pexpire +pttl +del +incr +set +time +zadd " +
-		"+zrange +zrem; for read-write locks also +hget +get, and for latches and semaphores +get +decr " +
-		"+incrby +decrby +zadd +zcard +zrem +zscore +zrange +zrangebyscore; for locks entered from another " +
-		"process also +hget +lindex; for fair locks also +lindex +lpop +lrange +lrem +rpush +zadd " +
-		"+zrem +zscore +zrange; on a cluster with sharded pub/sub also +spublish +ssubscribe " +
-		"+sunsubscribe +pubsub|shardnumsub +cluster|slots +cluster|shards; for " +
-		"WithReplicas also +wait; for Quorum also ~mortise:1:since (with " +
-		"WithRejoinScope ~mortise:1:since:SCOPE) and +info +get +set"
-	remedyCluster     = "the server is a cluster: give mortise a cluster client"
-	remedyUnreachable = "the command was not sent: look whether Redis runs and is below its maxclients, " +
-		"at address, TLS, connection pool and limiters, and whether the Redis client was closed"
-	remedyLost   = "the connection broke or timed out before the reply"
+	remedyCluster  = "the server is a cluster: give mortise a cluster client"
+	remedyLost     = "the connection broke or timed out before the reply"
+	remedyDatabase = "the server has no database of this number: choose another one in the Redis client's options, or " +
+		"raise the server's setting databases"
 	remedyClient = "the Redis client, or one of its hooks or limiters, failed the command"
 )
 
@@ -142,6 +139,13 @@ func (s *core) faultOf(err error, fenced bool) error {
 	if errors.As(err, &known) {
 		return err
 	}
+	f := s.classified(err, fenced)
+	f.Err = s.located(f.Err)
+	return f
+}
+
+// classified returns the fault for an error that is none yet.
+func (s *core) classified(err error, fenced bool) *backend.Fault {
 	if text, ok := s.adapter.ServerError(err); ok {
 		f := serverFault(err, text)
 		if strings.HasPrefix(text, "READONLY") {
@@ -155,11 +159,26 @@ func (s *core) faultOf(err error, fenced bool) error {
 		}
 		return f
 	}
+	if x, is := s.adapter.(Ender); is && x.Ended(err) {
+		f := &backend.Fault{Err: err, Remedy: remedyClosed, MayHaveRun: !s.adapter.Unsent(err)}
+		if f.MayHaveRun { // it may have been on its way
+			f.Remedy = remedyClosedBefore
+		}
+		return f
+	}
 	switch {
 	case errors.As(err, new(unsentError)), s.adapter.Unsent(err):
-		return &backend.Fault{Err: err, Remedy: remedyUnreachable, Temporary: true}
+		remedy := unsentRemedy(err)
+		if remedy == remedyPool {
+			if full := s.exhausted(""); full != nil {
+				err = fmt.Errorf("%w: %w", err, full)
+			}
+		}
+		return &backend.Fault{Err: err, Remedy: remedy, Temporary: true}
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return &backend.Fault{Err: err, MayHaveRun: true, Temporary: true}
+	case handshake(err):
+		return &backend.Fault{Err: err, Remedy: remedyTLS, MayHaveRun: true, Temporary: true}
 	case lost(err):
 		return &backend.Fault{Err: err, Remedy: remedyLost, MayHaveRun: true, Temporary: true}
 	default:
@@ -191,6 +210,9 @@ func serverFault(err error, text string) *backend.Fault {
 			continue
 		}
 		f := &backend.Fault{Err: err, Remedy: r.remedy, Temporary: r.temporary, MayHaveRun: raised && r.dirty}
+		if r.permission {
+			f.Remedy = lacks(text)
+		}
 		if r.kind != nil {
 			f.Err = &kindError{kind: r.kind, cause: err}
 		}
@@ -201,11 +223,15 @@ func serverFault(err error, text string) *backend.Fault {
 
 // unwrapScript returns the error text without ERR and without the script's position, and whether the error was raised
 // while a script ran. Redis 7 appends " script: <sha>, on @user_script:12."; older servers write "ERR Error running
-// script (call to f_<sha>): @user_script:12: WRONGTYPE ...".
+// script (call to f_<sha>): @user_script:12: WRONGTYPE ...". miniredis, a server for tests, writes "ERR Error compiling
+// script (new function): :12: WRONGTYPE ...".
 func unwrapScript(text string) (core string, raised bool) {
-	const mark = "@user_script:"
+	const mark, miniredis = "@user_script:", "Error compiling script (new function): :"
 	raised = strings.Contains(text, mark)
 	core = strings.TrimPrefix(text, "ERR ")
+	if inner, is := strings.CutPrefix(core, miniredis); is {
+		return strings.TrimPrefix(strings.TrimLeft(inner, " 0123456789:"), "ERR "), true
+	}
 	if strings.HasPrefix(core, "Error running script") || strings.HasPrefix(core, "Error compiling script") {
 		if i := strings.LastIndex(core, mark); i >= 0 {
 			core = strings.TrimLeft(core[i+len(mark):], " 0123456789:-")

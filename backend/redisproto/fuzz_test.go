@@ -13,6 +13,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/wire"
 )
 
 // FuzzReplies has a server answer scripts with whatever it likes, and publish what it likes,
@@ -114,7 +115,7 @@ func state(s mortise.LockInfo, err error) error {
 }
 
 // maxLeft is more than any lock is held for; what is longer is without an end.
-const maxLeft = 100 * 365 * 24 * time.Hour
+const maxLeft = wire.LongestTime
 
 var calls = []struct {
 	name string

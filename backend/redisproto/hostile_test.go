@@ -22,13 +22,13 @@ func TestAHoldCountThatIsDamagedDoesNotStopTheServer(t *testing.T) {
 		do(t, srv, "CONFIG", "SET", "lua-time-limit", "60000") // or BUSY would tell
 		s := rwOf(t, b)
 		in := backend.Topic{Kind: backend.KindWrite, Name: "n"}
+		machine := redistest.Timed(t)
 		for _, count := range []string{"1e15", "inf", "9223372036854775807", "0x7fffffffffff"} {
 			quick := func(what string, do func()) {
 				t.Helper()
 				began := time.Now()
 				do()
-				took := time.Since(began)
-				check.FatalIf(t, took > 3*time.Second, "%s with a hold count of %s took %v", what, count, took)
+				machine.Within(t, what+" with a hold count of "+count, time.Since(began), 3*time.Second)
 			}
 			damage := func(mode string) { do(t, srv, "HSET", "n", "mode", mode, "somebody:1", count) }
 			side(t, s, backend.KindRead, "n", "a:1")
@@ -94,6 +94,7 @@ func TestARecordThatEndsInMillenniaIsWaitedFor(t *testing.T) {
 // Each hold count may be one that a lock can have, and all of them together may not: a release or a look
 // that asked for each key would stop the server for all clients.
 func TestAScriptLooksForABoundedNumberOfHoldsInAll(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s := rwOf(t, b)
 		in := backend.Topic{Kind: backend.KindWrite, Name: "n"}
@@ -113,7 +114,8 @@ func TestAScriptLooksForABoundedNumberOfHoldsInAll(t *testing.T) {
 			for _, command := range []string{"pttl", "exists", "del"} {
 				n += ran(t, srv, command)
 			}
-			check.ErrorIf(t, n > most+10, "%s looked for %d keys, want at most %d", what, n, most)
+			// A reader that leaves more than 64 others looks at 16 of them before.
+			check.ErrorIf(t, n > most+16+10, "%s looked for %d keys, want at most %d", what, n, most+16)
 		}
 		lives := func(what string) {
 			t.Helper()
@@ -151,6 +153,7 @@ func TestAScriptLooksForABoundedNumberOfHoldsInAll(t *testing.T) {
 
 // More readers than a script looks at are a lock all the same: it is not cut short.
 func TestALockOfMoreReadersThanAScriptLooksAtKeepsTheLongerTime(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s := rwOf(t, b)
 		in := backend.Topic{Kind: backend.KindWrite, Name: "n"}
@@ -210,36 +213,37 @@ func TestAQueueOfManyDeadClientsDoesNotStopTheServer(t *testing.T) {
 			do(t, srv, queue...)
 			do(t, srv, times...)
 			do(t, srv, "CONFIG", "RESETSTAT")
+			before := spent(t, srv)
 			act()
+			took := spent(t, srv) - before
 			// Each place is read, told and written a bounded number of times.
 			n := 0
 			for _, command := range []string{"lindex", "zscore", "zadd", "publish", "pubsub|numsub"} {
 				n += ran(t, srv, command)
 			}
 			check.ErrorIf(t, n > 6*dead, "%s made %d calls for %d places", what, n, dead)
-			took := spent(t, srv, "evalsha")
-			check.ErrorIf(t, took > time.Second, "%s kept the server busy for %v", what, took)
+			check.ErrorIf(t, took > time.Second/4, "%s kept the server busy for %v", what, took)
 		}
 	})
 }
 
-// spent is the time that the server has spent in a command.
-func spent(t *testing.T, srv *redistest.Server, command string) (d time.Duration) {
+// spent is the processor time that the server has used: on a busy machine a command takes longer, and no more of that.
+func spent(t *testing.T, srv *redistest.Server) (d time.Duration) {
 	t.Helper()
-	for line := range strings.Lines(fmt.Sprint(do(t, srv, "INFO", "commandstats"))) {
-		if rest, ok := strings.CutPrefix(line, "cmdstat_"+command+":calls="); ok {
-			_, usec, _ := strings.Cut(rest, "usec=")
-			usec, _, _ = strings.Cut(usec, ",")
-			n := check.Value(strconv.ParseInt(usec, 10, 64)).In(t)
-			d += time.Duration(n) * time.Microsecond
+	for line := range strings.Lines(fmt.Sprint(do(t, srv, "INFO", "cpu"))) {
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		if key == "used_cpu_user_main_thread" || key == "used_cpu_sys_main_thread" {
+			d += time.Duration(check.Value(strconv.ParseFloat(value, 64)).In(t) * float64(time.Second))
 		}
 	}
+	check.FatalIf(t, d == 0, "INFO has no processor time of the server")
 	return d
 }
 
 // A queue of very many places that do not listen, whether their time is over or not: a script tells a bounded number
 // of them, and the waiters that live come to their turn by asking.
 func TestAFairLocksScriptTellsABoundedNumberOfPlaces(t *testing.T) {
+	check.Long(t)
 	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, _ *ears) {
 		const dead, most = 20_000, 2 * 4096
 		for what, ends := range map[string]time.Duration{"kept": time.Hour, "over": -time.Hour} {
@@ -307,6 +311,7 @@ func TestACountThatIsDamagedCostsNoPermit(t *testing.T) {
 
 // A renewal of 16 owners of 128 permits each keeps the server from others for as long as one of 256 owners.
 func TestARenewalOfManyPermitsIsSplit(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
 		can := s.Capabilities().Semaphores
@@ -335,6 +340,7 @@ func TestARenewalOfManyPermitsIsSplit(t *testing.T) {
 
 // A script that fails has changed nothing, and remembers nothing: the request is carried out once the key is mended.
 func TestAChangeOfADamagedCountThatFailsIsNotRemembered(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, _ := session(t, b)
 		can := s.Capabilities()

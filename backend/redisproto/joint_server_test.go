@@ -34,6 +34,7 @@ func atOnce(srv *redistest.Server, n int, call func(i int)) {
 }
 
 func TestConcurrentRequestsShareFewCommands(t *testing.T) {
+	check.Long(t)
 	overProxies(t, func(t *testing.T, _ string, srv *redistest.Server, proxy *redistest.Proxy, b backend.Backend) {
 		s, _ := session(t, b)
 		const n = 64
@@ -85,6 +86,7 @@ func TestConcurrentRequestsShareFewCommands(t *testing.T) {
 
 // A caller that may not use a name, or finds other data there, is told so, and those beside it get their locks.
 func TestARefusedRequestDoesNotAffectOtherLocks(t *testing.T) {
+	check.Long(t)
 	for name, adapter := range adapters {
 		t.Run(name, func(t *testing.T) {
 			srv := redistest.Start(t, redistest.WithACL("some on >p ~ok* ~redisson* ~mortise* &* +@all"))

@@ -52,6 +52,7 @@ func TestAQueueThatIsWaitedInDoesNotExpire(t *testing.T) {
 
 // A queue in which no waiter hears kept a release from waiters for the plain lock.
 func TestPlainWaitersHearOfAReleaseIfNoWaiterInTheQueueDoes(t *testing.T) {
+	check.Long(t)
 	over(t, func(t *testing.T, srv *redistest.Server, s anykind.Store, e *ears) {
 		s.Subscribe(topic("n"))
 		e.await(t, "watching n", 1)

@@ -64,6 +64,14 @@ func (l *Lazy[C]) Get(ctx context.Context) (C, error) {
 	}
 }
 
+// Current returns the client without building one. It reports false if there is none at present.
+func (l *Lazy[C]) Current() (c C, built bool) {
+	if p := l.current.Load(); p != nil {
+		return *p, true
+	}
+	return c, false
+}
+
 // Built reports whether a client was built.
 func (l *Lazy[C]) Built() bool { return l.built.Load() }
 

@@ -27,13 +27,13 @@ func (s multiLock) AcquireAll(ctx context.Context, in []backend.AcquireRequest) 
 	sent := time.Now()
 	queries := make([]heldcache.Query, 0, len(in))
 	if track {
-		known := false
+		refused := false
 		for i, r := range in {
-			if left, held := s.seen.Held(r.Name, sent); held && r.Unasked {
-				out[i].Remaining, known = left, true
+			if reply, held := refusedByCache(s.core, r); held {
+				out[i], refused = reply, true
 			}
 		}
-		if known {
+		if refused {
 			return out, nil
 		}
 		for _, r := range in {

@@ -39,6 +39,7 @@ func asks(owner string, names ...string) []backend.AcquireRequest {
 }
 
 func TestTheRecordsOfLocksTakenTogetherAreRedissons(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, h := multi(t, b)
 		in := asks("c:1", "a", "{t}:b", "c")
@@ -130,6 +131,7 @@ func TestAPermissionThatIsMissingIsNotAWrongKind(t *testing.T) {
 }
 
 func TestLocksOfSeveralSlotsAreNotTakenTogether(t *testing.T) {
+	check.Long(t)
 	overClusters(t, func(t *testing.T, _ *redistest.Server, b backend.Backend) {
 		s, _ := multi(t, b)
 		names := []string{"{x}:1", "{y}:1", "{x}:2", "{z}:1", "{y}:2"}

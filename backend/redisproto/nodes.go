@@ -3,6 +3,8 @@ package redisproto
 import (
 	"cmp"
 	"context"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -85,6 +87,20 @@ func (s partitions) moved() {
 	if sharder, ok := s.adapter.(Sharder); ok {
 		s.learn("", sharder.FindMasters)
 	}
+}
+
+// Each asks all nodes of a cluster at once, and returns their answers in the order of their addresses.
+func Each[N any](ctx context.Context, nodes map[string]N, ask func(context.Context, N) (any, error)) []Answer {
+	answers := make([]Answer, len(nodes))
+	var all sync.WaitGroup
+	for i, addr := range slices.Sorted(maps.Keys(nodes)) {
+		all.Go(func() {
+			reply, err := ask(ctx, nodes[addr])
+			answers[i] = Answer{addr, reply, err}
+		})
+	}
+	all.Wait()
+	return answers
 }
 
 // First asks nodes of a cluster at once what any of them can answer, and returns the first answer: a node that hangs

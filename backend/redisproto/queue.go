@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/wire"
 )
 
 // The release of a lock with a queue reserves the lock for an entry: the record then has one field, which names the
@@ -26,11 +27,6 @@ func entriesKey(name string) string {
 	return "mortise:1:next:{" + name + "}2"
 }
 
-// entriesKept is how long a queue outlives the holder's lease. A waiter asks before, which puts the expiry off. A
-// client that waits for very many names asks for each of them after 22.5 ms times their number at the latest: after
-// 225 s if they are 10,000. The scripts keep the queues of semaphores and read-write locks as long.
-const entriesKept = 10 * time.Minute
-
 // newTag returns a random name for a session in queues.
 func newTag() string { return strconv.FormatUint(rand.Uint64(), 36) }
 
@@ -42,8 +38,22 @@ const ignoredPayload = "00"
 const freedPayload = "+"
 
 // entry returns an entry of the session in the queue of a plain lock: a letter for how the session is told (see
-// scripts/include/teller.lua), the session's tag, a colon, and the number.
-func (s queue) entry(number uint64) string { return s.entryOf(backend.KindLock, number) }
+// scripts/include/teller.lua), the session's tag, a colon, and the number; where a release grants, the owner instead of
+// the number. Every owner has a colon, and no number has.
+func (s queue) entry(number uint64, owner string) string {
+	if s.grants {
+		return s.told() + s.tag + ":" + owner
+	}
+	return s.entryOf(backend.KindLock, number)
+}
+
+// instead returns the entry of an owner that the session asks for no more; empty if there is none.
+func (s queue) instead(owner string) string {
+	if !s.grants || owner == "" {
+		return ""
+	}
+	return s.entry(0, owner)
+}
 
 func (s queue) entryOf(k backend.Kind, number uint64) string {
 	var b [40]byte
@@ -118,25 +128,35 @@ func (s queue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.Enrol
 }
 
 func (s queue) enrol(ctx context.Context, c Commands, r backend.EnrolRequest) (backend.EnrolReply, error) {
+	sent := time.Now()
+	if s.grants && r.Polls == 0 { // a name that is polled is not watched, and Unsubscribe forgets no pair
+		s.pairs.asks(r.Name, r.Owner, r.Entry)
+	}
 	reply, err := c.Enrol(ctx,
 		EnrolKeys{Lock: r.Name, Queue: entriesKey(r.Name), Token: tokenKey(r.Name), Channel: channelOf(r.Name)},
 		EnrolArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking,
-			Entry: s.entry(r.Entry), Keep: entriesKept, Heard: r.Heard, Polls: r.Polls})
+			Entry: s.entry(r.Entry, r.Owner), Keep: wire.QueueKept, Heard: r.Heard, Polls: r.Polls,
+			Grants: s.grants, Instead: s.instead(r.Instead)})
 	if left := leftIn[[]int64](err); left != nil {
-		return backend.EnrolReply{}, behind(left, s.enrolled)
+		name := r.Name
+		return backend.EnrolReply{}, behind(left, func(reply []int64, err error) (backend.EnrolReply, error) {
+			return s.enrolled(name, sent, reply, err)
+		})
 	}
-	return s.enrolled(reply, err)
+	return s.enrolled(r.Name, sent, reply, err)
 }
 
-func (s queue) enrolled(reply []int64, err error) (out backend.EnrolReply, _ error) {
+func (s queue) enrolled(name string, sent time.Time, reply []int64, err error) (out backend.EnrolReply, _ error) {
 	switch {
 	case err != nil:
+		s.pairs.doubt(name)
 		return out, s.faultOf(err, true)
-	case len(reply) != 3 || reply[0] < 0 || reply[0] > 2 || reply[1] < -1:
+	case len(reply) != 4 || reply[0] < 0 || reply[0] > 2 || reply[1] < -1:
 		return out, strange("enrol", reply)
 	case reply[0] == 1:
 		out.Granted, out.Token, out.Foreign = true, reply[1], reply[2] == 1
 	default:
+		s.pairs.note(name, sent, micros(reply[3]))
 		out.Remaining, out.Enrolled, out.First = remaining(reply[1]), reply[0] == 0, reply[2] == 1
 	}
 	return out, nil
@@ -149,10 +169,13 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 	}
 	args := ServeArgs{
 		Owner: r.Owner, Successor: r.Next, Lease: r.Lease, Fenced: r.Fenced, Yield: r.Yield,
-		Track: s.adapter.Features().Tracking, Keep: r.Lease + entriesKept,
+		Track: s.adapter.Features().Tracking, Keep: r.Lease + wire.QueueKept,
+		Grants: s.grants, Instead: s.instead(r.Instead),
 	}
 	if args.Entry = s.told(); r.Yield {
-		args.Entry = s.entry(r.Entry)
+		if args.Entry = s.entry(r.Entry, r.Next); s.grants {
+			s.pairs.asks(r.Name, r.Next, r.Entry)
+		}
 	}
 	reply, err := s.adapter.Serve(ctx, ServeKeys{Lock: r.Name, Channel: channelOf(r.Name), Queue: entriesKey(r.Name),
 		Token: tokenKey(r.Name)}, args)
@@ -166,7 +189,7 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 }
 
 func (s queue) served(name string, reply []int64, err error) (backend.ServeReply, error) {
-	s.seen.Forget(name)
+	s.seen.Freed(name)
 	switch {
 	case err != nil:
 		err = s.faultOf(err, true)
@@ -174,24 +197,34 @@ func (s queue) served(name string, reply []int64, err error) (backend.ServeReply
 			s.seen.Exclude(name, time.Now())
 		}
 		return backend.ServeReply{}, err
-	case len(reply) != 2 || reply[0] < 0 || reply[0] > 4:
+	case len(reply) != 2 || reply[0] < 0 || reply[0] > wire.ServeGrantedForeign:
 		return backend.ServeReply{}, strange("serve", reply)
 	}
 	told := s.listens(backend.Topic{Kind: backend.KindLock, Name: name})
 	return backend.ServeReply{
-		Held: reply[0] > 0, Enrolled: reply[0] == 2 && told, Granted: reply[0] >= 3, Token: reply[1], Foreign: reply[0] == 4,
+		Held: reply[0] > 0, Enrolled: reply[0] == 2 && told, Token: reply[1],
+		Granted: reply[0] >= wire.ServeGranted, Foreign: reply[0] == wire.ServeGrantedForeign,
 	}, nil
 }
 
 // Leave implements [backend.QueueStore].
-func (s queue) Leave(ctx context.Context, name string, entry uint64) error {
+func (s queue) Leave(ctx context.Context, r backend.LeaveEntryRequest) error {
 	if err := s.ready(ctx); err != nil {
 		return err
 	}
-	_, err := s.adapter.LeaveQueue(ctx,
-		LeaveQueueKeys{Lock: name, Channel: channelOf(name), Queue: entriesKey(name)},
-		LeaveQueueArgs{Entry: s.entry(entry), Publish: s.publish()})
-	return mayFree(s.seen, name, s.fault(err)) // the lock may have been reserved for the entry
+	_, err := s.leave(ctx, r)
+	return err
+}
+
+// leave reports whether the entry was in the queue, or its owner had the lock.
+func (s queue) leave(ctx context.Context, r backend.LeaveEntryRequest) (bool, error) {
+	args := LeaveQueueArgs{Entry: s.entry(r.Entry, r.Owner), Publish: s.publish()}
+	if s.grants {
+		args.Owner = r.Owner
+	}
+	reply, err := s.adapter.LeaveQueue(ctx,
+		LeaveQueueKeys{Lock: r.Name, Channel: channelOf(r.Name), Queue: entriesKey(r.Name)}, args)
+	return s.wrote(r.Name, "leave_queue", reply, err) // the lock may have been the entry's
 }
 
 // message passes a message on the channel of t to the handler.
@@ -213,6 +246,7 @@ func (s queue) watching(t backend.Topic) {
 		if t.Owner = ""; !s.listens(t) {
 			return
 		}
+		s.pairs.doubt(t.Name) // after an interruption the server may be another
 	}
 	s.handler.Watching(t)
 }
@@ -224,7 +258,8 @@ func (s queue) listens(t backend.Topic) bool {
 }
 
 // turn passes a message on the client's own channel to the handler. The message is one of:
-//   - "r" and the entry that the lock is reserved for;
+//   - "g" and a grant of the lock to the entry's owner: see grant;
+//   - "r" and the entry that the lock is reserved for, or that is to ask;
 //   - "n", a time in ms, a colon, and the entry that is now the first in the queue, and asks after that time;
 //   - "e" and the entry of a client whose turn is over: it went on only while no other client waited;
 //   - "l" and the entry that is the last in the queue: the lock is reserved for a client that may be dead.
@@ -238,7 +273,13 @@ func (s queue) turn(t backend.Topic, payload string) {
 	}
 	kind, rest := payload[0], payload[1:]
 	after := time.Duration(0)
-	if kind == 'n' {
+	var g grant
+	switch kind {
+	case 'g':
+		if g, rest, is = grantIn(rest); !is {
+			return
+		}
+	case 'n':
 		var ms string
 		ms, rest, _ = strings.Cut(rest, ":")
 		n, err := strconv.ParseUint(ms, 10, 32)
@@ -247,10 +288,18 @@ func (s queue) turn(t backend.Topic, payload string) {
 		}
 		after = millis(int64(n))
 	}
-	number, mine := strings.CutPrefix(rest[min(1, len(rest)):], s.tagOf(t.Kind)+":")
-	entry, err := strconv.ParseUint(number, 36, 64)
+	name, mine := strings.CutPrefix(rest[min(1, len(rest)):], s.tagOf(t.Kind)+":")
+	entry, err := strconv.ParseUint(name, 36, 64)
+	known := err == nil
+	if s.grants && t.Kind == backend.KindLock { // the name is the owner
+		p := s.pairs.of(t.Name)
+		entry, known = p.entry, p.owner == name
+	}
 	switch {
-	case !mine || err != nil:
+	case !mine:
+	case kind == 'g':
+		s.granted(h, t, name, g)
+	case !known:
 	case kind == 'n':
 		h.First(t, entry, after)
 	case kind == 'r':

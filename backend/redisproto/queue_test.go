@@ -12,6 +12,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/wire"
 	"github.com/mortise-go/mortise/scripts"
 )
 
@@ -142,6 +143,7 @@ func TestWhereNoPlaceIsToBeHadAllAreTold(t *testing.T) {
 // A server that is full grants no lock that was free, and takes no entry. A release is a release there all the same,
 // and its waiters are told: those in the queue that the lock is theirs.
 func TestAReleaseOnAFullServer(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w, late := waits(t, b, "n", "w:1"), waits(t, b, "n", "late:1")
 		w.fenced, late.fenced = fenced, fenced
@@ -180,6 +182,7 @@ func TestAReleaseThatCannotReserve(t *testing.T) {
 
 // n and {n} share a channel, and no queue: a release of one takes nothing out of the other's.
 func TestANameAndItsTwinShareNoQueue(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		waiting := map[string]string{"n": "mortise:1:next:{n}2", "{n}": "mortise:1:next:{n}:2"}
 		for _, fenced := range []bool{false, true} {
@@ -211,6 +214,7 @@ func TestANameAndItsTwinShareNoQueue(t *testing.T) {
 // While a lock is reserved it is refused to all but the entry that it is reserved for, whatever they ask by. The claim
 // makes it an ordinary lock, and counts once however often it comes.
 func TestAReservationIsForItsEntryAlone(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -275,6 +279,7 @@ func TestAReservationIsForItsEntryAlone(t *testing.T) {
 
 // A reservation that is not claimed ends, and the next that asks is served.
 func TestAReservationEnds(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w, next := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
 		next.fenced = fenced
@@ -284,7 +289,7 @@ func TestAReservationEnds(t *testing.T) {
 		w.await(t, "reserved n 1", 1)
 		next.await(t, "first n 2 1s", 1)
 		left := do(t, srv, "PTTL", "n").(int64)
-		check.ErrorIf(t, left > 1000 || left == -1, "it is reserved for %d ms", left)
+		check.ErrorIf(t, left > wire.Reservation.Milliseconds() || left == -1, "it is reserved for %d ms", left)
 		next.gets(t, 2)
 		r := w.enrol(t, 1)
 		check.ErrorIf(t, r.Granted || !r.Enrolled, "the claim that comes too late: %+v", r)
@@ -293,6 +298,7 @@ func TestAReservationEnds(t *testing.T) {
 
 // Each way of releasing has the queue served.
 func TestEachReleaseServesTheQueue(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		can := h.Capabilities()
 		entry := uint64(0)
@@ -332,7 +338,7 @@ func TestEachReleaseServesTheQueue(t *testing.T) {
 				do(t, srv, "DEL", "n")
 				do(t, srv, "HSET", "n", "mortise:reserved:px:1", "-")
 				_, err := srv.Do("EVAL", scripts.LeaveQueueSource, "3", "n", "redisson_lock__channel:{n}", queueOf("n"), "px:1",
-					"publish")
+					"publish", "")
 				return err == nil, err
 			},
 			"an ask that finds it free": func() (bool, error) {
@@ -366,6 +372,7 @@ func TestEachReleaseServesTheQueue(t *testing.T) {
 // An entry whose client is gone is passed over in the release that finds it so. Of many, 256 go; for the last of
 // these the lock is reserved, as if it lived. Those behind it go, too, since the first that lives is told when to ask.
 func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -406,6 +413,7 @@ func (w *waiter) lapse(t *testing.T, srv *redistest.Server, entry uint64) bool {
 // Clients that have stopped are told of their reservations, and do not claim them. Three in a row run out; then the
 // queue is removed, an ask is granted, and the other clients are told, which come again. A claim begins anew.
 func TestAfterThreeReservationsThatRanOutTheNextAskIsGranted(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		const stopped = 5
 		last, other := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
@@ -457,6 +465,7 @@ func TestAfterThreeReservationsThatRanOutTheNextAskIsGranted(t *testing.T) {
 // When the first of the queue leaves, the entry behind it is told that it is the first now. When an entry leaves for
 // which the lock is reserved, the next is served; without one all are told.
 func TestAnEntryThatLeavesIsFollowedByTheNext(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		first, second, third := waits(t, b, "n", "f:1"), waits(t, b, "n", "s:1"), waits(t, b, "n", "t:1")
 		for i, w := range []*waiter{first, second, third} {
@@ -465,7 +474,7 @@ func TestAnEntryThatLeavesIsFollowedByTheNext(t *testing.T) {
 		}
 		leave := func(w *waiter, entry uint64) {
 			t.Helper()
-			check.NoError(t, w.Capabilities().Queue.Leave(t.Context(), "n", entry))
+			check.NoError(t, w.Capabilities().Queue.Leave(t.Context(), backend.LeaveEntryRequest{Name: "n", Entry: entry}))
 		}
 		leave(first, 1)
 		second.await(t, "first n 2 1s", 1) // the record is held for longer
@@ -489,6 +498,7 @@ func TestAnEntryThatLeavesIsFollowedByTheNext(t *testing.T) {
 // A client that asks every few milliseconds need not listen: the lock is reserved for it for as long as two pauses. How
 // long that is another may have written: the reservation is short all the same, and ends.
 func TestAnEntryThatPollsIsReservedForBriefly(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		s, _ := session(t, b)
 		polls := func() backend.EnrolReply {
@@ -525,6 +535,7 @@ func TestAnEntryThatPollsIsReservedForBriefly(t *testing.T) {
 // The entry behind a client that polls asks when the reservation for that client is over. A second client that polls,
 // behind the first, is not told, so the next entry that is told asks.
 func TestTheEntryBehindAPollingClientAsksWhenItsTimeIsOver(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		for pollers := 1; pollers <= 2; pollers++ {
 			for i := range pollers {
@@ -548,6 +559,7 @@ func TestTheEntryBehindAPollingClientAsksWhenItsTimeIsOver(t *testing.T) {
 
 // What an entry that polls leaves beside the queue goes with the entry: a busy lock keeps the round for ever.
 func TestEntriesThatPollLeaveNothing(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, _ bool) {
 		s, _ := session(t, b)
 		enters := func(entry uint64) {
@@ -562,7 +574,7 @@ func TestEntriesThatPollLeaveNothing(t *testing.T) {
 			check.ErrorIf(t, len(fields) > 0, "%s: left %q", what, fields)
 		}
 		enters(1)
-		check.NoError(t, s.Capabilities().Queue.Leave(t.Context(), "n", 1))
+		check.NoError(t, s.Capabilities().Queue.Leave(t.Context(), backend.LeaveEntryRequest{Name: "n", Entry: 1}))
 		left("the client left")
 		enters(2)
 		h.frees(t)
@@ -572,6 +584,7 @@ func TestEntriesThatPollLeaveNothing(t *testing.T) {
 
 // A neighbour may have put much into the record and beside the queue: only what mortise wrote is read.
 func TestNeitherTheRoundNorTheRecordIsReadToItsEnd(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -604,6 +617,7 @@ const recheck = 10_000 * 22500 * time.Microsecond
 
 // The queue lives ten minutes longer than the lease of the record, the state of windows a minute.
 func TestTheQueueAndTheRoundEnd(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -616,7 +630,7 @@ func TestTheQueueAndTheRoundEnd(t *testing.T) {
 			Lease: time.Hour, Yield: true, Entry: 1})
 		check.FatalIf(t, err != nil || !r.Held || r.Granted, "%+v, %v", r, err)
 		pttl(t, srv, queueOf("n"), time.Hour+recheck, time.Hour+10*time.Minute)
-		check.NoError(t, h.Capabilities().Queue.Leave(t.Context(), "n", 1))
+		check.NoError(t, h.Capabilities().Queue.Leave(t.Context(), backend.LeaveEntryRequest{Name: "n", Entry: 1}))
 		check.FatalIf(t, !w.enrol(t, 1).Granted, "the claim was refused")
 		other := waits(t, b, "n", "o:1")
 		other.enters(t, 2)
@@ -674,6 +688,7 @@ func unowned(t *testing.T, srv *redistest.Server, what string) {
 // What a neighbour puts into the queue is told to a client that it names, if there is one, and holds the lock up for no
 // longer than a reservation lasts. It gets no lock.
 func TestEntriesThatAreForged(t *testing.T) {
+	check.Long(t)
 	forged := []string{"", ":", "x", "x:", ":1", "p", "s", "n", "p:", "pTAG", "pTAG:", "pTAG:1:1", "pTAG:-1", "pTAG:99",
 		"pTAG:zzzzzzzzzzzzzzzzzzzz", "sTAG:99", "nTAG:99", "nx:1", "sx:1", "xTAG:99", "TAG:99", "h:1", "mode",
 		"mortise:reserved:x", "p:1", "p1:1:1", "\x00\xff\r\n:1", "%s%n:^[^:]*",
@@ -690,7 +705,7 @@ func TestEntriesThatAreForged(t *testing.T) {
 			h.frees(t)
 			unowned(t, srv, what)
 			left := do(t, srv, "PTTL", "n").(int64)
-			check.ErrorIf(t, left == -1 || left > 1000, "%s: reserved for %d ms", what, left)
+			check.ErrorIf(t, left == -1 || left > wire.Reservation.Milliseconds(), "%s: reserved for %d ms", what, left)
 			do(t, srv, "PEXPIRE", "n", "1")
 			w.gets(t, number)
 			check.Equal(t, "after "+what+" the record is %s", hash(t, srv, "n"), "w:1=1")
@@ -727,6 +742,7 @@ var garbled = [][]string{
 
 // Whatever stands there, a release releases, the waiter has the lock soon, and so has a client that does not wait.
 func TestKeysThatAreGarbled(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		keys := map[string]string{
 			"queue": queueOf("n"), "round": roundOf("n"), "window": queueOf("n") + ":window", "extra": queueOf("n") + ":extra",
@@ -765,6 +781,7 @@ func TestKeysThatAreGarbled(t *testing.T) {
 
 // A client that hands the lock on within itself lets foreign clients have their turn, whatever stands in the round.
 func TestTurnsEndThoughTheRoundIsGarbled(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, _ bool) {
 		listen(t, srv, "redisson_lock__channel:{n}")
 		for _, field := range []string{"owed", "releases", "pause"} {
@@ -807,6 +824,7 @@ var meaningless = []string{"", "0", "1", "2", "00", "r", "n", ":", "r:", "n:", "
 // A client is told on its channel of its entries. What has another form says nothing. A message on the lock's channel
 // is a release, and no more; one on the channel of all clients is nothing.
 func TestMessagesOfAnyForm(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		h, _ := session(t, b)
 		acquire(t, h, "n", "h:1", time.Minute)
@@ -842,7 +860,8 @@ func inWindow(t *testing.T, srv *redistest.Server, name string, act func()) {
 		seconds := check.Value(strconv.ParseInt(clock[0].(string), 10, 64)).In(t)
 		micros := check.Value(strconv.ParseInt(clock[1].(string), 10, 64)).In(t)
 		do(t, srv, "DEL", name)
-		do(t, srv, "HSET", roundOf(name), "window", fmt.Sprint(seconds*1000+micros/1000+200), "length", "200")
+		ends := seconds*1000 + micros/1000 + wire.WindowLongest.Milliseconds()
+		do(t, srv, "HSET", roundOf(name), "window", fmt.Sprint(ends), "length", "200")
 		act()
 		if time.Since(began) < 190*time.Millisecond {
 			return
@@ -853,6 +872,7 @@ func inWindow(t *testing.T, srv *redistest.Server, name string, act func()) {
 
 // A window refuses our asks, of whichever sort: a client that enrols gets its place, and is told when the window ends.
 func TestAWindowRefusesOurAsks(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w, other := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
 		w.fenced, other.fenced = fenced, fenced
@@ -880,7 +900,7 @@ func TestAWindowRefusesOurAsks(t *testing.T) {
 			var granted bool
 			var left time.Duration
 			inWindow(t, srv, "n", func() { granted, left = ask() })
-			check.ErrorIf(t, granted || left <= 0 || left > 200*time.Millisecond,
+			check.ErrorIf(t, granted || left <= 0 || left > wire.WindowLongest,
 				"%s: %v, %v left; want it refused until the end", what, granted, left)
 			check.Equal(t, what+": %d records", do(t, srv, "EXISTS", "n").(int64), 0)
 		}
@@ -906,6 +926,7 @@ func rounds(t *testing.T, srv *redistest.Server, field string) int64 {
 // Clients of mortise alone have no windows: a release that they wait for leaves no state of any. A client that only
 // listens to Redisson's channel has one after each round, and is told of it as Redisson tells of a release.
 func TestAWindowIsForForeignClients(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w, other := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
 		w.fenced, other.fenced = fenced, fenced
@@ -939,6 +960,7 @@ func TestAWindowIsForForeignClients(t *testing.T) {
 // A window that no foreign client uses makes the next twice as long, up to 200 ms. After three of them there is none
 // for a second, or where no foreign client was seen for sixteen windows' time. One that is used makes the next shorter.
 func TestWindowsThatAreMissed(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -1010,6 +1032,7 @@ func TestWindowsThatAreMissed(t *testing.T) {
 // A window is told to the first waiter for the fair lock that hears it, and to those before it. Where it was missed,
 // the next is told to the first waiter of one more client: one that hears of windows and does not ask may be stopped.
 func TestAWindowIsToldToTheFairWaitersUntilOneAsks(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -1035,6 +1058,7 @@ func TestAWindowIsToldToTheFairWaitersUntilOneAsks(t *testing.T) {
 
 // The place of a killed fair waiter stays until a fair waiter comes. Each window for it would pass unused.
 func TestADeadFairPlaceHasNoWindow(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -1062,6 +1086,7 @@ func TestADeadFairPlaceHasNoWindow(t *testing.T) {
 
 // A client of Redisson waits beside the places of three dead fair clients: the turn has a window for that client only.
 func TestDeadFairPlacesHaveNoWindowsBesideRedisson(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -1077,6 +1102,7 @@ func TestDeadFairPlacesHaveNoWindowsBesideRedisson(t *testing.T) {
 
 // A client that locks a name again and again, and has no other of mortise beside it, leaves turns to foreign clients.
 func TestAWindowNeedsNoQueue(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -1112,6 +1138,7 @@ func TestAWindowNeedsNoQueue(t *testing.T) {
 // In a turn of the entries each is served once at least, though those that were served do not come again. What is left
 // of the windows of a turn in which no foreign client waits any more is not kept for the next one.
 func TestATurnOfTheEntriesServesEach(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		var foreign func() string
 		for range 4 {
@@ -1141,6 +1168,7 @@ func TestATurnOfTheEntriesServesEach(t *testing.T) {
 // An entry is served as often as a foreign client was seen to be. Until then a lock goes on within its client by one
 // command, which tells of the foreign one; while there are no windows it goes on as without foreign clients.
 func TestATurnHasAsManyTenuresAsTheForeignOne(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -1188,6 +1216,7 @@ func TestATurnHasAsManyTenuresAsTheForeignOne(t *testing.T) {
 
 // A round is followed by as many windows as there are foreign clients, each of which ends by its use.
 func TestEachForeignClientHasAWindow(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		for number, want := range map[int]int{1: 1, 2: 2, 10: 8} {
 			t.Run(fmt.Sprint(number, " foreign clients"), func(t *testing.T) {
@@ -1244,6 +1273,7 @@ func TestOwnersOfARemovedLockLeaveNoEntryBehind(t *testing.T) {
 // A dead client whose entry is the first does not keep the next one from being the first while a foreign client has the
 // lock: that client alone asks at once after a foreign release.
 func TestADeadClientIsNotTheFirstBesideAForeignOwner(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w, behind := waits(t, b, "n", "w:1"), waits(t, b, "n", "o:1")
 		w.fenced, behind.fenced = fenced, fenced
@@ -1266,6 +1296,7 @@ func TestADeadClientIsNotTheFirstBesideAForeignOwner(t *testing.T) {
 
 // A window that begins while all entries are those of dead clients keeps mortise out as one without a queue does.
 func TestAWindowOverAQueueOfDeadClientsIsHeeded(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -1280,6 +1311,7 @@ func TestAWindowOverAQueueOfDeadClientsIsHeeded(t *testing.T) {
 
 // A window that begins while the first entry is that of a dead client is told to the first one that lives.
 func TestAWindowIsToldToTheFirstEntryThatLives(t *testing.T) {
+	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
@@ -1302,6 +1334,7 @@ func TestAWindowIsToldToTheFirstEntryThatLives(t *testing.T) {
 
 // A client waits beside a JVM whose threads hold the lock again and again, for as long with a dead entry before it.
 func TestADeadClientBeforeItDelaysAWaiterBesideRedissonBriefly(t *testing.T) {
+	check.Long(t)
 	srv := redistest.Start(t)
 	for _, dead := range []bool{false, true} {
 		t.Run(fmt.Sprint("dead ", dead), func(t *testing.T) {

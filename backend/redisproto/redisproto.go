@@ -39,12 +39,13 @@ func (open opener) Open(h backend.Handler) (backend.Store, error) {
 			return nil, fmt.Errorf("WithShardedPubSub(%v): use ShardedAuto, ShardedOn or ShardedOff", mode)
 		}
 	}
-	s := &core{adapter: a, handler: h, seen: heldcache.New(heldcache.DefaultSize), tag: newTag()}
+	s := &core{adapter: a, handler: h, seen: heldcache.New(heldcache.DefaultSize), tag: newTag(), grants: grantsBySwitch()}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.second = heldcache.NewSecond[Commands](a, s.answered, s.undone)
 	if u, ok := a.(Untracker); ok {
-		if other := u.Untracked(); other != nil {
+		if other := u.Untracked(false); other != nil {
 			s.second.Use(other)
+			s.beside = u.Untracked(true)
 		}
 	}
 	s.joint = newJoint(s)
@@ -80,6 +81,10 @@ func newWatcher(s *core) pubsub.Watcher {
 		Cluster: sharder})
 }
 
+// remedyPolling is added to the remedy for a plain lock that cannot be watched. Waiters of the other kinds cannot poll.
+const remedyPolling = "Client.Locker(mortise.Polling(pause)) waits without SUBSCRIBE, but a release publishes to " +
+	"the channel all the same"
+
 // watchFailed returns the function that calls backend.WatchFailer for a topic; nil if err is temporary, or if the
 // handler is no WatchFailer.
 func watchFailed(s *core, err error) (tell func(t backend.Topic)) {
@@ -88,6 +93,8 @@ func watchFailed(s *core, err error) (tell func(t backend.Topic)) {
 	if !ok || fault.Temporary {
 		return nil
 	}
+	polls := fault
+	polls.Remedy = strings.TrimPrefix(fault.Remedy+"; "+remedyPolling, "; ")
 	told := make(map[backend.Topic]bool)
 	return func(t backend.Topic) {
 		if isBeside(t) { // the lock is not watched without
@@ -95,7 +102,11 @@ func watchFailed(s *core, err error) (tell func(t backend.Topic)) {
 		}
 		if !told[t] {
 			told[t] = true
-			teller.WatchFailed(t, &fault)
+			if t.Kind == backend.KindLock || t.Kind == backend.KindDelegated {
+				teller.WatchFailed(t, &polls)
+			} else {
+				teller.WatchFailed(t, &fault)
+			}
 		}
 	}
 }

@@ -126,16 +126,18 @@ func (s readWrite) ReleaseWrite(ctx context.Context, r backend.ReleaseRequest) (
 // RenewReads implements [backend.ReadWriteStore].
 func (s readWrite) RenewReads(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	item := func(r backend.RenewRequest) (ReadRenewItem, error) {
-		return ReadRenewItem{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Owner: r.Owner, Lease: r.Lease}, nil
+		return ReadRenewItem{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Owner: r.Owner, Lease: r.Lease,
+			Exact: r.Exact}, nil
 	}
 	renewal[ReadRenewItem, ReadRenewArgs]{"read_renew", s.adapter.ReadRenew, item, nil}.of(ctx, s.core, in, out)
 }
 
 // RenewWrites implements [backend.ReadWriteStore].
 func (s readWrite) RenewWrites(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	renewal[RenewItem, RenewArgs]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
-		return RenewItem{Lock: r.Name, Owner: writerField(r.Owner), Lease: r.Lease}, nil
-	}, nil}.of(ctx, s.core, in, out)
+	item := func(r backend.RenewRequest) (WriteRenewItem, error) {
+		return WriteRenewItem{Lock: r.Name, Owner: writerField(r.Owner), Lease: r.Lease, Exact: r.Exact}, nil
+	}
+	renewal[WriteRenewItem, WriteRenewArgs]{"write_renew", s.adapter.WriteRenew, item, nil}.of(ctx, s.core, in, out)
 }
 
 // InspectRW implements [backend.ReadWriteStore].

@@ -92,6 +92,7 @@ func pttl(t *testing.T, srv *redistest.Server, key string, atLeast, atMost time.
 }
 
 func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s := rwOf(t, b)
 		for _, name := range []string{"n", "{tag}:n"} {
@@ -154,6 +155,7 @@ func TestReadWriteLocksLieWhereRedissonLooksForThem(t *testing.T) {
 
 // What Redisson leaves in a record, and when it wakes us.
 func TestRedissonsReadersAndWritersAreUnderstood(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s, h := session(t, b)
 		// A thread that reads twice, for 40 s and 20 s.
@@ -283,6 +285,7 @@ func TestAnInvalidationReachesTheReadWriteLocksTopic(t *testing.T) {
 }
 
 func TestReadWriteLocksWorkOnACluster(t *testing.T) {
+	check.Long(t)
 	overClusters(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		s := rwOf(t, b)
 		var in []anykind.RenewRequest
@@ -317,6 +320,7 @@ func TestReadWriteLocksWorkOnACluster(t *testing.T) {
 }
 
 func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
+	check.Long(t)
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		on, heardOn := session(t, b)
 		in, heardIn := session(t, memory.New())
@@ -381,6 +385,9 @@ func TestReadWriteLocksOnRedisAndInMemoryAgree(t *testing.T) {
 					out := make([]backend.RenewResult, 2)
 					s.Renew(ctx, []anykind.RenewRequest{{Kind: k, Name: name, Owner: owner, Lease: span},
 						{Kind: k, Name: name, Owner: owner}}, out)
+					for i := range out {
+						out[i].Remaining = minutes(out[i].Remaining)
+					}
 					return out, nil
 				case "inspect":
 					rec, err := s.Inspect(ctx, t)

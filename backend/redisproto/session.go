@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -13,6 +14,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/redisproto/heldcache"
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
+	"github.com/mortise-go/mortise/internal/wire"
 )
 
 // renewBatch is the most owners, or permits, that one script renews. It bounds how long a renewal occupies the server:
@@ -26,11 +28,15 @@ type core struct {
 	subs    pubsub.Watcher
 	seen    *heldcache.Cache
 	second  *heldcache.Second[Commands]
+	beside  Commands // over the second connection: callers can leave scripts
 	joint   *joint
 	nodes   nodes
 	marks
-	tag string // the name of the session in queues
+	tag    string // the name of the session in queues
+	grants bool   // releases are to grant the lock to the session's entries
+	pairs  pairs
 
+	reads    reads           // of the held cache
 	loading  *Lazy[struct{}] // loads the scripts
 	greeting *Lazy[struct{}] // asks for the server's version and mode; nil if the adapter cannot
 	ctx      context.Context // ends with Close
@@ -60,6 +66,8 @@ type (
 	leaver     struct{ *core }
 	ticks      struct{ *core }
 	proclaimed struct{ *core }
+	checks     struct{ *core }
+	busy       struct{ *core }
 )
 
 // session is the session of one client, with the methods of plain locks. Each operation is one command, except for
@@ -77,12 +85,14 @@ func (s *session) Capabilities() backend.Capabilities {
 		ReadWrite: readWrite{c}, Fair: fairLock{c}, Delegation: delegated{c}, Semaphores: permits{semaphores},
 		CountingSemaphores: semaphores, CountDownLatches: latches{counters{c}}, Batch: multiLock{c}, Queue: queue{c},
 		Enrolments: enrolments{c}, Ticks: ticks{c}, Proclamations: proclaimed{c},
-		Age: agedLock{c}, Partitions: partitions{c}, Leaver: leaver{c}, Replicas: replicates && r.Replicates(),
+		Check: checks{c}, Busy: busy{c},
+		Grants: c.grants,
+		Age:    agedLock{c}, Partitions: partitions{c}, Leaver: leaver{c}, Replicas: replicates && r.Replicates(),
 	}
 }
 
-// Acquire implements [backend.Store]. Acquisitions without a fencing token are sent without tracking if the client can:
-// those of several callers together in one script, that of a lone caller by itself.
+// Acquire implements [backend.Store]. Acquisitions are sent without tracking if the client can: those without a fencing
+// token of several callers together in one script, that of a lone caller by itself.
 func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	if err := s.ready(ctx); err != nil {
 		return backend.AcquireReply{}, err
@@ -90,31 +100,50 @@ func (s *session) Acquire(ctx context.Context, r backend.AcquireRequest) (backen
 	if r.Replicas > 0 {
 		return s.acquireReplicated(ctx, r)
 	}
-	if left, held := s.known(r); held {
-		return backend.AcquireReply{Remaining: left}, nil
+	if reply, held := refusedByCache(s.core, r); held {
+		return reply, nil
 	}
 	f := s.adapter.Features()
-	if !r.Fenced && f.Leaves && (s.second.Apart() || !f.Tracking) {
-		var left int64
+	if f.Leaves && (s.second.Apart() || !f.Tracking) {
+		var reply backend.AcquireReply
 		var err error
-		if c, beside, leaves := s.alone(); s.joint.Lead(ctx, leaves) {
-			defer s.joint.Led() // deferred: the client library may panic
-			k, a := AcquireKeys{Lock: r.Name}, AcquireArgs{Owner: r.Owner, Lease: r.Lease}
-			if left, err = c.Acquire(ctx, k, a); beside && s.failed(err) {
-				left, err = s.adapter.Acquire(ctx, k, a)
+		if r.Fenced {
+			reply, err = s.acquireFencedApart(ctx, r)
+		} else { // as acquireFencedApart, without its frame: test/faults bounds them
+			var left int64
+			if c, beside, leaves := s.alone(); s.joint.Lead(ctx, leaves) {
+				defer s.joint.Led() // deferred: the client library may panic
+				k, a := AcquireKeys{Lock: r.Name}, AcquireArgs{Owner: r.Owner, Lease: r.Lease}
+				if left, err = c.Acquire(ctx, k, a); beside && failed[int64](s.core, err) {
+					left, err = s.adapter.Acquire(ctx, k, a)
+				}
+			} else {
+				left, err = s.joint.do(ctx, JointItem{Lock: r.Name, Channel: r.Name, Owner: r.Owner, Lease: r.Lease})
 			}
-		} else {
-			left, err = s.joint.do(ctx, JointItem{Lock: r.Name, Channel: r.Name, Owner: r.Owner, Lease: r.Lease})
+			reply, err = s.acquiredPlain(left, err)
 		}
-		reply, err := s.acquiredPlain(left, err)
-		if err != nil || reply.Granted || !f.Tracking || !r.Unasked {
-			return s.verified(reply), err
+		if err == nil && !reply.Granted && f.Tracking && r.Unasked {
+			refusedElsewhere(s.core, r.Name)
 		}
-		// Ask again over the tracking connection, so that the held cache learns of the holder, and of its release.
+		return s.verified(reply), err
 	}
 	reply, err := learning(s.core, r.Name, func(r backend.AcquireReply) backend.AcquireReply { return r },
 		func() (backend.AcquireReply, error) { return s.acquire(ctx, s.adapter, r) })
 	return s.verified(reply), err
+}
+
+// acquireFencedApart sends a fenced acquisition over the second connection, if there is one.
+func (s *session) acquireFencedApart(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
+	c, beside := s.second.Commands()
+	if beside {
+		c = s.beside
+	}
+	k, a := AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)}, AcquireFencedArgs{Owner: r.Owner, Lease: r.Lease}
+	reply, err := c.AcquireFenced(ctx, k, a)
+	if beside && failed[[]int64](s.core, err) {
+		reply, err = s.adapter.AcquireFenced(ctx, k, a)
+	}
+	return s.acquiredFenced(reply, err)
 }
 
 // alone returns the commands of a lone caller, which sends by itself. beside: they go over another connection than the
@@ -130,18 +159,10 @@ func (s *core) alone() (c LoneCommands, beside, leaves bool) {
 	return c, beside, false
 }
 
-// failed notes the error of a command over another connection, and reports whether to send the command again by the
-// adapter.
-func (s *core) failed(err error) (again bool) {
-	return leftIn[int64](err) == nil && s.second.Failed(err)
-}
-
-// known reports whether r may be refused by the held cache, and the rest of the holder's lease.
-func (s *core) known(r backend.AcquireRequest) (left time.Duration, held bool) {
-	if !r.Unasked || !s.adapter.Features().Tracking {
-		return 0, false
-	}
-	return s.seen.Held(r.Name, time.Now())
+// failed notes the error of a command over another connection, whose reply is an R, and reports whether to send the
+// command again by the adapter.
+func failed[R any](s *core, err error) (again bool) {
+	return leftIn[R](err) == nil && s.second.Failed(err)
 }
 
 // verifyAfter is the AcquireReply.VerifyAfter of grants: the verification reads the record over the tracking
@@ -155,40 +176,6 @@ func (s *core) verified(reply backend.AcquireReply) backend.AcquireReply {
 		reply.VerifyAfter = verifyAfter
 	}
 	return reply
-}
-
-// learning sends an acquisition, and enters its outcome into the held cache if the connection tracks. plain returns the
-// AcquireReply in a reply.
-func learning[R any](s *core, name string, plain func(R) backend.AcquireReply, send func() (R, error)) (R, error) {
-	if !s.adapter.Features().Tracking {
-		return send()
-	}
-	query, sent := s.seen.Begin(name), time.Now()
-	reply, err := send()
-	if left := leftIn[R](err); left != nil {
-		return reply, behind(left, func(reply R, err error) (R, error) {
-			s.learn(query, sent, plain(reply), err)
-			return reply, err
-		})
-	}
-	s.learn(query, sent, plain(reply), err)
-	return reply, err
-}
-
-// learn enters the outcome of an acquisition into the held cache.
-func (s *core) learn(query heldcache.Query, sent time.Time, reply backend.AcquireReply, err error) {
-	switch {
-	case err != nil:
-		s.seen.End(query)
-	case reply.Granted:
-		s.seen.Free(query)
-	case reply.Remaining == 0: // a free fair lock, with other owners before in the queue
-		s.seen.End(query)
-	case !s.adapter.Features().Tracking: // the connection turned out to have no tracking
-		s.seen.End(query)
-	default:
-		s.seen.Refused(query, sent, reply.Remaining)
-	}
 }
 
 // leftIn returns the *backend.Left in err; nil if err is another error, or nil.
@@ -215,12 +202,8 @@ func (s leaver) Leaves(k backend.Kind) bool {
 func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequest) (backend.AcquireReply, error) {
 	args := AcquireArgs{Owner: r.Owner, Lease: r.Lease}
 	if r.Fenced {
-		reply, err := c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)},
-			AcquireFencedArgs(args))
-		if left := leftIn[[]int64](err); left != nil {
-			return backend.AcquireReply{}, behind(left, s.acquiredFenced)
-		}
-		return s.acquiredFenced(reply, err)
+		return s.acquiredFenced(c.AcquireFenced(ctx, AcquireFencedKeys{Lock: r.Name, Token: tokenKey(r.Name)},
+			AcquireFencedArgs(args)))
 	}
 	reply, err := c.Acquire(ctx, AcquireKeys{Lock: r.Name}, args)
 	return s.acquiredPlain(reply, err)
@@ -229,8 +212,8 @@ func (s *session) acquire(ctx context.Context, c Commands, r backend.AcquireRequ
 // acquireReplicated sends an acquisition with WAIT. The held cache does not learn from a refusal, which comes over a
 // connection of its own.
 func (s *session) acquireReplicated(ctx context.Context, r backend.AcquireRequest) (backend.AcquireReply, error) {
-	if left, held := s.known(r); held {
-		return backend.AcquireReply{Remaining: left}, nil
+	if reply, held := refusedByCache(s.core, r); held {
+		return reply, nil
 	}
 	c, w := s.by(r.Replication)
 	reply, err := s.acquire(ctx, c, r)
@@ -245,6 +228,9 @@ func (s *session) acquiredPlain(reply int64, err error) (backend.AcquireReply, e
 }
 
 func (s *session) acquiredFenced(reply []int64, err error) (backend.AcquireReply, error) {
+	if left := leftIn[[]int64](err); left != nil {
+		return backend.AcquireReply{}, behind(left, s.acquiredFenced)
+	}
 	switch {
 	case err != nil:
 		return backend.AcquireReply{}, s.faultOf(err, true)
@@ -297,6 +283,10 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	if err := s.ready(ctx); err != nil {
 		return backend.ReleaseReply{}, err
 	}
+	if r.Undo && s.grants {
+		held, err := queue{s.core}.leave(ctx, backend.LeaveEntryRequest{Name: r.Name, Owner: r.Owner})
+		return backend.ReleaseReply{Held: held}, err
+	}
 	var reply int64
 	var err error
 	k, a := ReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name)}, ReleaseArgs{Owner: r.Owner, Keep: int64(r.Keep)}
@@ -306,7 +296,7 @@ func (s *session) Release(ctx context.Context, r backend.ReleaseRequest) (backen
 	} else if c, beside, leaves := s.alone(); s.joint.Lead(ctx, leaves) {
 		defer s.joint.Led()
 		a.Publish = commandPublish
-		if reply, err = c.Release(ctx, k, a); beside && s.failed(err) {
+		if reply, err = c.Release(ctx, k, a); beside && failed[int64](s.core, err) {
 			reply, err = s.adapter.Release(ctx, k, a)
 		}
 	} else {
@@ -342,7 +332,7 @@ func (s *session) ForceRelease(ctx context.Context, name string) (bool, error) {
 func mayFree(seen *heldcache.Cache, name string, err error) error {
 	switch {
 	case err == nil:
-		seen.Forget(name)
+		seen.Freed(name)
 	case backend.FaultOf(err).MayHaveRun:
 		seen.Exclude(name, time.Now())
 	}
@@ -363,7 +353,7 @@ func (s *core) wrote(name, script string, reply int64, err error) (bool, error) 
 // Renew implements [backend.Store].
 func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	renewal[RenewItem, RenewArgs]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
-		return RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease}, nil
+		return RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease, Exact: r.Exact}, nil
 	}, nil}.of(ctx, s.core, in, out)
 }
 
@@ -397,11 +387,15 @@ func (x renewal[I, A]) of(ctx context.Context, s *core, in []backend.RenewReques
 			if r.Err != nil {
 				partitions{s}.moved()
 			}
-			held, err := s.yes(x.script, r.Value, r.Err)
-			out[at[j]] = backend.RenewResult{Held: held, Err: err}
-			if in[at[j]].Lease > 0 {
-				s.seen.Forget(in[at[j]].Name) // the session's own write: the server sends no invalidation for it
+			q, result := in[at[j]], &out[at[j]]
+			if q.Lease > 0 {
+				s.seen.Forget(q.Name) // the session's own write: the server sends no invalidation for it
 			}
+			if r.Err == nil && q.Lease > 0 && !q.Exact && r.Value > q.Lease.Milliseconds() && r.Value > 1 {
+				result.Remaining = time.Duration(min(r.Value, math.MaxInt64/int64(time.Millisecond))) * time.Millisecond
+				r.Value = 1
+			}
+			result.Held, result.Err = s.yes(x.script, r.Value, r.Err)
 		}
 	}
 }
@@ -426,6 +420,11 @@ func (s *session) Inspect(ctx context.Context, name string) (backend.Record, err
 	if err := s.ready(ctx); err != nil {
 		return backend.Record{}, err
 	}
+	return s.inspect(ctx, name)
+}
+
+// inspect sends the script of Inspect over the tracking connection, and decodes its reply.
+func (s *core) inspect(ctx context.Context, name string) (backend.Record, error) {
 	reply, err := s.adapter.Inspect(ctx, InspectKeys{Lock: name})
 	if err != nil {
 		return backend.Record{}, s.fault(err)
@@ -473,6 +472,9 @@ func (s *session) Subscribe(t backend.Topic) {
 // Unsubscribe implements [backend.Store].
 func (s *session) Unsubscribe(t backend.Topic) {
 	s.subs.Unwatch(topicChannel(t), t)
+	if t.Kind == backend.KindLock {
+		s.pairs.forget(t.Name)
+	}
 	for _, x := range (queue{s.core}).besides(t) {
 		s.subs.Unwatch(topicChannel(x), x)
 	}
@@ -509,7 +511,10 @@ func (s *session) Close() error {
 	s.subs.Close()
 	s.greeting.Close()
 	s.loading.Close()
-	return s.adapter.Close()
+	s.reads.close()
+	err := s.adapter.Close()
+	s.reads.wg.Wait()
+	return err
 }
 
 // publish returns the command that announces a release.
@@ -566,9 +571,9 @@ func (s *core) invalidated(keys []string) {
 	}
 }
 
-// maxMillis is a hundred years. A longer time counts as no end: it is no lease, and would overflow a Duration when it
-// is added to another time.
-const maxMillis = int64(100 * 365 * 24 * time.Hour / time.Millisecond)
+// maxMillis is the longest time in a reply. A longer one counts as no end: it is no lease, and would overflow a
+// Duration when it is added to another time.
+const maxMillis = int64(wire.LongestTime / time.Millisecond)
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
 

@@ -115,6 +115,7 @@ type DelegateRenewItem struct {
 	Nest  string
 	Owner string
 	Lease time.Duration
+	Exact bool
 }
 
 // DelegateRenewArgs are the arguments of scripts/delegate_renew.lua.
@@ -132,14 +133,16 @@ type EnrolKeys struct {
 
 // EnrolArgs are the arguments of scripts/enrol.lua.
 type EnrolArgs struct {
-	Owner  string
-	Lease  time.Duration
-	Fenced bool
-	Track  bool
-	Entry  string
-	Keep   time.Duration
-	Heard  bool
-	Polls  time.Duration
+	Owner   string
+	Lease   time.Duration
+	Fenced  bool
+	Track   bool
+	Entry   string
+	Keep    time.Duration
+	Heard   bool
+	Polls   time.Duration
+	Grants  bool
+	Instead string
 }
 
 // FairAcquireKeys are the keys of scripts/fair_acquire.lua.
@@ -275,6 +278,7 @@ type LeaveQueueKeys struct {
 type LeaveQueueArgs struct {
 	Entry   string
 	Publish string
+	Owner   string
 }
 
 // PermitsAcquireKeys are the keys of scripts/permits_acquire.lua.
@@ -341,6 +345,7 @@ type PermitsRenewItem struct {
 	Ids      string
 	Count    int64
 	Lease    time.Duration
+	Exact    bool
 }
 
 // PermitsSetKeys are the keys of scripts/permits_set.lua.
@@ -437,6 +442,7 @@ type ReadRenewItem struct {
 	Timeout string
 	Owner   string
 	Lease   time.Duration
+	Exact   bool
 }
 
 // ReadRenewArgs are the arguments of scripts/read_renew.lua.
@@ -490,6 +496,7 @@ type RenewItem struct {
 	Lock  string
 	Owner string
 	Lease time.Duration
+	Exact bool
 }
 
 // RenewArgs are the arguments of scripts/renew.lua.
@@ -648,6 +655,8 @@ type ServeArgs struct {
 	Yield     bool
 	Entry     string
 	Keep      time.Duration
+	Grants    bool
+	Instead   string
 }
 
 // WriteAcquireKeys are the keys of scripts/write_acquire.lua.
@@ -679,4 +688,17 @@ type WriteReleaseArgs struct {
 	Owner   string
 	Keep    int64
 	Publish string
+}
+
+// WriteRenewItem is what scripts/write_renew.lua takes for each item.
+type WriteRenewItem struct {
+	Lock  string
+	Owner string
+	Lease time.Duration
+	Exact bool
+}
+
+// WriteRenewArgs are the arguments of scripts/write_renew.lua.
+type WriteRenewArgs struct {
+	Track bool
 }

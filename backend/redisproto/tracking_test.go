@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -28,6 +29,28 @@ func tracked(t *testing.T) (*fakeAdapter, *session, *recorder) {
 }
 
 var try = backend.AcquireRequest{Name: "n", Owner: "o", Lease: time.Second, Unasked: true}
+
+// The engine has a slot of its in-flight limiter for the request: the session does not sleep in it.
+func TestARefusalOfACallerThatSpinsTakesNoTimeInTheSession(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a, s, _ := tracked(t)
+		a.acquire = func(context.Context, AcquireArgs) (int64, error) { return 60_000, nil }
+		rests := 0
+		for range 10 {
+			began := time.Now()
+			for range 300 {
+				reply, err := s.Acquire(t.Context(), try)
+				check.FatalIf(t, err != nil || reply.Granted, "%+v %v", reply, err)
+				if reply.Rest {
+					rests++
+				}
+			}
+			check.ErrorIf(t, time.Since(began) > 0, "refusals took %v", time.Since(began))
+			time.Sleep(9 * time.Millisecond)
+		}
+		check.ErrorIf(t, rests == 0, "no caller rests")
+	})
+}
 
 func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -61,16 +84,18 @@ func TestAHeldLockIsRefusedWithoutACommandUntilItIsInvalidated(t *testing.T) {
 	})
 }
 
-// A plain lock that is free costs one command on the connection that tracks nothing, and one more
-// where it is released; the store wants to be asked after it then, over the other. Only a call
-// that is to be refused without asking asks twice.
-func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
+// A plain or fenced lock that is free costs one command on the connection that tracks nothing, and one more
+// where it is released; the engine verifies it later, over the other. A name that is refused twice in
+// a short time is read over the other connection, so that further calls are refused without a command.
+func TestPlainAndFencedLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var plain, tracking int
 		left := int64(0)
 		var other fakeAdapter
 		a := &fakeAdapter{features: Features{Tracking: true, Leaves: true}, untracked: &other}
-		a.ints, other.int = []int64{0, 7}, 1
+		other.ints, other.int = []int64{0, 7}, 1
+		a.inspected = func() { tracking++ }
+		a.strings = []string{"1000", "owner", "1"}
 		a.acquire = func(context.Context, AcquireArgs) (int64, error) { tracking++; return left, nil }
 		other.acquire = func(context.Context, AcquireArgs) (int64, error) { plain++; return left, nil }
 		s, _ := open(t, a)
@@ -79,6 +104,7 @@ func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
 			t.Helper()
 			plain, tracking = 0, 0
 			got, err := s.Acquire(t.Context(), r)
+			synctest.Wait()
 			check.ErrorIf(t, err != nil || got != want || plain != onPlain || tracking != onTracking,
 				"%s: %+v, %v, by %d and %d commands; want %+v by %d and %d", what, got, err, plain, tracking, want, onPlain,
 				onTracking)
@@ -95,10 +121,17 @@ func TestPlainLocksGoOverTheConnectionThatTracksNothing(t *testing.T) {
 		left = 1000
 		refused := backend.AcquireReply{Remaining: time.Second}
 		check("held, not cached", uncached, refused, 1, 0)
-		check("held", try, refused, 1, 1)
-		check("held, again", try, refused, 0, 0)
+		check("held", try, refused, 1, 0)
+		check("held, again", try, refused, 1, 1)
+		check("held, and known", try, refused, 0, 0)
 		a.invalidate([]string{"n"})
-		check("held by the next", try, refused, 1, 1)
+		check("held by the next", try, refused, 1, 0)
+		check("held by the next, again", try, refused, 1, 1)
+		check("held by the next, and known", try, refused, 0, 0)
+		time.Sleep(2 * time.Second)
+		check("held, after a long time", try, refused, 1, 0)
+		time.Sleep(2 * time.Second)
+		check("held, after a long time again", try, refused, 1, 0)
 	})
 }
 
@@ -166,6 +199,7 @@ func TestTheOwnLockIsNotBelievedToBeAnothers(t *testing.T) {
 // reply and then the invalidation go out in the order of execution, each handled by
 // another goroutine. Once all is quiet nothing may be believed held that is free.
 func TestTheCacheIsTrueOnceAllIsQuiet(t *testing.T) {
+	check.Long(t)
 	for round := range 100 {
 		a, s, _ := tracked(t)
 		var mu sync.Mutex
@@ -224,7 +258,7 @@ func TestTheCacheIsTrueOnceAllIsQuiet(t *testing.T) {
 		close(pushes)
 		reader.Wait()
 		for i := range 3 {
-			if _, believed := s.seen.Held(name(i), time.Now()); believed && !held[name(i)] {
+			if s.seen.Held(name(i), time.Now()).Held && !held[name(i)] {
 				t.Fatalf("round %d: %s is believed held and free", round, name(i))
 			}
 		}
@@ -269,5 +303,51 @@ func TestWhileTheOtherConnectionFailsAllGoesOverTheOne(t *testing.T) {
 		check("the server refuses", fails, "other ")
 		fails = nil
 		check("it is well again", nil, "other ")
+		fenced := try
+		fenced.Fenced, other.err, a.ints = true, away, []int64{0, 7}
+		if r, err := s.Acquire(t.Context(), fenced); err != nil || r.Token != 7 {
+			t.Errorf("a fenced lock: %+v, %v", r, err)
+		}
+		check("just after that", nil, "one ")
 	})
+}
+
+// While the cache refuses, a PING each quarter of a second keeps its answers. A PING that is not answered does not,
+// and on a cluster none is sent: a name is asked for again after a while.
+func TestTheCacheTicksWhileItRefusesAndAsksOtherwise(t *testing.T) {
+	hangs := make(chan struct{})
+	for what, c := range map[string]struct {
+		features    Features
+		ping        func() error
+		pings, asks int // in 9 seconds
+	}{
+		"answered":     {Features{Tracking: true}, func() error { return nil }, 35, 1},
+		"failing":      {Features{Tracking: true}, func() error { return errors.New("no") }, 24, 12},
+		"not answered": {Features{Tracking: true}, func() error { <-hangs; return nil }, 1, 12},
+		"a cluster":    {Features{Tracking: true, Cluster: true}, nil, 0, 12},
+	} {
+		t.Run(what, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				hangs = make(chan struct{})
+				var pings atomic.Int32
+				asks := 0
+				a := &fakeAdapter{features: c.features, pinged: func() error { pings.Add(1); return c.ping() }}
+				s, _ := open(t, a)
+				a.acquire = func(context.Context, AcquireArgs) (int64, error) { asks++; return 3_600_000, nil }
+				for range 9000 {
+					r := check.Value(s.Acquire(t.Context(), try)).In(t)
+					check.ErrorIf(t, r.Granted, "granted")
+					time.Sleep(time.Millisecond)
+				}
+				check.Equal(t, "%d requests", asks, c.asks)
+				n := int(pings.Load())
+				check.ErrorIf(t, n < c.pings*3/4 || n > c.pings, "%d pings, want %d", n, c.pings)
+				time.Sleep(time.Hour)
+				n = int(pings.Load())
+				check.ErrorIf(t, n > c.pings, "%d pings after an hour without a call", n)
+				close(hangs)
+				check.NoError(t, s.Close())
+			})
+		})
+	}
 }

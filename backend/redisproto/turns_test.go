@@ -10,6 +10,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/wire"
 )
 
 const wakeRound = wakeQueue + ":round"
@@ -21,8 +22,9 @@ type turns struct {
 	srv    *redistest.Server
 	store  anykind.Store
 	ears   *ears
-	asked  int // requests
-	holder int // the one that was granted
+	asked  int       // requests
+	holder int       // the one that was granted
+	began  time.Time // of at
 }
 
 // overTurns runs a test over the kinds. The session watches, so that its entries are told.
@@ -90,6 +92,7 @@ func (x *turns) inTurn(prepare, act func()) {
 // A client of Redisson's that heard a release has a turn, whether clients of mortise wait or not. Their requests are
 // refused meanwhile, until the turn is over or Redisson was heard to release.
 func TestATurnOfRedissonsRefusesOurAsks(t *testing.T) {
+	check.Long(t)
 	overTurns(t, func(x *turns, channel string) {
 		listen(x.T, x.srv, channel)
 		for what, prepare := range map[string]func(){
@@ -116,31 +119,15 @@ func TestATurnOfRedissonsRefusesOurAsks(t *testing.T) {
 // Between two turns of Redisson's clients the entries have one each, and one each for a release of Redisson's that was
 // no turn.
 func TestRedissonsTurnsAreAsRareAsEntriesAreMany(t *testing.T) {
+	check.Long(t)
 	overTurns(t, func(x *turns, channel string) {
 		listen(x.T, x.srv, channel)
 		for entries, want := range []string{"111111", "111111", "101010", "100100"} {
-			x.gets(0)
-			for e := range entries {
-				check.ErrorIf(x.T, x.asks(backend.Enrolment{Entry: uint64(e + 1)}), "two hold it")
-			}
-			got := ""
-			for n := range len(want) {
-				if x.frees() {
-					got += "1"
-					do(x.T, x.srv, "ZREM", wakeQueue, "redisson") // it is over
-					do(x.T, x.srv, "HSET", wakeRound, "open", "0")
-				} else {
-					got += "0"
-				}
-				e := uint64(n%max(entries, 1) + 1)
-				x.gets(e)
-				if entries > 0 {
-					check.ErrorIf(x.T, x.asks(backend.Enrolment{Entry: e}), "two hold it") // the client's next waiter
-				}
+			got := x.at(entries, len(want))
+			for try := 1; got != want && try < 20 && x.outlived(); try++ {
+				got = x.at(entries, len(want))
 			}
 			check.ErrorIf(x.T, got != want, "%d entries: turns at %s of the releases, want %s", entries, got, want)
-			x.free(x.T, x.store, x.holder)
-			do(x.T, x.srv, "DEL", wakeQueue, wakeRound)
 		}
 		x.gets(0)
 		check.ErrorIf(x.T, x.asks(backend.Enrolment{Entry: 1}), "two hold it")
@@ -156,9 +143,39 @@ func TestRedissonsTurnsAreAsRareAsEntriesAreMany(t *testing.T) {
 	})
 }
 
+// at says at which of so many releases there is a turn of Redisson's clients, beside entries of ours.
+func (x *turns) at(entries, releases int) (got string) {
+	x.began = time.Now()
+	x.gets(0)
+	for e := range entries {
+		check.ErrorIf(x.T, x.asks(backend.Enrolment{Entry: uint64(e + 1)}), "two hold it")
+	}
+	for n := range releases {
+		if x.frees() {
+			got += "1"
+			do(x.T, x.srv, "ZREM", wakeQueue, "redisson") // it is over
+			do(x.T, x.srv, "HSET", wakeRound, "open", "0")
+		} else {
+			got += "0"
+		}
+		e := uint64(n%max(entries, 1) + 1)
+		x.gets(e)
+		if entries > 0 {
+			check.ErrorIf(x.T, x.asks(backend.Enrolment{Entry: e}), "two hold it") // the client's next waiter
+		}
+	}
+	x.free(x.T, x.store, x.holder)
+	do(x.T, x.srv, "DEL", wakeQueue, wakeRound)
+	return got
+}
+
+// outlived reports whether a turn may have run out of its time while at went on: the machine was busy.
+func (x *turns) outlived() bool { return time.Since(x.began) > wire.WindowShortest }
+
 // A turn that no client of Redisson's uses makes the next one twice as long. After three there is none for a while, and
 // without clients of Redisson's there is none at all.
 func TestTurnsThatRedissonDoesNotUse(t *testing.T) {
+	check.Long(t)
 	overTurns(t, func(x *turns, channel string) {
 		x.gets(0)
 		check.ErrorIf(x.T, x.asks(backend.Enrolment{Entry: 1}), "two hold it")

@@ -44,10 +44,12 @@ func (c *commands) Renew(
 	ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.RenewItem]{
-		script: script{scripts.RenewSHA, scripts.RenewSource}, nkeys: 1, nargs: 2, split: true,
+		script: script{scripts.RenewSHA, scripts.RenewSource}, nkeys: 1, nargs: 3, split: true,
 		key:  func(i *redisproto.RenewItem) string { return i.Lock },
 		keys: func(to []string, i *redisproto.RenewItem) []string { return append(to, i.Lock) },
-		args: func(to []string, i *redisproto.RenewItem) []string { return append(to, i.Owner, millis(i.Lease)) },
+		args: func(to []string, i *redisproto.RenewItem) []string {
+			return append(to, i.Owner, millis(i.Lease), flag(i.Exact))
+		},
 	}, items, out, flag(a.Track))
 }
 
@@ -178,11 +180,11 @@ func (c *commands) PermitsRelease(
 // PermitsRenew sends [scripts.PermitsRenewSource] for all items, on a cluster once for each slot.
 func (c *commands) PermitsRenew(ctx context.Context, items []redisproto.PermitsRenewItem, out []redisproto.BatchReply) {
 	evalBatch(ctx, c, batch[redisproto.PermitsRenewItem]{
-		script: script{scripts.PermitsRenewSHA, scripts.PermitsRenewSource}, nkeys: 1, nargs: 3, split: true,
+		script: script{scripts.PermitsRenewSHA, scripts.PermitsRenewSource}, nkeys: 1, nargs: 4, split: true,
 		key:  func(i *redisproto.PermitsRenewItem) string { return i.Timeouts },
 		keys: func(to []string, i *redisproto.PermitsRenewItem) []string { return append(to, i.Timeouts) },
 		args: func(to []string, i *redisproto.PermitsRenewItem) []string {
-			return append(to, i.Ids, strconv.FormatInt(i.Count, 10), millis(i.Lease))
+			return append(to, i.Ids, strconv.FormatInt(i.Count, 10), millis(i.Lease), flag(i.Exact))
 		},
 	}, items, out)
 }
@@ -242,10 +244,12 @@ func (c *commands) ReadRenew(
 	ctx context.Context, a redisproto.ReadRenewArgs, items []redisproto.ReadRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.ReadRenewItem]{
-		script: script{scripts.ReadRenewSHA, scripts.ReadRenewSource}, nkeys: 2, nargs: 2, split: true,
+		script: script{scripts.ReadRenewSHA, scripts.ReadRenewSource}, nkeys: 2, nargs: 3, split: true,
 		key:  func(i *redisproto.ReadRenewItem) string { return i.Lock },
 		keys: func(to []string, i *redisproto.ReadRenewItem) []string { return append(to, i.Lock, i.Timeout) },
-		args: func(to []string, i *redisproto.ReadRenewItem) []string { return append(to, i.Owner, millis(i.Lease)) },
+		args: func(to []string, i *redisproto.ReadRenewItem) []string {
+			return append(to, i.Owner, millis(i.Lease), flag(i.Exact))
+		},
 	}, items, out, flag(a.Track))
 }
 
@@ -264,6 +268,20 @@ func (c *commands) WriteRelease(
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.WriteReleaseSHA, scripts.WriteReleaseSource}, valkey.ValkeyResult.AsInt64,
 		[]string{k.Lock, k.Prefix, k.Channel}, []string{a.Owner, strconv.FormatInt(a.Keep, 10), a.Publish})
+}
+
+// WriteRenew sends [scripts.WriteRenewSource] for all items, on a cluster once for each slot.
+func (c *commands) WriteRenew(
+	ctx context.Context, a redisproto.WriteRenewArgs, items []redisproto.WriteRenewItem, out []redisproto.BatchReply,
+) {
+	evalBatch(ctx, c, batch[redisproto.WriteRenewItem]{
+		script: script{scripts.WriteRenewSHA, scripts.WriteRenewSource}, nkeys: 1, nargs: 3, split: true,
+		key:  func(i *redisproto.WriteRenewItem) string { return i.Lock },
+		keys: func(to []string, i *redisproto.WriteRenewItem) []string { return append(to, i.Lock) },
+		args: func(to []string, i *redisproto.WriteRenewItem) []string {
+			return append(to, i.Owner, millis(i.Lease), flag(i.Exact))
+		},
+	}, items, out, flag(a.Track))
 }
 
 // RWForceRelease sends [scripts.RwForceReleaseSource].
@@ -292,14 +310,14 @@ func (c *commands) RWWithdraw(
 func (c *commands) Enrol(ctx context.Context, k redisproto.EnrolKeys, a redisproto.EnrolArgs) ([]int64, error) {
 	return eval(ctx, c, script{scripts.EnrolSHA, scripts.EnrolSource}, valkey.ValkeyResult.AsIntSlice,
 		[]string{k.Lock, k.Queue, k.Token, k.Channel}, []string{a.Owner, millis(a.Lease), flag(a.Fenced), flag(a.Track),
-			a.Entry, millis(a.Keep), flag(a.Heard), millis(a.Polls)})
+			a.Entry, millis(a.Keep), flag(a.Heard), millis(a.Polls), flag(a.Grants), a.Instead})
 }
 
 // Serve sends [scripts.ServeSource].
 func (c *commands) Serve(ctx context.Context, k redisproto.ServeKeys, a redisproto.ServeArgs) ([]int64, error) {
 	return eval(ctx, c, script{scripts.ServeSHA, scripts.ServeSource}, valkey.ValkeyResult.AsIntSlice,
 		[]string{k.Lock, k.Channel, k.Queue, k.Token}, []string{a.Owner, a.Successor, millis(a.Lease), flag(a.Fenced),
-			flag(a.Track), flag(a.Yield), a.Entry, millis(a.Keep)})
+			flag(a.Track), flag(a.Yield), a.Entry, millis(a.Keep), flag(a.Grants), a.Instead})
 }
 
 // LeaveQueue sends [scripts.LeaveQueueSource].
@@ -307,7 +325,7 @@ func (c *commands) LeaveQueue(
 	ctx context.Context, k redisproto.LeaveQueueKeys, a redisproto.LeaveQueueArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.LeaveQueueSHA, scripts.LeaveQueueSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Lock, k.Channel, k.Queue}, []string{a.Entry, a.Publish})
+		[]string{k.Lock, k.Channel, k.Queue}, []string{a.Entry, a.Publish, a.Owner})
 }
 
 // FairAcquire sends [scripts.FairAcquireSource].
@@ -396,11 +414,11 @@ func (c *commands) DelegateRenew(
 	ctx context.Context, a redisproto.DelegateRenewArgs, items []redisproto.DelegateRenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.DelegateRenewItem]{
-		script: script{scripts.DelegateRenewSHA, scripts.DelegateRenewSource}, nkeys: 2, nargs: 2, split: true,
+		script: script{scripts.DelegateRenewSHA, scripts.DelegateRenewSource}, nkeys: 2, nargs: 3, split: true,
 		key:  func(i *redisproto.DelegateRenewItem) string { return i.Lock },
 		keys: func(to []string, i *redisproto.DelegateRenewItem) []string { return append(to, i.Lock, i.Nest) },
 		args: func(to []string, i *redisproto.DelegateRenewItem) []string {
-			return append(to, i.Owner, millis(i.Lease))
+			return append(to, i.Owner, millis(i.Lease), flag(i.Exact))
 		},
 	}, items, out, flag(a.Track))
 }

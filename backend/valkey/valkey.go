@@ -34,11 +34,18 @@ import (
 //
 // Of the options, New sets DisableRetry and, unless DisableCache is set, ClientTrackingOptions
 // (OPTOUT NOLOOP) and PipelineMultiplex: commands with server-side tracking share a single
-// connection for each server, because invalidations arrive there. Plain locks are taken and
-// released over two more connections (or one, if PipelineMultiplex is -1), of a client without
-// tracking, except on a cluster; while these connections are unavailable, over the tracking
+// connection for each server, because invalidations arrive there. Plain and fenced locks are
+// taken and released over two more connections (or one, if PipelineMultiplex is -1), of a client
+// without tracking, except on a cluster; while these connections are unavailable, over the tracking
 // connection. OnInvalidations, if set, is called as well. If the server does not support RESP3 or
 // tracking, at first or when it connects again, the client goes on as if DisableCache were set.
+//
+// A lock that another process releases may be refused by TryLock until the invalidation has arrived:
+// for the time of a message, and a few milliseconds on a busy machine. If the tracking connection
+// hangs, it is refused for 750 ms at most; then TryLock asks the server. A release by any client of
+// this process is known at once. While TryLock is refused without commands, a PING is sent each 250
+// ms; on a cluster TryLock asks again after 750 ms instead. Callers that are refused more than 25
+// times in a millisecond are delayed by a millisecond in each ten, so that invalidations are read.
 //
 // These options are errors of mortise.New, because they break guarantees that locks need:
 // ConnLifetime, which sends commands a second time; ClientTrackingOptions; and
@@ -140,6 +147,21 @@ func ask(ctx context.Context, client valkey.Client, args ...string) (valkey.Valk
 	})
 }
 
+// AskEach implements [redisproto.Asker].
+func (a *adapter) AskEach(ctx context.Context, args ...string) ([]redisproto.Answer, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	nodes := map[string]valkey.Client{"": client}
+	if all := client.Nodes(); client.Mode() == valkey.ClientModeCluster && len(all) > 0 {
+		nodes = all
+	}
+	return redisproto.Each(ctx, nodes, func(ctx context.Context, node valkey.Client) (any, error) {
+		return node.Do(ctx, node.B().Arbitrary(args...).Build()).ToAny()
+	}), nil
+}
+
 // NewWithClient makes a backend of an existing client. The client stays open when the locks are
 // closed, and there is no client-side caching: a client's handling of invalidations is fixed when
 // the client is built. A client built with ConnLifetime may send commands a second time, with
@@ -159,8 +181,9 @@ func NewWithClient(client valkey.Client, opts ...Option) backend.Backend {
 }
 
 func newAdapter(opts []Option) (*adapter, error) {
-	a := &adapter{commands: newCommands()}
+	a := &adapter{commands: newCommands(), beside: newCommands()}
 	a.alone = commands{connect: a.connectLone, way: a.sendAlone}
+	a.beside.connect = a.connectPlain
 	for _, opt := range opts {
 		if opt == nil {
 			return nil, errors.New("valkey: a nil Option; omit it")

@@ -149,7 +149,7 @@ function reset() {
   $("services").replaceChildren();
   $("log").replaceChildren();
   writes = [];
-  state = { held: false, holder: "", remaining: 0, reserved: "", queue: [], balance: opening, newest: 0, fenced: false };
+  state = { held: false, holder: "", remaining: 0, queue: [], balance: opening, newest: 0, fenced: false };
   watchdog = Number($("watchdog").value);
   store = begin({ role: "store", balance: opening }, {}, heardFromStore);
   services = new Map(staff.map(([name, amount]) => [name, new Service(name, amount)]));
@@ -235,9 +235,9 @@ function belief(s, v, left) {
 
 function drawStore() {
   const card = $("store"), left = state.remaining - (performance.now() - (state.at ??= performance.now()));
-  card.dataset.by = state.held ? state.holder : state.reserved;
-  card.dataset.state = state.held ? "held" : state.reserved ? "reserved" : "free";
-  set($("holder"), state.held ? `held by ${state.holder}` : state.reserved ? `reserved for ${state.reserved}` : "free");
+  card.dataset.by = state.held ? state.holder : "";
+  card.dataset.state = state.held ? "held" : "free";
+  set($("holder"), state.held ? `held by ${state.holder}` : "free");
   set($("left"), state.held ? seconds(left) : "");
   draw($("store-bar"), state.held ? left : 0, watchdog);
   const queue = $("queue"), names = state.queue;

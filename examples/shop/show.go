@@ -312,7 +312,7 @@ func (s *scene) lose(ctx context.Context) error {
 	}
 	s.tell("an operator takes order 6's lock away while a is in POST /orders/6/pay")
 	r, err := paying()
-	if err != nil || r.status != http.StatusServiceUnavailable || r.problem.Type != httplock.TypeLost {
+	if err != nil || r.status != http.StatusInternalServerError || r.problem.Type != httplock.TypeLost {
 		return unexpected("POST /orders/6/pay whose lock was lost", r, err)
 	}
 	if o := s.warehouse.Get("6"); o.State != "open" {

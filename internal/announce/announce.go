@@ -18,6 +18,8 @@ const (
 	Capacity = 1024
 	// sumInterval is the least time between two log lines of one Summary.
 	sumInterval = time.Second
+	// tickInterval is the same for lines about ticks, each of which is claimed again and again.
+	tickInterval = 10 * time.Second
 	// lastWords is how long Close waits for handlers even if its context has ended.
 	lastWords = time.Second
 )
@@ -46,6 +48,9 @@ const (
 	LeaseEnded
 	RenewalFailed
 	HeldLong
+	TickFailed
+	TickAhead
+	CampaignFailed
 	eventsDropped
 	sumKinds
 )
@@ -53,19 +58,43 @@ const (
 var sumLines = [sumKinds]struct {
 	level slog.Level
 	text  string
+	many  string        // the attribute for the number of subjects, or calls of Sum, if there were several
+	every time.Duration // the least time between two lines
+	each  bool          // each call of Sum counts, also with one subject
 }{
-	LeaseLost:     {slog.LevelWarn, "mortise: lease ended without Unlock"},
-	LeaseEnded:    {slog.LevelDebug, "mortise: lease ended as asked"},
-	RenewalFailed: {slog.LevelWarn, "mortise: renewal failed, will be retried"},
-	HeldLong:      {slog.LevelWarn, "mortise: lock held for longer than WithHoldWarning says; is its Unlock missing?"},
-	eventsDropped: {slog.LevelWarn, "mortise: the log or the observer is too slow; events were not told"},
+	LeaseLost:     {slog.LevelWarn, "mortise: lease ended without Unlock", "leases", sumInterval, true},
+	LeaseEnded:    {slog.LevelDebug, "mortise: lease ended as asked", "leases", sumInterval, true},
+	RenewalFailed: {slog.LevelWarn, "mortise: renewal failed, will be retried", "leases", sumInterval, false},
+	HeldLong: {slog.LevelWarn, "mortise: lock held for longer than WithHoldWarning says; is its Unlock missing?", "leases",
+		sumInterval, true},
+	TickFailed: {slog.LevelWarn, "mortise: claim of a tick failed; no tick starts meanwhile", "claims",
+		tickInterval, true},
+	TickAhead: {slog.LevelWarn, "mortise: no tick starts: the last started tick is ahead of the store's clock", "claims",
+		tickInterval, true},
+	CampaignFailed: {slog.LevelWarn, "mortise: campaign for leadership failed, will be repeated", "campaigns", sumInterval,
+		true},
+	eventsDropped: {slog.LevelWarn, "mortise: the log or the observer is too slow; events were not told", "events",
+		sumInterval, true},
 }
 
-// sum is the next log line of a Summary.
+// sum is the next log line of a Summary: what it tells, by subject.
 type sum struct {
-	n    int       // the number of calls of Sum since the last line
-	args []any     // of the first of these calls
-	next time.Time // the earliest time of the line
+	n    map[string]int   // calls of Sum since the last line
+	args map[string][]any // of the last of these calls; of the first one where each call has a lease of its own
+	next time.Time        // the earliest time of the line
+	// first is the subject whose args the line has.
+	first string
+}
+
+// count returns the number that the line tells. Each: all calls count.
+func (s *sum) count(each bool) int {
+	n := len(s.n)
+	for subject, calls := range s.n {
+		if each || subject == "" {
+			n += calls - 1
+		}
+	}
+	return n
 }
 
 // New returns an Announcer. With a nil logger nothing is logged.
@@ -82,7 +111,7 @@ func (a *Announcer) Event(f func()) {
 	defer a.mu.Unlock()
 	if a.events.Len() >= Capacity {
 		if a.log != nil {
-			a.sums[eventsDropped].n++
+			a.sums[eventsDropped].add("", nil)
 		}
 		return
 	}
@@ -98,17 +127,47 @@ func (a *Announcer) Line(level slog.Level, text string, args ...any) {
 }
 
 // Sum logs a line that may concern many leases: at once if there was none in the last second. Otherwise it is logged
-// when that second is over, once for all leases, with their number and the args of the first.
-func (a *Announcer) Sum(kind Summary, args ...any) {
+// when that second is over, once for all leases, with their number and the args of the first. A subject is what the
+// line is about, for Drop, such as an owner; "" for a line that Drop never takes back.
+func (a *Announcer) Sum(kind Summary, subject string, args ...any) {
+	if a.log == nil {
+		return
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.sums[kind].add(subject, args) {
+		a.start()
+	}
+}
+
+// add notes a call of Sum, and reports whether it is the first since the last line.
+func (s *sum) add(subject string, args []any) (first bool) {
+	if s.n == nil {
+		s.n, s.args = make(map[string]int), make(map[string][]any)
+	}
+	if first = len(s.n) == 0; first {
+		s.first = subject
+	}
+	if s.n[subject]++; subject != "" || s.n[subject] == 1 {
+		s.args[subject] = args
+	}
+	return first
+}
+
+// Drop takes back what was to be logged about a subject: it is no longer so.
+func (a *Announcer) Drop(kind Summary, subject string) {
 	if a.log == nil {
 		return
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s := &a.sums[kind]
-	if s.n++; s.n == 1 {
-		s.args = args
-		a.start()
+	delete(s.n, subject)
+	delete(s.args, subject)
+	if s.first == subject {
+		for s.first = range s.n {
+			break
+		}
 	}
 }
 
@@ -162,7 +221,7 @@ func (a *Announcer) next() (f func(), wait time.Duration) {
 		s := &a.sums[kind]
 		left := s.next.Sub(now)
 		switch {
-		case s.n == 0:
+		case len(s.n) == 0:
 		case left <= 0 || a.hurry:
 			return a.summed(Summary(kind), now), 0
 		case wait < 0 || left < wait:
@@ -185,14 +244,11 @@ func (a *Announcer) next() (f func(), wait time.Duration) {
 // summed returns the function that logs a Summary's line, and clears its sum. It is called with the mutex.
 func (a *Announcer) summed(kind Summary, now time.Time) func() {
 	s := &a.sums[kind]
-	line, args := sumLines[kind], s.args
-	switch {
-	case kind == eventsDropped:
-		args = []any{"events", s.n}
-	case s.n > 1:
-		args = append([]any{"leases", s.n}, args...)
+	line, args := sumLines[kind], s.args[s.first]
+	if n := s.count(line.each); n > 1 || kind == eventsDropped {
+		args = append([]any{line.many, n}, args...)
 	}
-	*s = sum{next: now.Add(sumInterval)}
+	*s = sum{next: now.Add(line.every)}
 	return func() { a.log.Log(context.Background(), line.level, line.text, args...) }
 }
 

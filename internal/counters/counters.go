@@ -30,7 +30,20 @@ func count[S any](e *engine.Engine, topic backend.Topic, things string, of func(
 
 func (n *counted[S]) fail(op string, err error) error { return fail.New(op, n.Topic.Name, err) }
 
+// Made returns an error for a zero value, which no client has made.
+func (n *counted[S]) Made() error {
+	if n.of == nil {
+		return errUnmade
+	}
+	return nil
+}
+
+var errUnmade = fail.Invalidf("the semaphore or latch is nil or a zero value; make it with the method of a Client")
+
 func (n *counted[S]) session() (s S, err error) {
+	if n.of == nil {
+		return s, errUnmade
+	}
 	if n.Usable() == nil {
 		s = n.of(n.Capabilities())
 	}
@@ -63,7 +76,7 @@ func finish[S, R any](
 	q backend.CountRequest,
 ) error {
 	s, err := n.session()
-	if checked := engine.CheckName(n.Topic.Name); checked != nil {
+	if checked := engine.CheckName(n.Topic.Name); checked != nil && n.of != nil {
 		err = checked
 	}
 	if err == nil {
@@ -172,7 +185,7 @@ func (l *CountDownLatch) zero(wait context.Context, s backend.CountDownLatchStor
 	came := l.Joined()
 	left := new(int64)
 	err := l.Await(wait, func() error {
-		return l.Send(func(ctx context.Context) (err error) {
+		return l.Send(wait, func(ctx context.Context) (err error) {
 			*left, err = s.Count(ctx, l.Topic)
 			return err
 		})
@@ -235,7 +248,7 @@ func (s *CountingSemaphore) Acquire(ctx context.Context, n int, r engine.Request
 	if r.Try {
 		err = s.tryOnce(&r, take)
 	} else {
-		err = w.For(int64(n), take, func(q backend.CountRequest) { granted = q })
+		err = w.For(int32(n), take, func(q backend.CountRequest) { granted = q })
 	}
 	err = w.Answered(err)
 	keeps = err == nil
@@ -282,19 +295,23 @@ func (s *CountingSemaphore) take(
 	s.Hold()
 	defer s.End()
 	err := s.Await(wait, func() error {
-		*t = s.send(session, q)
+		s.Owe() // until undo below has begun, where it is needed
+		*t = s.send(wait, session, q)
 		if !t.Granted && t.err == nil {
 			s.offer(session, &t.TakeReply, q.Enrolment)
 		}
 		return nil
 	}, func() {
+		defer s.Settle()
 		if s.undo(session, q, t); t.Enrolled {
 			w.Enrolled(q.Enrolment)
 		}
 	})
-	switch {
-	case err != nil:
+	if err != nil {
 		return engine.Answer{}, err
+	}
+	defer s.Settle()
+	switch {
 	case !t.Granted:
 		s.undo(session, q, t)
 		left := t.Remaining
@@ -329,9 +346,9 @@ func (s *CountingSemaphore) offer(
 			}
 			return
 		}
-		q := s.Change(w.Wants)
+		q := s.Change(int64(w.Wants))
 		q.Enrolment, q.Stays = entry, true
-		t := s.send(session, q)
+		t := s.send(s.Base(), session, q)
 		if !t.Granted || !s.Give(w, q) {
 			s.undo(session, q, &t)
 		}
@@ -343,16 +360,18 @@ func (s *CountingSemaphore) offer(
 	}
 }
 
-// send asks for permits, and repeats the request after a temporary failure. If the session panics, send cancels the
-// request.
-func (s *CountingSemaphore) send(session backend.CountingSemaphoreStore, q backend.CountRequest) (t taking) {
+// send asks for permits, and repeats the request after a temporary failure, until wait ends. If the session panics,
+// send cancels the request.
+func (s *CountingSemaphore) send(
+	wait context.Context, session backend.CountingSemaphoreStore, q backend.CountRequest,
+) (t taking) {
 	returned := false
 	defer func() {
 		if !returned {
 			s.giveBack(session, q)
 		}
 	}()
-	t.err = s.Send(func(ctx context.Context) (err error) {
+	t.err = s.Send(wait, func(ctx context.Context) (err error) {
 		t.TakeReply, err = session.TakeCount(ctx, q)
 		if err != nil && backend.FaultOf(err).MayHaveRun {
 			t.late, q.Again = true, true
@@ -447,6 +466,9 @@ func (p *Semaphore) Check() error {
 func (p *Semaphore) Release(ctx context.Context, ids []string) error {
 	if ctx == nil {
 		ctx = context.Background()
+	}
+	if err := p.Made(); err != nil {
+		return p.fail("release", err)
 	}
 	if len(ids) == 0 {
 		return p.fail("release", fail.Invalidf("no id"))

@@ -1,6 +1,7 @@
 package counters
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -20,10 +21,16 @@ const (
 func ClaimTick(ctx context.Context, e *engine.Engine, r backend.TickRequest) (backend.TickReply, error) {
 	n := count(e, backend.Topic{Name: r.Name}, "schedules",
 		func(can *backend.Capabilities) backend.TickStore { return can.Ticks })
-	if err := checkTick(&r); err != nil {
+	if err := cmp.Or(e.Usable(), checkTick(&r)); err != nil {
 		return backend.TickReply{}, n.fail("claimtick", err)
 	}
-	return ask(ctx, &n, "claimtick", backend.TickStore.ClaimTick, r)
+	if err := n.Usable(); err != nil {
+		return backend.TickReply{}, n.fail("claimtick", err)
+	}
+	since := e.Now()
+	reply, err := ask(ctx, &n, "claimtick", backend.TickStore.ClaimTick, r)
+	n.TellClaim(ctx, since, r, reply, err)
+	return reply, err
 }
 
 func checkTick(r *backend.TickRequest) error {

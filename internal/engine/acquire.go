@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/asked"
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
@@ -17,15 +20,17 @@ type grant struct {
 	reply     reply
 	sent      clock.Instant // before the first request that may have taken effect: the lease counts from here
 	asked     clock.Instant // before the last request; zero if none was sent
-	verifyAt  int64         // when to verify the grant (monotonic); 0: not needed
+	verifyAt  int64         // when to verify the grant, or to confirm it if first is set (monotonic); 0: not needed
 	until     int64         // when the last request of unknown outcome can no longer take effect (monotonic)
-	slot      limiter
+	slot      *limiter
 	err       error
 	unknown   int32 // the number of requests of unknown outcome
-	changes   int32 // handed: Record.Changes when the handoff began; if it differs later, the new tenure verifies
+	changes   int32 // if byHandoff: Record.Changes when the handoff began; if it differs later, the new tenure verifies
+	first     int32 // the lease of a grant by a message that is not confirmed yet, in ms; 0: the lease that was asked for
 	granted   bool
 	byHandoff bool // the grant came by a handoff
 	left      bool // the caller left while the request was on its way
+	abandoned bool // what the owner has, or may get, is being released
 }
 
 // noteReply notes the answer to the last request.
@@ -66,13 +71,18 @@ func (g *grant) sending(now clock.Instant) {
 // wasSent reports whether a request was sent.
 func (g *grant) wasSent() bool { return g.asked != clock.Instant{} }
 
-// resume repeats p, whose first request returned err, while the failure is temporary. p notes the outcome in g.
-func (g *grant) resume(e *Engine, p pending, err error) {
+// resume repeats p, whose first request returned err, while the failure is temporary, c's wait has not ended, and
+// Shutdown has not begun, except for a call that enters under a hold. p notes the outcome in g.
+func (g *grant) resume(c *call, p pending, err error) {
 	if err == nil {
 		return
 	}
-	first := time.Now().Add(-e.Since(g.asked))
-	_ = e.retry.Resume(err, first, func() error { return p.send(e.base) })
+	e := c.engine
+	policy, first := e.asking(), time.Now().Add(-e.Since(g.asked))
+	if c.outer != nil {
+		policy = e.retry
+	}
+	_ = policy.Resume(c.wait, err, first, func() error { return p.send(e.base) })
 }
 
 // attempt is one try of a call to acquire: a request to the store, or the grant of a handoff. It is a pending command.
@@ -101,11 +111,8 @@ func (c *attempt) prepare() (ctx context.Context, alone bool) {
 	if c.handoffGrant != nil {
 		return nil, false
 	}
-	c.grant = grant{}
-	if c.Family == backend.KindSemaphore {
-		c.grant.owner = newPermitIDs(e.Config.ID, c.Wants)
-	} else {
-		c.grant.owner = e.OwnerID()
+	if c.marks.sent = false; !c.marks.places { // begins has set it
+		c.grant = grant{owner: c.owner()}
 	}
 	if err := c.enterLimit(); err != nil {
 		c.grant.err = err
@@ -113,8 +120,16 @@ func (c *attempt) prepare() (ctx context.Context, alone bool) {
 	if c.grant.slot == nil {
 		return nil, false
 	}
-	c.marks.sending = true
+	c.marks.sending, c.marks.sent = true, true
 	return e.route(c.wait, c.Replicas.N == 0 && e.store.leaves(c.Family))
+}
+
+// owner returns the id of the new owner.
+func (c *attempt) owner() string {
+	if c.Family == backend.KindSemaphore {
+		return newPermitIDs(c.engine.Config.ID, c.Wants)
+	}
+	return c.engine.OwnerID()
 }
 
 // finishHere finishes an attempt whose first send, on the caller's goroutine, returned err.
@@ -131,7 +146,7 @@ func (c *attempt) runElsewhere() (*lease.Hold, error) {
 	e := c.engine
 	if g := c.handoffGrant; g != nil {
 		c.grant, c.handoffGrant = *g, nil
-		defer e.end() // handoff.local or handoff.settle counted it as running
+		defer e.end() // waiter.give counted it as running
 		return c.receive()
 	}
 	if g := &c.grant; g.slot == nil {
@@ -162,6 +177,9 @@ func (c *attempt) enterLimit() error {
 		if fail.IsGone(err) {
 			return err
 		}
+		if busy := e.store.busy(c.Name); busy != nil && !errors.Is(err, fail.Closing) {
+			err = fmt.Errorf("%w; %w", err, busy)
+		}
 		c.grant.err = err
 		return nil
 	}
@@ -175,9 +193,11 @@ func (c *attempt) send(ctx context.Context) error {
 		Name: c.Name, Owner: c.grant.owner, Lease: c.ttl, Fenced: c.Fenced, Replication: c.replication(),
 		// The held cache may know of a hold because a first request got it. So only the first request is refused by
 		// the cache.
-		Unasked: c.Try && !c.grant.wasSent(),
+		Unasked: c.Try && !c.grant.wasSent() && !asked.Is(c.under),
 	}
-	c.grant.sending(c.ready())
+	if c.grant.sending(c.ready()); c.marks.places { // each request for a granted owner extends its lease
+		c.grant.sent = c.grant.asked
+	}
 	var r reply
 	var err error
 	if c.Family == backend.KindLock && c.Age == nil && !c.marks.enrols {
@@ -205,7 +225,7 @@ func (c *attempt) left(err error) func() error {
 func (c *attempt) finish(err error) error {
 	defer c.grant.leave()
 	if !c.grant.left {
-		c.grant.resume(c.engine, c, err)
+		c.grant.resume(c.call, c, err)
 	}
 	c.require()
 	return nil
@@ -214,7 +234,10 @@ func (c *attempt) finish(err error) error {
 // dispose releases a grant whose caller has left, with the entry and the claim that the request may have left.
 func (c *attempt) dispose() {
 	if c.grant.reply.Enrolled {
-		c.engine.names.enrolledBehind(c.topic(), c.entry, c.keeps())
+		c.engine.names.enrolledBehind(c.topic(), c.entry, c.grant.owner, c.keeps())
+		if c.marks.places && c.grant.unknown > 0 { // the entry counts as well
+			c.grant.unknown++
+		}
 	}
 	c.abandon()
 	if c.marks.claims {
@@ -243,7 +266,9 @@ func (c *attempt) replyLost() {
 // receive makes a grant a lease, or releases the grant if the caller's wait has ended.
 func (c *attempt) receive() (*lease.Hold, error) {
 	if !c.grant.granted {
-		c.abandon()
+		if !c.marks.places || c.grant.abandoned { // otherwise the owner is asked for again
+			c.abandon()
+		}
 		return nil, nil
 	}
 	if c.wait.Err() != nil {
@@ -264,10 +289,13 @@ func (c *attempt) makeLease(ctx context.Context) (*lease.Hold, error) {
 	t := c.tenure()
 	h := &t.First
 	c.hold(h, ctx, c.grant.sent)
-	if c.grant.byHandoff {
-		h.Since = c.grant.asked
-	}
 	now := e.Now()
+	switch {
+	case c.grant.byHandoff:
+		h.Since = c.grant.asked
+	case c.grant.first > 0:
+		h.Since = now
+	}
 	t.Start(c.grant.sent, now, h)
 	e.lock()
 	if err := e.calls.admit(t, c.outer != nil, now); err != nil {
@@ -279,6 +307,7 @@ func (c *attempt) makeLease(ctx context.Context) (*lease.Hold, error) {
 	if c.grant.byHandoff && c.grant.changes != t.name.Changes {
 		t.verify()
 	}
+	t.confirmLater(&c.grant, now)
 	t.reschedule()
 	e.unlock()
 	c.acquired(h, 1)
@@ -291,7 +320,7 @@ func (c *attempt) tenure() *tenure {
 	t := &tenure{engine: e, family: c.Family, keepFor: c.keepFor}
 	t.Keeper, t.Owner, t.TTL = t, g.owner, c.ttl
 	t.Key = keyOf(e, topicOf(c.Family, c.Name))
-	t.Deadline = clock.Deadline(g.sent, c.ttl)
+	t.Deadline = clock.Deadline(g.sent, cmp.Or(g.lease(), c.ttl))
 	t.Plan = lease.NewPlan(e.Config.Watchdog)
 	t.Fence = lease.Fence{Token: g.reply.Token, Drawn: c.Fenced}
 	switch c.Family {
@@ -313,7 +342,7 @@ func (c *attempt) tenure() *tenure {
 	if g.unknown > 0 {
 		t.trouble = &trouble{tenure: t, unknown: g.unknown, until: g.until}
 	}
-	if g.verifyAt != 0 {
+	if g.verifyAt != 0 && g.first == 0 {
 		t.Plan.VerifyAt = g.verifyAt
 	}
 	return t
@@ -354,6 +383,9 @@ func (c *attempt) admit(t *tenure, now clock.Instant) {
 // store is asked whether x is still held. In both cases it is asked whether t is.
 func (c *attempt) supersede(t, x *tenure, now clock.Instant, why string) {
 	if x.First.Since.Mono < c.grant.sent.Mono {
+		if x.State == lease.Releasing && c.grant.first > 0 && !c.grant.byHandoff {
+			return // the store granted the lock when it released x
+		}
 		x.lose(now, why)
 	} else {
 		x.verify()
@@ -371,7 +403,7 @@ func (c *attempt) require() {
 	if lacks == nil {
 		return
 	}
-	g.granted, g.err = false, lacks
+	g.granted, g.abandoned, g.err = false, true, lacks
 	q := backend.ReleaseRequest{Name: c.Name, Owner: g.owner}
 	if _, _, err := c.engine.SendRelease(c.Family, q); err != nil {
 		g.unknown, g.until = g.unknown+1, max(g.until, c.engine.Now().Mono+int64(c.ttl))

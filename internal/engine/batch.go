@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/asked"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
 )
@@ -32,6 +33,9 @@ func (e *Engine) Group(names []string) []int {
 	}
 	return nil
 }
+
+// Busy returns an error that says why requests about a name wait before they are sent; nil if that is not known.
+func (e *Engine) Busy(name string) error { return e.store.busy(name) }
 
 // batch is several locks of one client that one command acquires, all or none. It is a pending command.
 type batch struct {
@@ -85,6 +89,9 @@ func (b *batch) try(ctx context.Context) ([]*lease.Handle, int, error) {
 		return nil, i, b.calls[i].Fail(e.Explain(b.grant.err))
 	}
 	i = max(slices.IndexFunc(b.all, func(r backend.AcquireReply) bool { return r.Remaining != 0 }), 0)
+	if b.all[i].Rest {
+		sitOut(b.wait)
+	}
 	return nil, i, b.calls[i].Refused(b.all[i].Remaining)
 }
 
@@ -176,7 +183,7 @@ func (b *batch) send(ctx context.Context) error {
 		in[i] = backend.AcquireRequest{
 			Name: c.Name, Owner: b.owners[i], Lease: c.ttl, Fenced: c.Fenced,
 			// As in attempt.send: the held cache may know of a hold because a first request got it.
-			Unasked: c.Try && !b.grant.wasSent(),
+			Unasked: c.Try && !b.grant.wasSent() && !asked.Is(c.under),
 		}
 	}
 	g := &b.grant
@@ -194,7 +201,7 @@ func (*batch) left(error) func() error { return nil }
 
 func (b *batch) finish(err error) error {
 	defer b.grant.leave()
-	b.grant.resume(b.engine, b, err)
+	b.grant.resume(&b.calls[0], b, err)
 	return nil
 }
 
@@ -296,7 +303,11 @@ func unlockTogether(e *Engine, ctx context.Context, holds []*lease.Hold) []error
 	for i, h := range holds {
 		us[i].hold = h
 		if us[i].begin(); us[i].err == nil {
-			sent = append(sent, &batched{at: i, releasing: releasing{tenure: of(h), live: us[i].ended == nil}})
+			x := &batched{at: i, releasing: releasing{tenure: of(h), live: us[i].ended == nil}}
+			if !x.live {
+				x.owes()
+			}
+			sent = append(sent, x)
 		}
 	}
 	if len(sent) > 0 {
@@ -352,9 +363,8 @@ func (g *releaseBatch) release() {
 	g.prepare()
 	sending := true
 	defer abortIf(&sending, g)
-	first := time.Now()
-	for n := 0; len(g.todo) > 0; n++ {
-		if passing := g.send(); len(g.todo) > 0 && !e.retry.Again(passing, n, first) {
+	for attempts := e.retry.Since(time.Now()); len(g.todo) > 0; {
+		if passing := g.send(); len(g.todo) > 0 && !attempts.Again(e.base, passing) {
 			for _, x := range g.todo {
 				x.err = x.settle(x.err)
 			}

@@ -36,8 +36,10 @@ type callMarks struct {
 	contended bool  // the call had to wait: the observer was told, or is not to be
 	claims    bool  // the call is a writer whose refused requests claim the lock: backend.WriteRequest.Claim
 	enrols    bool  // a refusal of the request puts the client's entry into the store's queue
+	places    bool  // the request asks for the owner of the waiters' place
 	heard     bool  // the session reported a release that served no entry: backend.EnrolRequest.Heard
 	stays     bool  // backend.Enrolment.Stays: more waiters are behind this one
+	sent      bool  // the attempt's request was passed to the store, or is about to be
 	sending   bool  // the attempt's request is being sent: abortIf
 	asked     uint8 // the kind that the user asked for: Family may become KindDelegated, and back
 	least     int32 // the smallest number of permits that a waiter of the name wants: backend.MaxCount at most
@@ -124,6 +126,11 @@ func (c *call) enrolment() backend.Enrolment {
 	return backend.Enrolment{
 		Entry: uint64(c.attempt.entry), Stays: c.marks.stays, Least: int64(c.marks.least), Heard: c.marks.heard,
 	}
+}
+
+// gaveUp is GaveUp, which asks the store why requests wait before they are sent.
+func (c *call) gaveUp(err error, left time.Duration, last error) error {
+	return c.GaveUp(err, left, last, func() error { return c.engine.store.busy(c.Name) })
 }
 
 // now returns the time. While the call is fresh it does not read the clocks.

@@ -10,8 +10,11 @@ import (
 
 // calls is what Shutdown waits for. Guarded by the engine's mutex, except for the channels.
 type calls struct {
-	held    int           // live tenures
-	running int           // calls and background jobs that Shutdown waits for
+	held    int // live tenures
+	running int // calls and background jobs that Shutdown waits for
+	// owing has, by name, the number of requests on their way, and repeated by their callers, whose loss leaves something
+	// in the store, and that no live tenure, repetition or slot of a limiter stands for.
+	owing   map[string]int
 	idle    chan struct{} // closed when held and running are zero; nil unless Shutdown waits for that
 	shut    bool          // Shutdown has begun, at shutAt
 	over    bool          // Shutdown has ended the leases that were left
@@ -43,6 +46,29 @@ func (e *state) end() {
 func (c *calls) ended() {
 	c.running--
 	c.check()
+}
+
+// owe notes that a request is on its way whose answer Shutdown awaits, and reports if its context ends before. settled
+// ends that.
+func (c *calls) owe(name string) {
+	if c.owing == nil {
+		c.owing = make(map[string]int)
+	}
+	c.owing[name]++
+}
+
+func (c *calls) settled(name string) {
+	if c.owing[name]--; c.owing[name] <= 0 {
+		delete(c.owing, name)
+	}
+}
+
+// waits returns a channel for Shutdown, which is closed when nothing is held and nothing is running.
+func (c *calls) waits() chan struct{} {
+	idle := make(chan struct{})
+	c.idle = idle
+	c.check()
+	return idle
 }
 
 // check tells Shutdown if nothing is held and nothing is running.
@@ -77,6 +103,10 @@ func (e *state) Shut() bool {
 	return e.calls.shut
 }
 
+// errGrantedLate is the error of a grant whose lease is over: the request timed out once, and the time-out is longer
+// than the lease. A call that may wait asks again, for a new owner, whose lease counts from later.
+var errGrantedLate = errors.New("the store granted the lock after its lease had run out")
+
 // admit returns an error for a grant that comes too late: after the end of its lease, or after Shutdown has begun. A
 // call that enters under a hold is admitted until Shutdown ends the leases.
 func (c *calls) admit(t *tenure, enters bool, now clock.Instant) error {
@@ -85,7 +115,7 @@ func (c *calls) admit(t *tenure, enters bool, now clock.Instant) error {
 	}
 	if t.Deadline.Reached(now) {
 		return &backend.Fault{
-			Err:       errors.New("the store granted the lock after its lease had run out"),
+			Err:       errGrantedLate,
 			Remedy:    "take a longer lease, or find out why the store or this process is slow",
 			Temporary: true,
 		}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -12,25 +13,39 @@ import (
 // repetition repeats a request in the background until it is done, or no longer matters.
 type repetition struct {
 	engine *Engine
-	name   string // of the lock; it selects the lane
-	send   func() (done bool)
-	gaveUp func() // called if the request was not done in time; may be nil
-	until  int64  // monotonic
+	name   string                        // of the lock; it selects the lane
+	send   func() (done bool, err error) // err is nil if the store has answered
+	gaveUp func()                        // called if the request was not done in time; may be nil
+	until  int64                         // monotonic
 	began  clock.Instant
 	pauses retry.Backoff
 	sent   bool // send was called
-	timer  timerq.Timer
+	// owed: Shutdown waits for the store's answer until its context ends, and reports a request without one. Afterwards,
+	// and for other requests, it waits for a second.
+	owed  bool
+	last  error // of send, while the request is owed
+	timer timerq.Timer
 }
 
 // repeat calls send until it reports true, after pauses that double up to a second. At until it gives up, and calls
-// gaveUp if that is not nil. Shutdown waits for the repetition, for a second. It is called with the mutex.
-func (s *renewer) repeat(name string, until int64, send func() (done bool), gaveUp func()) *repetition {
+// gaveUp if that is not nil. Owed is as in repetition. Once Shutdown is over, nothing begins any more: a compensation
+// would release a lock while the work under it goes on. It is called with the mutex.
+func (s *renewer) repeat(
+	name string, until int64, owed bool, send func() (done bool, err error), gaveUp func(),
+) *repetition {
 	e := s.engine
 	p := &repetition{
-		engine: e, name: name, send: send, gaveUp: gaveUp, until: until, began: e.Now(),
+		engine: e, name: name, send: send, gaveUp: gaveUp, until: until, began: e.Now(), owed: owed,
 		pauses: retry.Backoff{Every: 50 * time.Millisecond, Most: time.Second},
 	}
+	if e.calls.over {
+		return p
+	}
 	e.calls.running++
+	if s.repeating == nil {
+		s.repeating = make(map[*repetition]bool)
+	}
+	s.repeating[p] = true
 	s.timers.Put(&p.timer, p.began.Mono, p)
 	return p
 }
@@ -41,43 +56,81 @@ func (p *repetition) slowDown(until int64) { p.pauses.Slow(time.Duration(until -
 // Fire queues the next call of send, or gives up.
 func (p *repetition) Fire(now clock.Instant) {
 	e := p.engine
+	switch {
+	case now.Mono >= p.until:
+		delete(e.renewer.repeating, p) // what the request was about has run out
 	// A process may have stood still for the second that Shutdown waits: send is called once all the same.
-	if now.Mono >= p.until || p.sent && e.calls.shut && p.last(now).Reached(now) {
-		e.calls.ended()
-		if p.gaveUp != nil {
-			e.after(p.gaveUp)
+	case p.sent && e.calls.shut && p.hopeless(now): // an owed request stays in repeating, for Shutdown's error
+		if !p.owed {
+			delete(e.renewer.repeating, p)
 		}
+	default:
+		p.sent = true
+		e.renewer.lane(p.name).jobs.Push(p.again)
 		return
 	}
-	p.sent = true
-	e.renewer.lane(p.name).jobs.Push(p.again)
+	e.calls.ended()
+	if p.gaveUp != nil {
+		e.after(p.gaveUp)
+		p.gaveUp = nil
+	}
 }
 
-// last returns until when p delays Shutdown: a second after Shutdown, or p, has begun.
-func (p *repetition) last(now clock.Instant) clock.Instant {
+// hopeless reports whether Shutdown need not wait for p: it is owed and fails for a reason that stays, or it is not
+// owed, and delays Shutdown already for a second.
+func (p *repetition) hopeless(now clock.Instant) bool {
+	if p.owed {
+		return p.last != nil && !temporary(p.last)
+	}
+	return p.delays(now).Reached(now)
+}
+
+// delays returns until when p delays Shutdown if it is not owed: a second after Shutdown, or p, has begun.
+func (p *repetition) delays(now clock.Instant) clock.Instant {
 	return clock.Later(p.engine.calls.shutAt, p.began, now).Add(time.Second)
 }
 
 func (p *repetition) again() {
 	e := p.engine
-	done := p.send()
+	done, err := p.send()
 	now := e.Now()
 	e.lock()
 	defer e.unlock()
+	p.last, p.owed = err, p.owed && err != nil
 	if done {
+		delete(e.renewer.repeating, p)
 		e.calls.ended()
 		return
 	}
 	at := min(now.Mono+int64(p.pauses.Next()), p.until)
-	if e.calls.shut {
-		at = min(at, p.last(now).Mono)
+	switch {
+	case !e.calls.shut:
+	case p.owed && !temporary(err):
+		at = now.Mono
+	case !p.owed:
+		at = min(at, p.delays(now).Mono)
 	}
 	e.renewer.timers.Put(&p.timer, at, p)
 }
 
+// unconfirmed returns the names in the requests that are owed, one of their errors (nil if none has failed yet), and
+// ends the repetitions. It is called with the mutex, when Shutdown ends.
+func (s *renewer) unconfirmed(now clock.Instant) (names []string, last error) {
+	for p := range s.repeating {
+		if p.owed && now.Mono < p.until {
+			names, last = append(names, p.name), cmp.Or(last, p.last)
+		}
+		if p.gaveUp != nil {
+			s.engine.after(p.gaveUp)
+		}
+	}
+	s.repeating = nil
+	return names, last
+}
+
 // debt is what an owner may have in the store without a tenure: late requests of unknown outcome may have taken
-// effect, or may do so until the time until. If late is zero, the owner may hold the lock, and one answer to a release
-// suffices.
+// effect, or may do so until the time until. If unknown is zero, the owner may hold the lock, and one answer to a
+// release suffices.
 type debt struct {
 	family  backend.Kind
 	name    string
@@ -117,11 +170,11 @@ func (s *renewer) pursue(d debt, undo func() (held, found bool, err error)) {
 	giveUp := max(d.until, e.Now().Mono) + int64(max(d.keepFor, e.Config.Watchdog))
 	answered := clock.Never // when the store answered first
 	var p *repetition
-	p = s.repeat(d.name, giveUp, func() bool {
+	p = s.repeat(d.name, giveUp, true, func() (done bool, err error) {
 		sent := e.Now().Mono
 		held, found, err := undo()
-		if err != nil {
-			return false
+		if err != nil && !isWrongKind(err) { // with other data under its name, the owner holds nothing
+			return false, err
 		}
 		answered = min(answered, e.Now().Mono)
 		p.slowDown(d.until)
@@ -131,7 +184,7 @@ func (s *renewer) pursue(d debt, undo func() (held, found bool, err error)) {
 		if found {
 			d.unknown--
 		}
-		return d.unknown <= 0 || sent >= max(d.until, answered+heals)
+		return d.unknown <= 0 || sent >= max(d.until, answered+heals), nil
 	}, nil)
 }
 
@@ -143,14 +196,14 @@ func (s *renewer) withdrawLateClaims(d debt) {
 	e, t := s.engine, topicOf(d.family, d.name)
 	until := min(d.until, e.Now().Mono) + int64(e.Config.Watchdog)
 	var p *repetition
-	p = s.repeat(d.name, until, func() (done bool) {
+	p = s.repeat(d.name, until, false, func() (done bool, err error) {
 		e.lock()
 		claims := e.names.claims(t)
 		e.unlock()
 		if !claims && e.store.can.ReadWrite.Withdraw(e.base, d.name, e.Config.ID) == nil {
 			p.slowDown(until)
 		}
-		return false
+		return false, nil
 	}, nil)
 }
 
@@ -174,6 +227,7 @@ func (c *attempt) abandon() {
 	d := debt{family: c.Family, name: c.Name, owner: c.grant.owner, keepFor: c.keepFor}
 	c.engine.renewer.abandon(&c.Request, &c.grant, d)
 	c.engine.unlock()
+	c.grant.abandoned = c.grant.abandoned || c.grant.granted || c.grant.unknown > 0
 }
 
 // abandon is attempt.abandon for callers with the mutex. d has the owner and the place.

@@ -35,7 +35,8 @@ func (k Counting) Change(n int64) backend.CountRequest {
 
 // Ask runs send, with retries, for a caller that may leave. It fails after Shutdown has begun.
 func (k Counting) Ask(ctx context.Context, op string, send func(ctx context.Context) error) error {
-	return k.Manage(ctx, op, k.Topic.Name, func() error { return k.Send(send) })
+	wait := given(ctx)
+	return k.Manage(ctx, op, k.Topic.Name, func() error { return k.Send(wait, send) })
 }
 
 // Replace runs send, as Ask does. Send replaces the number that the requests of limit declare by n; none of them
@@ -43,14 +44,15 @@ func (k Counting) Ask(ctx context.Context, op string, send func(ctx context.Cont
 func (k Counting) Replace(
 	ctx context.Context, op string, limit *Limit, n int64, send func(ctx context.Context) error,
 ) error {
+	wait := given(ctx)
 	return k.Manage(ctx, op, k.Topic.Name, func() error {
-		return limit.replace(n, k.base.Done(), func() error { return k.Send(send) })
+		return limit.replace(n, k.base.Done(), func() error { return k.Send(wait, send) })
 	})
 }
 
-// Send runs send with the client's context, and retries temporary failures.
-func (k Counting) Send(send func(ctx context.Context) error) error {
-	return k.retry.Do(func() error { return send(k.base) })
+// Send runs send with the client's context, and retries temporary failures until wait ends or Shutdown begins.
+func (k Counting) Send(wait context.Context, send func(ctx context.Context) error) error {
+	return k.asking().Do(wait, func() error { return send(k.base) })
 }
 
 // SendReliably runs send, even if the caller leaves, and for up to retryFor if the store is unavailable.
@@ -72,8 +74,14 @@ func (k Counting) SendReliably(ctx context.Context, op string, send func(ctx con
 
 // sendThenRetry is Send. After a temporary failure it goes on in the background.
 func (k Counting) sendThenRetry(op string, send func(ctx context.Context) error) error {
-	first := k.Now()
-	err := k.Send(send)
+	first, owing := k.Now(), true
+	k.Owe()
+	defer func() {
+		if owing {
+			k.Settle()
+		}
+	}()
+	err := k.Send(k.base, send)
 	switch {
 	case err == nil:
 		return nil
@@ -81,6 +89,8 @@ func (k Counting) sendThenRetry(op string, send func(ctx context.Context) error)
 		return k.Explain(err)
 	}
 	k.lock()
+	owing = false
+	k.calls.settled(k.Topic.Name)
 	over := k.calls.over
 	if !over {
 		k.retryInBackground(op, first, send)
@@ -94,6 +104,21 @@ func (k Counting) sendThenRetry(op string, send func(ctx context.Context) error)
 		fail.Unavailable, retryFor, err)
 }
 
+// Owe notes that a change of the count is on its way: Shutdown reports it if its context ends before the answer. Settle
+// ends that.
+func (k Counting) Owe() {
+	k.lock()
+	defer k.unlock()
+	k.calls.owe(k.Topic.Name)
+}
+
+// Settle ends what Owe began: the change has its answer, is repeated in the background, or changes nothing.
+func (k Counting) Settle() {
+	k.lock()
+	defer k.unlock()
+	k.calls.settled(k.Topic.Name)
+}
+
 // retryInBackground retries send in the background until retryFor after first. If it gives up, it logs that: the
 // permits may then belong to no process. It is called with the mutex.
 func (k Counting) retryInBackground(op string, first clock.Instant, send func(ctx context.Context) error) {
@@ -102,12 +127,12 @@ func (k Counting) retryInBackground(op string, first clock.Instant, send func(ct
 		k.announce.Line(slog.LevelError, "mortise: could not be confirmed and is given up; look whether the count is right",
 			"op", op, "name", fail.Shorten(k.Topic.Name), "err", last)
 	}
-	k.renewer.repeat(k.Topic.Name, first.Add(retryFor).Mono, func() bool {
+	k.renewer.repeat(k.Topic.Name, first.Add(retryFor).Mono, true, func() (done bool, err error) {
 		last = send(k.base)
 		if last != nil && !temporary(last) {
 			gaveUp()
 		}
-		return last == nil || !temporary(last)
+		return last == nil || !temporary(last), last
 	}, gaveUp)
 }
 
@@ -166,7 +191,7 @@ func (w *Waiting) Context() context.Context { return w.call.wait }
 // For waits until ask answers Got: see Answer. Wants is the number of permits; zero for other counts. If another waiter
 // took permits for this one, For calls taken with that waiter's request, even if the wait ends with an error, or the
 // observer panics.
-func (w *Waiting) For(wants int64, ask func() (Answer, error), taken func(backend.CountRequest)) error {
+func (w *Waiting) For(wants int32, ask func() (Answer, error), taken func(backend.CountRequest)) error {
 	c := w.call
 	c.Wants = wants
 	defer func() {
@@ -185,7 +210,7 @@ func (w *Waiting) Enrolment() backend.Enrolment { return w.call.enrolment() }
 
 // Enrolled notes that a request whose caller has left has put an entry into the store's queue.
 func (w *Waiting) Enrolled(q backend.Enrolment) {
-	w.call.engine.names.enrolledBehind(w.topic, uint32(q.Entry), false)
+	w.call.engine.names.enrolledBehind(w.topic, uint32(q.Entry), "", false)
 }
 
 // Answered reports the outcome of the call to the observer, and returns err.
@@ -233,7 +258,7 @@ func (k Counting) Tell(now any) {
 
 // Taker is a waiter behind the first, for which the free permits are enough.
 type Taker struct {
-	Wants  int64
+	Wants  int32
 	waiter *waiter
 }
 

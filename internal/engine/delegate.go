@@ -121,18 +121,21 @@ func (x *delegated) String() string { return fmt.Sprintf("%v.WithDelegations", x
 
 // Delegations returns delegations for the locks that ctx holds, or was delegated, of any engine, innermost first,
 // MaxDelegations at most.
-func Delegations(ctx context.Context) []Delegation { return gather(ctx, MaxDelegations) }
+func Delegations(ctx context.Context) []Delegation { return gather(ctx, MaxDelegations).delegations }
 
-// AllDelegations is Delegations without a limit, for a caller that chooses among the delegations.
-func AllDelegations(ctx context.Context) []Delegation { return gather(ctx, math.MaxInt) }
+// AllDelegations is Delegations without a limit, for a caller that chooses among the delegations. It also returns
+// the number of live holds that have no delegation: of read-write locks, permits and Quorum, for example.
+func AllDelegations(ctx context.Context) (delegations []Delegation, without int) {
+	g := gather(ctx, math.MaxInt)
+	return g.delegations, g.without
+}
 
-func gather(ctx context.Context, most int) []Delegation {
-	if ctx == nil {
-		return nil
+func gather(ctx context.Context, most int) (g gathering) {
+	if ctx != nil {
+		g = gathering{most: most, seen: make(map[lease.Key]bool), others: make(map[any]bool)}
+		g.from(ctx)
 	}
-	g := gathering{most: most, seen: make(map[lease.Key]bool)}
-	g.from(ctx)
-	return g.delegations
+	return g
 }
 
 // gathering collects delegations, most of them at most. seen has the locks for which the innermost live hold or
@@ -140,7 +143,9 @@ func gather(ctx context.Context, most int) []Delegation {
 type gathering struct {
 	delegations []Delegation
 	most        int
+	without     int // live holds without a delegation
 	seen        map[lease.Key]bool
+	others      map[any]bool // the holds of lease.Undelegated that were found
 }
 
 // from collects the delegations of ctx, innermost first.
@@ -153,11 +158,18 @@ func (g *gathering) from(ctx context.Context) {
 		case *delegated:
 			for _, delegation := range x.delegations {
 				key := keyOf(x.engine, lockTopic(delegation.Name))
-				if len(g.delegations) < g.most && !g.seen[key] && time.Now().Before(delegation.Expires) {
+				live := delegation.Expires.IsZero() || time.Now().Before(delegation.Expires)
+				if len(g.delegations) < g.most && !g.seen[key] && live {
 					g.delegations = append(g.delegations, delegation)
 				}
 				g.seen[key] = true
 			}
+			ctx = x.Context
+		case lease.Undelegated:
+			if !g.others[x.Hold] && x.Hold.Err() == nil {
+				g.without++
+			}
+			g.others[x.Hold] = true
 			ctx = x.Context
 		case lease.Joined:
 			g.from(x.Context)
@@ -172,14 +184,22 @@ func (g *gathering) from(ctx context.Context) {
 // lock may follow.
 func (g *gathering) hold(h *lease.Hold) {
 	key := h.Tenure.Key
-	if g.seen[key] || key.Record != uint8(backend.KindLock) {
+	if g.seen[key] {
 		return
 	}
-	delegation, ok := delegate(h)
-	if ok {
-		g.delegations = append(g.delegations, delegation)
+	var delegation Delegation
+	ok := false
+	if key.Record == uint8(backend.KindLock) {
+		delegation, ok = delegate(h)
 	}
-	g.seen[key] = ok || h.Err() == nil
+	live := ok || h.Err() == nil
+	switch {
+	case ok:
+		g.delegations = append(g.delegations, delegation)
+	case live:
+		g.without++
+	}
+	g.seen[key] = live
 }
 
 // delegate returns a delegation for h, and marks its tenure as delegated. It reports false if h has ended, if h cannot

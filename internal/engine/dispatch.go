@@ -55,6 +55,14 @@ func (s *store) renew(ctx context.Context, kinds []backend.Kind, in []backend.Re
 	}
 }
 
+// busy returns an error that says why requests about a name wait before they are sent; nil if that is not known.
+func (s *store) busy(name string) error {
+	if s.can.Busy == nil {
+		return nil
+	}
+	return s.can.Busy.Busy(name)
+}
+
 // queues reports whether the store has a queue for topics of a kind.
 func (s *store) queues(k backend.Kind) bool {
 	return k == backend.KindLock && s.can.Queue != nil || s.enrols(k)
@@ -131,9 +139,13 @@ func (c *attempt) request(ctx context.Context, q backend.AcquireRequest) (r repl
 		x, err := s.can.Age.AcquireAged(ctx, backend.AgedRequest{AcquireRequest: q, Age: *c.Age})
 		return reply{AcquireReply: x.AcquireReply, Young: x.Young}, err
 	}
-	x, err := s.can.Queue.Enrol(ctx, backend.EnrolRequest{
+	enrol := backend.EnrolRequest{
 		AcquireRequest: q, Entry: uint64(c.attempt.entry), Heard: c.marks.heard, Polls: c.Polling,
-	})
+	}
+	if s.can.Grants {
+		enrol.Instead = c.engine.names.instead(c.topic(), q.Owner)
+	}
+	x, err := s.can.Queue.Enrol(ctx, enrol)
 	return ofEnrol(x), raised(err, ofEnrol)
 }
 

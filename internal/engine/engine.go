@@ -133,7 +133,7 @@ func (e *Engine) Ping(ctx context.Context) error {
 	if ctx == nil {
 		ctx = context.Background()
 	}
-	ping := func() error { return e.retry.Do(func() error { return e.store.Ping(e.base) }) }
+	ping := func() error { return e.asking().Do(ctx, func() error { return e.store.Ping(e.base) }) }
 	if err := e.Await(ctx, ping, nil); err != nil {
 		return fail.New("ping", "", e.Explain(err))
 	}

@@ -66,7 +66,7 @@ func TestARepetitionIsSentOnceThoughTheProcessStoodStillInShutdown(t *testing.T)
 	synctest.Test(t, func(t *testing.T) {
 		e := open(t, memory.New())
 		p := &repetition{
-			engine: e, name: "x", send: func() bool { return false }, began: e.Now(), until: clock.Never,
+			engine: e, name: "x", send: func() (bool, error) { return false, nil }, began: e.Now(), until: clock.Never,
 			pauses: retry.Backoff{Every: 50 * time.Millisecond, Most: time.Second},
 		}
 		time.Sleep(2 * time.Second)
@@ -115,7 +115,7 @@ func TestAPlaceThatBecomesTheFirstInLineWhileItAsksLooksAgain(t *testing.T) {
 	delete(e.names.fair.all, "n")
 }
 
-// unlockBegun is tenure.unlockHold as far as it is done before anything is sent.
+// unlockBegun is unlocking.begin as far as it is done before anything is sent.
 func unlockBegun(e *Engine, h *lease.Hold) (*unlocking, *releasing) {
 	u, x := &unlocking{hold: h}, &releasing{tenure: of(h), live: true}
 	e.lock()

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"container/list"
+	"errors"
 	"slices"
 	"time"
 
@@ -10,13 +11,12 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
 	"github.com/mortise-go/mortise/internal/timerq"
+	"github.com/mortise-go/mortise/internal/wire"
 )
 
 const (
-	// keepPlace is how long the store keeps a place without WithWait, as Redisson's fairLockWaitTimeout.
-	keepPlace = 5 * time.Minute
-	// keepLongest bounds that time with WithWait. A call that waits longer asks again meanwhile, which keeps its
-	// place.
+	// keepLongest bounds the time for which the store keeps a place of a call with WithWait. A call that waits longer
+	// asks again meanwhile, which keeps its place.
 	keepLongest = 24 * time.Hour
 	// maxAhead bounds the tickets of a name that are watched ahead of need, and the spent tickets whose watches end
 	// later.
@@ -46,6 +46,7 @@ type fairQueue struct {
 type fairQueues struct {
 	engine *Engine
 	all    map[string]*fairQueue
+	calls  map[string]int // the number of calls between find and leave, by name; no entry for zero
 }
 
 // fairTicket is the place of one waiting call, for the whole of its wait. Guarded by the engine's mutex, except that
@@ -94,15 +95,18 @@ type fairCall struct {
 
 // queueUpFair waits for a fair lock. Each call sends its own requests, since the store has the queue. If a lease has
 // run out before its grant arrived, the call takes a place at the end of the queue, with a new ticket, at most twice.
-func (c *call) queueUpFair() (*lease.Handle, error) {
+func (c *call) queueUpFair() (got *lease.Handle, err error) {
 	e := c.engine
-	if c.keepFor = keepPlace; c.Wait > 0 {
+	if c.keepFor = wire.PlaceWait; c.Wait > 0 {
 		c.keepFor = clock.CeilMilli(min(c.Wait, keepLongest))
 	}
 	e.begin() // Shutdown waits until the call has begun to leave the queue
 	defer e.end()
 	for n := 0; ; n++ {
-		f := &fairCall{attempt: &c.attempt, ticket: e.names.fair.find(c.Name)}
+		f := &fairCall{attempt: &c.attempt}
+		if f.ticket, err = e.names.fair.find(c.Request); err != nil {
+			return nil, err
+		}
 		h, late, err := f.wait()
 		switch {
 		case err != nil:
@@ -146,10 +150,16 @@ func (f *fairCall) ask() (*lease.Hold, Answer, error) {
 		return nil, Answer{}, err
 	}
 	g := &c.grant
+	if g.unknown > p.grant.unknown { // as compensate: what held the request up may do so for longer than its lease
+		g.until = max(g.until, e.Now().Mono+heals)
+	}
 	lost := p.taken && g.reply.Joined // the store had dropped the place, perhaps without a message
 	p.note(g)
 	switch {
 	case g.err != nil:
+		if errors.Is(g.err, fail.NotReplicated) {
+			e.names.fair.lack(c.Name, p, c.Replicas, g.err)
+		}
 		return nil, Answer{Failure: g.err}, nil
 	case !g.granted:
 		e.names.fair.join(c.Name, p, lost)
@@ -234,20 +244,30 @@ func (f *fairCall) abandon() {
 	})
 }
 
-// find returns a ticket whose topic is watched already, or a new one.
-func (s *fairQueues) find(name string) *fairTicket {
-	e := s.engine
+// find returns a ticket whose topic is watched already, or a new one; or the error of a call that WithMaxWaiters
+// refuses. A later leave returns the ticket.
+func (s *fairQueues) find(r Request) (*fairTicket, error) {
+	e, name := s.engine, r.Name
 	e.lock()
 	defer e.unlock()
+	waiters := s.calls[name]
+	if r.Full(waiters) {
+		left := time.Duration(0)
+		if n := e.names.records[lockTopic(name)]; n != nil {
+			left = n.Blocks(false, e.Now())
+		}
+		return nil, r.Crowded(waiters, left)
+	}
+	s.calls[name] = waiters + 1
 	if l := s.all[name]; l != nil {
 		for i, p := range l.ahead {
 			if p.live {
 				l.ahead = slices.Delete(l.ahead, i, i+1)
-				return p
+				return p, nil
 			}
 		}
 	}
-	return s.newPlace(name)
+	return s.newPlace(name), nil
 }
 
 // join notes that p has a place, and watches its topic, with topics ahead of need. Lost: the store had dropped the
@@ -298,11 +318,31 @@ func (l *fairQueue) listen(p *fairTicket) (topics []backend.Topic) {
 	return topics
 }
 
+// lack tells the waiters of a name, except p, of an attempt that had too few replicas.
+func (s *fairQueues) lack(name string, p *fairTicket, wanted Replicas, err error) {
+	e := s.engine
+	e.lock()
+	defer e.unlock()
+	l := s.all[name]
+	if l == nil {
+		return
+	}
+	for at := l.standing.Front(); at != nil; at = at.Next() {
+		x := at.Value.(*fairTicket)
+		if n := e.names.records[x.topic]; x != p && n != nil && n.waiters != nil {
+			n.lack(wanted, err)
+		}
+	}
+}
+
 // leave notes that the call of p has left the queue.
 func (s *fairQueues) leave(name string, p *fairTicket) {
 	e := s.engine
 	e.lock()
 	defer e.unlock()
+	if s.calls[name]--; s.calls[name] == 0 {
+		delete(s.calls, name)
+	}
 	l := s.all[name]
 	if l == nil {
 		return

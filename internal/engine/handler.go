@@ -154,9 +154,7 @@ func (h *handler) waitersOf(t backend.Topic, entry uint64) *name {
 	if n.first() != nil && uint64(n.entry) == entry {
 		return n
 	}
-	if !h.calls.over {
-		h.names.leave(t, entry)
-	}
+	h.names.leave(t, entry, "")
 	return nil
 }
 

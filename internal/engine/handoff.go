@@ -1,13 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/lease"
-	"github.com/mortise-go/mortise/internal/retry"
 )
 
 // handoff is a release that grants the lock to the first waiter of the same client: locally, without a command, or by
@@ -42,6 +42,9 @@ func newHandoff(t *tenure) *handoff {
 	if w == nil || w.call == nil || w.handoffGrant != nil || w.call.ttl < t.TTL {
 		return nil
 	}
+	if n.place.asking {
+		return nil // the request on its way may be granted, and two owners of one waiter must not wait
+	}
 	if l := e.names.fair.all[n.topic.Name]; l != nil && l.standing.Len() > 0 {
 		return nil // waiters for the fair lock of the same name come first
 	}
@@ -54,6 +57,9 @@ func newHandoff(t *tenure) *handoff {
 	h.req = backend.ServeRequest{
 		Name: n.topic.Name, Owner: t.Owner, Next: h.owner, Lease: w.call.ttl, Fenced: w.call.Fenced,
 		Yield: !mayGoOn, Entry: uint64(n.entry),
+	}
+	if e.store.can.Grants {
+		h.req.Instead = e.names.serves(n, w.call, h.owner)
 	}
 	// Messages about the entry that Serve enrols may arrive before its reply.
 	n.enrolled = n.enrolled || h.req.Yield && e.names.watches.confirmed(n.topic)
@@ -71,6 +77,10 @@ func handsOff(t *tenure) bool {
 // localWithin bounds the age of the store's last confirmation of a lease that is handed over locally.
 const localWithin = 250 * time.Millisecond
 
+// leaveFor is how long the removal of an entry from the store's queue is repeated. An entry that stays delays the other
+// clients as a client that stands still does.
+const leaveFor = 5 * time.Second
+
 // fits reports whether the handoff can be local: the waiter takes over t's record in the store as it is, with t's owner
 // id. Two things are required. The waiter's lease is about as long as a new one: the store has confirmed t's lease just
 // now. And nothing of t can touch the waiter's lock later: t has no request on its way, or of unknown outcome, and no
@@ -81,8 +91,11 @@ func (h *handoff) fits(now clock.Instant) bool {
 	wantsTheSame := c.Lease == 0 && c.MaxHold == 0 && !c.Fenced
 	unnamed := !t.Delegated.Load() && !t.First.Marks.Texts
 	undisturbed := !t.Entered() && !t.Plan.Renewing && !t.Plan.Verify && t.trouble == nil
-	return renewedOnly && wantsTheSame && unnamed && undisturbed &&
-		t.Deadline.Until(now) > t.TTL-clock.Margin(t.TTL)-min(localWithin, t.TTL/4)
+	least := t.TTL - clock.Margin(t.TTL) - min(localWithin, t.TTL/4)
+	if t.first > 0 { // the waiter takes over the unconfirmed grant, and confirms it
+		least = t.granted() / 2
+	}
+	return renewedOnly && wantsTheSame && unnamed && undisturbed && t.Deadline.Until(now) > least
 }
 
 // local makes a local handoff if it is still possible: the state may have changed since newHandoff. It then ends the
@@ -101,12 +114,17 @@ func (h *handoff) local() bool {
 		return false
 	}
 	g := &grant{granted: true, byHandoff: true, owner: t.Owner, asked: now, changes: h.changes}
-	g.sent = t.Deadline.Add(clock.Margin(t.TTL) - t.TTL)
-	if t.Plan.VerifyAt != clock.Never {
+	ttl := t.granted()
+	g.sent = t.Deadline.Add(clock.Margin(ttl) - ttl)
+	switch {
+	case t.first > 0:
+		g.first, g.verifyAt = t.first, t.Plan.RenewAt
+	case t.Plan.VerifyAt != clock.Never:
 		g.verifyAt = t.Plan.VerifyAt
 	}
+	n.place.served(h.owner, true, false)
+	n.place.last = t.Owner // until the waiter has it
 	h.to.give(g)
-	e.calls.running++
 	n.budget.Spend()
 	t.State = lease.Over
 	t.handedOver = true
@@ -121,8 +139,7 @@ func (h *handoff) send(ctx context.Context) (backend.ServeReply, error) {
 
 // settle settles the outcome of a handoff by command. It is called with the mutex. Held: the handoff failed, and the
 // plain release that followed found the lock held, so the handoff had not run. If the waiter has left, or has taken
-// another handoff, the grant is released. Shutdown waits until the waiter takes its grant. settle reports whether the
-// first waiter must ask the store now.
+// another handoff, the grant is released. settle reports whether the first waiter must ask the store now.
 func (h *handoff) settle(held bool) (ask bool) {
 	t, w := h.from, h.to
 	e, n := t.engine, t.name
@@ -134,22 +151,28 @@ func (h *handoff) settle(held bool) (ask bool) {
 	if h.failure != nil && (!held || t.trouble != nil) {
 		g.blame(h.failure, h.req.Lease)
 	}
+	if n.waiters != nil {
+		n.place.served(h.owner, h.failure != nil || !h.reply.Held, h.reply.Enrolled)
+	}
 	if !h.reply.Enrolled && n.waiters != nil {
-		n.enrolled = n.enrolled && h.enrolled
+		n.enrolled = n.enrolled && h.enrolled && (h.failure != nil || !e.store.can.Grants)
 	}
 	switch {
 	case g.granted && !w.Left() && w.handoffGrant == nil:
+		n.place.last = h.owner
 		w.give(g)
-		e.calls.running++
 		if n.budget.Spend(); h.req.Yield {
 			n.refill(h.reply.Foreign, e.Now().Mono)
 			n.budget.Extra()
 		}
+	case n.has(h.owner): // the message of its grant has come before this reply
 	case g.granted || g.unknown > 0:
 		d := debt{family: backend.KindLock, name: n.topic.Name, owner: h.owner}
 		e.renewer.abandon(&w.call.Request, g, d)
+	case h.reply.Enrolled && e.store.can.Grants && (n.waiters == nil || n.place.owner != h.owner):
+		e.names.leave(n.topic, h.req.Entry, h.owner)
 	case h.reply.Enrolled && (n.first() == nil || n.entry != uint32(h.req.Entry)):
-		e.names.leave(n.topic, h.req.Entry)
+		e.names.leave(n.topic, h.req.Entry, h.owner)
 	case h.reply.Enrolled:
 		n.enrolled, n.answered = true, true // firstInStore stays: the message First may have come before this reply
 		n.RetryAt(e.Now().Mono + int64(e.names.recheckBy(e.Config.Watchdog)))
@@ -163,39 +186,48 @@ func (h *handoff) settle(held bool) (ask bool) {
 // the request may arrive after they have enrolled again. It is called with the mutex.
 func (s *names) withdrawEntry(n *name) {
 	e := s.engine
+	s.giveUp(n)
 	if !n.enrolled {
 		return
 	}
-	if !e.calls.over {
-		s.leave(n.topic, uint64(n.entry))
+	owner := cmp.Or(n.place.owner, n.place.instead)
+	if owner != "" || n.topic.Kind != backend.KindLock || !e.store.can.Grants {
+		s.leave(n.topic, uint64(n.entry), owner)
 	}
 	s.entries++
-	n.entry, n.enrolled, n.firstInStore = s.entries, false, false
+	n.entry, n.enrolled, n.firstInStore, n.place = s.entries, false, false, place{last: n.place.last, trip: n.place.trip}
 }
 
-// leave takes an entry out of the store's queue, in the background. It is called with the mutex.
-func (s *names) leave(t backend.Topic, entry uint64) {
+// leave takes an entry, which asked for owner, out of the store's queue, in the background. It is called with the
+// mutex.
+func (s *names) leave(t backend.Topic, entry uint64, owner string) {
 	e := s.engine
-	until := e.Now().Mono + int64(retry.Patience)
-	leave := func() error { return e.store.can.Queue.Leave(e.base, t.Name, entry) }
+	until := e.Now().Mono + int64(leaveFor)
+	leave := func() error {
+		return e.store.can.Queue.Leave(e.base, backend.LeaveEntryRequest{Name: t.Name, Entry: entry, Owner: owner})
+	}
 	if e.store.enrols(t.Kind) {
 		leave = func() error { return e.store.can.Enrolments.LeaveQueue(e.base, t, entry) }
 	}
-	e.renewer.repeat(t.Name, until, func() bool { return leave() == nil }, nil)
+	e.renewer.repeat(t.Name, until, false, func() (done bool, err error) {
+		err = leave()
+		return err == nil, err
+	}, nil)
 }
 
 // enrolledBehind notes that a request whose caller has left has put an entry into the store's queue. If no call waits
 // under the entry, enrolledBehind takes it out. Keeps: the store keeps permits for a waiter that may have left; the
 // first waiter asks, and so tells the store what the waiters want now.
-func (s *names) enrolledBehind(t backend.Topic, entry uint32, keeps bool) {
+func (s *names) enrolledBehind(t backend.Topic, entry uint32, owner string, keeps bool) {
 	s.engine.lock()
 	defer s.engine.unlock()
-	if n := s.records[t]; n.first() != nil && n.entry == entry {
+	grants := t.Kind == backend.KindLock && s.engine.store.can.Grants // each owner has an entry
+	if n := s.records[t]; n.first() != nil && n.entry == entry && (!grants || n.place.owner == owner) {
 		n.enrolled, n.enrolledLate = true, true
 		if keeps {
 			n.Notify()
 		}
 		return
 	}
-	s.leave(t, uint64(entry))
+	s.leave(t, uint64(entry), owner)
 }

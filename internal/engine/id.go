@@ -65,7 +65,7 @@ const permitIDBytes = 16
 
 // newPermitIDs draws the ids of n permits, joined by commas. An id is random bytes and the client's id, in hexadecimal
 // digits.
-func newPermitIDs(client string, n int64) string {
+func newPermitIDs(client string, n int32) string {
 	id := append(make([]byte, permitIDBytes, permitIDBytes+len(client)), client...)
 	all := make([]byte, 0, int(n)*(hex.EncodedLen(len(id))+1))
 	for i := range n {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/fail"
-	"github.com/mortise-go/mortise/internal/retry"
 )
 
 const (
@@ -20,13 +20,23 @@ const (
 	replicaLimit = 64
 )
 
-// limiter is an in-flight limiter: a channel with a slot for each acquisition on its way.
-type limiter chan struct{}
+// limiter is an in-flight limiter: it has a slot for each acquisition on its way. It bounds what is on its way, and not
+// how many acquisitions wait for a slot, or for how long, while the store answers others.
+type limiter struct {
+	slots    chan struct{}
+	answered atomic.Uint64         // how many acquisitions had an answer
+	failure  atomic.Pointer[error] // of the last acquisition that failed
+}
+
+// unanswered is how long an acquisition waits for a slot while no other one has an answer.
+const unanswered = 5 * time.Second
+
+func newLimiter(width int) *limiter { return &limiter{slots: make(chan struct{}, width)} }
 
 // limits are the limiters: two for each node of the store, one of them for acquisitions that wait for replicas.
 type limits struct {
-	one limiter  // for a store of one node, and for names whose node is unknown
-	all sync.Map // from limitKey to limiter
+	one *limiter // for a store of one node, and for names whose node is unknown
+	all sync.Map // from limitKey to *limiter
 }
 
 type limitKey struct {
@@ -34,9 +44,9 @@ type limitKey struct {
 	replicas bool
 }
 
-func newLimits() limits { return limits{one: make(limiter, limit)} }
+func newLimits() limits { return limits{one: newLimiter(limit)} }
 
-func (l *limits) of(node int, replicas bool) limiter {
+func (l *limits) of(node int, replicas bool) *limiter {
 	key := limitKey{node, replicas}
 	if key == (limitKey{}) {
 		return l.one
@@ -47,51 +57,86 @@ func (l *limits) of(node int, replicas bool) limiter {
 		if replicas {
 			width = replicaLimit
 		}
-		x, _ = l.all.LoadOrStore(key, make(limiter, width))
+		x, _ = l.all.LoadOrStore(key, newLimiter(width))
 	}
-	return x.(limiter)
+	return x.(*limiter)
+}
+
+// taken returns how many acquisitions are on their way.
+func (l *limits) taken() int {
+	n := len(l.one.slots)
+	for _, x := range l.all.Range {
+		n += len(x.(*limiter).slots)
+	}
+	return n
 }
 
 // enter takes a slot; leave releases it. It reports whether it had to wait for the slot.
-func (l limiter) enter(wait context.Context, closing <-chan struct{}) (waited bool, err error) {
+func (l *limiter) enter(wait context.Context, closing <-chan struct{}) (waited bool, err error) {
 	if wait.Err() != nil {
 		return false, fail.Gone(wait)
 	}
 	select {
-	case l <- struct{}{}:
+	case l.slots <- struct{}{}:
 		return false, nil
 	default:
 		return true, l.await(wait, closing)
 	}
 }
 
-// await waits for a slot, for retry.Patience at most.
-func (l limiter) await(wait context.Context, closing <-chan struct{}) error {
-	t := time.NewTimer(retry.Patience)
+// await waits for a slot. It gives up if no acquisition has an answer for as long as unanswered says.
+func (l *limiter) await(wait context.Context, closing <-chan struct{}) error {
+	t := time.NewTimer(unanswered)
 	defer t.Stop()
-	select {
-	case l <- struct{}{}:
-		return nil
-	case <-wait.Done():
-		return fail.Gone(wait)
-	case <-closing:
-		return fail.Closing
-	case <-t.C:
-		return &backend.Fault{
-			Err: fmt.Errorf("%d acquisitions of this client are waiting for the store's answer already, since %v",
-				cap(l), retry.Patience),
-			Remedy:    "find out why the store is slow, or ask for fewer locks at once",
-			Temporary: true,
+	for answered := l.answered.Load(); ; answered = l.answered.Load() {
+		select {
+		case l.slots <- struct{}{}:
+			return nil
+		case <-wait.Done():
+			return fail.Gone(wait)
+		case <-closing:
+			return fail.Closing
+		case <-t.C:
+			if l.answered.Load() == answered {
+				return l.refusal()
+			}
+			t.Reset(unanswered)
 		}
 	}
 }
 
-func (l limiter) leave() { <-l }
+// refusal returns the error of an acquisition that is not sent because no other one has an answer.
+func (l *limiter) refusal() error {
+	err := fmt.Errorf("no acquisition of this client had an answer in %v, and %d are on their way, "+
+		"so this one was not sent",
+		unanswered, cap(l.slots))
+	if last := l.failure.Load(); last != nil {
+		err = fmt.Errorf("%w; the last failure: %w", err, *last)
+	}
+	return &backend.Fault{
+		Err: err, Remedy: "look whether the store hangs, and whether this process has time to run", Temporary: true,
+	}
+}
+
+// leave releases a slot of an acquisition that had an answer, or that came to failure.
+func (l *limiter) leave(failure error) {
+	if failure == nil || !temporary(failure) { // the store's refusal of a request is an answer, too
+		l.answered.Add(1)
+		if l.failure.Load() != nil {
+			l.failure.Store(nil)
+		}
+	} else {
+		l.failed(failure)
+	}
+	<-l.slots
+}
+
+func (l *limiter) failed(err error) { l.failure.Store(&err) }
 
 // leave releases the grant's slot, if it has one.
 func (g *grant) leave() {
 	if slot := g.slot; slot != nil {
 		g.slot = nil
-		slot.leave()
+		slot.leave(g.err)
 	}
 }

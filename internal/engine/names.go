@@ -27,7 +27,7 @@ func newNames(e *Engine) names {
 		engine:  e,
 		records: make(map[backend.Topic]*name),
 		watches: watches{engine: e, all: make(map[backend.Topic]*watch)},
-		fair:    fairQueues{engine: e, all: make(map[string]*fairQueue)},
+		fair:    fairQueues{engine: e, all: make(map[string]*fairQueue), calls: make(map[string]int)},
 		permits: make(map[string]*tenure),
 		callees: make(map[string]map[*tenure]struct{}),
 	}
@@ -45,18 +45,20 @@ type name struct {
 // entry of its own in the store's queue, so messages for earlier waiters are recognized.
 type waiters struct {
 	localqueue.Queue
-	answered     bool   // the store has refused a waiter: the lock was held
-	listens      bool   // a waiter that does not poll has come: it needs messages once the store has refused a waiter
-	enrols       bool   // the last request was to enrol
-	claims       bool   // the last request was a writer's, which may have made a claim
-	enrolled     bool   // the entry is in the store's queue: the session reports when to ask
-	enrolledLate bool   // a request whose caller had left put the entry into the queue, while another waiter asked
-	firstInStore bool   // the entry is the first: a release that serves no entry makes the first waiter ask
-	heard        bool   // such a release was reported: backend.EnrolRequest.Heard
-	entry        uint32 // the number of the entry in the store's queue
-	failing      int64  // when the store's failures began (monotonic); 0: the last request was answered
-	watchErr     error  // why the session cannot watch the topic; nil if it can. Waiting then fails
-	hinted       int64  // when a change of the record last made, or will make, the first waiter ask (monotonic)
+	answered     bool     // the store has refused a waiter: the lock was held
+	listens      bool     // a waiter that does not poll has come: it needs messages once the store has refused a waiter
+	enrols       bool     // the last request was to enrol
+	claims       bool     // the last request was a writer's, which may have made a claim
+	enrolled     bool     // the entry is in the store's queue: the session reports when to ask
+	enrolledLate bool     // a request whose caller had left put the entry into the queue, while another waiter asked
+	firstInStore bool     // the entry is the first: a release that serves no entry makes the first waiter ask
+	heard        bool     // such a release was reported: backend.EnrolRequest.Heard
+	entry        uint32   // the number of the entry in the store's queue
+	place        place    // what the entry asks for, where a release grants
+	failing      int64    // when the store's failures began (monotonic); 0: the last request was answered
+	lacks        *lacking // the last attempt that had too few replicas; nil if there was none
+	watchErr     error    // why the session cannot watch the topic; nil if it can. Waiting then fails
+	hinted       int64    // when a change of the record last made, or will make, the first waiter ask (monotonic)
 	hint         timerq.Timer
 }
 
@@ -71,9 +73,11 @@ type waiter struct {
 	count        *Waiting // set if the call waits for a count
 }
 
-// give hands the grant of a handoff to the waiter, and wakes it, whether the waiter is the first or not.
+// give hands the grant of a handoff to the waiter, and wakes it, whether the waiter is the first or not. Shutdown waits
+// until the waiter takes the grant.
 func (w *waiter) give(g *grant) {
 	w.handoffGrant = g
+	w.call.engine.calls.running++
 	w.Hand()
 }
 

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/announce"
+	"github.com/mortise-go/mortise/internal/campaign"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
 )
@@ -79,6 +81,9 @@ func (c *call) tellsWaiting() bool {
 // notAcquired reports that the call failed. A wrong argument is reported only after a wait, whose end the observer
 // awaits. A LockAll that waits does not report a refused try: it waits for that lock next.
 func (c *call) notAcquired(err error) {
+	if c.engine.announce.Logs() && campaign.Is(c.under) {
+		c.engine.logCampaign(c.Name, err)
+	}
 	f := c.engine.Config.Observer.NotAcquired
 	switch {
 	case f == nil, errors.Is(err, fail.Invalid) && !c.marks.contended:
@@ -89,6 +94,17 @@ func (c *call) notAcquired(err error) {
 	v := c.event()
 	v.Err = err
 	f(v)
+}
+
+// logCampaign logs a step of package leader, if it failed and is repeated. After a step that succeeded it takes back
+// what was to be logged.
+func (e *Engine) logCampaign(name string, err error) {
+	switch {
+	case errors.Is(err, fail.Unavailable):
+		e.announce.Sum(announce.CampaignFailed, name, "name", fail.Shorten(name), "err", err)
+	case err == nil:
+		e.announce.Drop(announce.CampaignFailed, name)
+	}
 }
 
 // acquired reports that the call acquired h, with the hold count holds. h is nil for a count, which has no lease.

@@ -27,6 +27,13 @@ func newSender(s *state) sender {
 	return x
 }
 
+// asking returns the policy for commands that are not repeated once Shutdown has begun: all that release nothing.
+func (e *sender) asking() retry.Policy {
+	p := e.retry
+	p.Done = e.calls.closing
+	return p
+}
+
 func temporary(err error) bool { return backend.FaultOf(err).Temporary }
 
 // Base returns the context of commands. It ends only when the client shuts down.

@@ -26,7 +26,8 @@ func (p Probe) Snapshot() Snapshot {
 	defer e.unlock()
 	s := Snapshot{
 		Held: e.calls.held, Running: e.calls.running, Names: len(e.names.records), Watches: len(e.names.watches.all),
-		Lines: len(e.names.fair.all), Nested: len(e.names.callees), Timers: e.renewer.timers.Len(), Slots: len(e.limits.one),
+		Lines: len(e.names.fair.all), Nested: len(e.names.callees), Timers: e.renewer.timers.Len(),
+		Slots: len(e.limits.one.slots),
 	}
 	for _, n := range e.names.records {
 		if w := n.first(); w != nil && w.Slept() {

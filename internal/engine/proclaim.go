@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/campaign"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
 )
@@ -15,7 +16,11 @@ const proclaimed = time.Hour
 
 // Proclaim sets the text that the store keeps for the hold's owner. An empty text removes it.
 func Proclaim(ctx context.Context, h *lease.Hold, text string) error {
-	if err := proclaim(ctx, h, text); err != nil {
+	err := proclaim(ctx, h, text)
+	if campaign.Is(ctx) {
+		of(h).engine.logCampaign(h.Name(), err)
+	}
+	if err != nil {
 		return fail.New("proclaim", h.Name(), err)
 	}
 	return nil
@@ -42,14 +47,14 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 		return err
 	}
 	if err := h.Err(); err != nil {
-		return fmt.Errorf("%w: %w", fail.NotHeld, err)
+		return fmt.Errorf("%w: %w", fail.NotHeld, fail.Bare(h.Name(), err))
 	}
 	r := proclaimRequest(h, text)
 	e.Hold()
 	defer e.End()
 	held := new(bool)
 	err := e.SendOff(ctx, func() error {
-		return e.retry.Do(func() (err error) {
+		return e.asking().Do(ctx, func() (err error) {
 			*held, err = can.Proclaim(e.base, r)
 			return err
 		})
@@ -77,7 +82,7 @@ func proclaimRequest(h *lease.Hold, text string) backend.ProclaimRequest {
 // removeText removes the owner's text. If that fails, followers learn of the release when the lease would have ended.
 func removeText(t *tenure) {
 	e, r := t.engine, proclaimRequest(&t.First, "")
-	_ = e.retry.Do(func() error {
+	_ = e.retry.Do(e.base, func() error {
 		_, err := e.store.can.Proclamations.Proclaim(e.base, r)
 		return err
 	})

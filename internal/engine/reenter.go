@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/bound"
@@ -72,7 +73,7 @@ func (c nestedCall) read() (got *lease.Handle, ended bool, err error) {
 	g := &c.attempt.grant
 	switch {
 	case err != nil:
-		return nil, false, c.GaveUp(err, -1, nil)
+		return nil, false, c.gaveUp(err, -1, nil)
 	case x != nil:
 		return &x.Handle, false, nil
 	case g.err != nil:
@@ -124,7 +125,7 @@ func (c nestedCall) takeTurn(t *tenure, turn *lease.Turn) (ended bool, err error
 	}
 	if err == nil && !ended && c.wait.Err() != nil {
 		t.Leave()
-		err = c.GaveUp(fail.Gone(c.wait), 0, nil)
+		err = c.gaveUp(fail.Gone(c.wait), 0, nil)
 	}
 	e.unlock()
 	return ended, err
@@ -169,7 +170,7 @@ func (c nestedCall) awaitTurn(t *tenure, turn *lease.Turn) error {
 	e.lock()
 	left := max(t.Deadline.Until(e.Now()), 0)
 	e.unlock()
-	return c.GaveUp(err, left, nil)
+	return c.gaveUp(err, left, nil)
 }
 
 // reentry is a request for one more hold of a tenure. It is a pending command.
@@ -178,7 +179,8 @@ type reentry struct {
 	call   *call
 	tenure *tenure
 	holds  int
-	fenced bool // the request draws a token: no earlier hold of the tenure has one
+	lease  time.Duration // the longest that the tenure has, the new one included
+	fenced bool          // the request draws a token: no earlier hold of the tenure has one
 	grant  grant
 }
 
@@ -198,6 +200,7 @@ func (c nestedCall) again(t *tenure) (got *lease.Handle, ended bool, err error) 
 		t.Leave()
 	}
 	x.holds, x.fenced = int(t.Live)+1, c.Fenced && !t.Fence.Drawn
+	x.lease = max(c.ttl, t.Left(e.Now()))
 	e.unlock()
 	switch {
 	case !live && ended: // the call competes for the lock as any other
@@ -209,7 +212,7 @@ func (c nestedCall) again(t *tenure) (got *lease.Handle, ended bool, err error) 
 		return c.enterAsCallee(h)
 	}
 	if err = e.carryOut(c.wait, x, false); err != nil {
-		return nil, false, c.GaveUp(err, -1, nil)
+		return nil, false, c.gaveUp(err, -1, nil)
 	}
 	return x.makeLease()
 }
@@ -217,7 +220,7 @@ func (c nestedCall) again(t *tenure) (got *lease.Handle, ended bool, err error) 
 func (x *reentry) send(ctx context.Context) error {
 	c, g := x.call, &x.grant
 	q := backend.HoldsRequest{
-		Name: c.Name, Owner: x.tenure.Owner, Holds: x.holds, Lease: c.ttl, Fenced: x.fenced,
+		Name: c.Name, Owner: x.tenure.Owner, Holds: x.holds, Lease: x.lease, Fenced: x.fenced,
 		Replication: backend.Replication{Replicas: c.Replicas.N, ReplicaWait: c.Replicas.Timeout},
 	}
 	g.sending(c.engine.Now())
@@ -236,7 +239,7 @@ func (x *reentry) send(ctx context.Context) error {
 func (*reentry) left(error) func() error { return nil }
 
 func (x *reentry) finish(err error) error {
-	x.grant.resume(x.call.engine, x, err)
+	x.grant.resume(x.call, x, err)
 	return nil
 }
 
@@ -257,7 +260,7 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 			failure = e.Explain(g.err)
 		}
 		_ = x.takeBack()
-		return nil, false, c.GaveUp(failure, -1, nil)
+		return nil, false, c.gaveUp(failure, -1, nil)
 	}
 	h := new(lease.Hold)
 	c.hold(h, c.under, g.sent)
@@ -276,7 +279,7 @@ func (x *reentry) makeLease() (*lease.Handle, bool, error) {
 	if t.Delegated.Load() { // delegated meanwhile: a callee may have entered before this hold
 		e.unlock()
 		if err := x.takeBack(); err != nil {
-			return nil, false, c.GaveUp(err, -1, nil)
+			return nil, false, c.gaveUp(err, -1, nil)
 		}
 		return c.enterAsCallee(c.outer)
 	}
@@ -369,7 +372,7 @@ func (c *call) withdrawClaim() {
 	go func() {
 		defer e.end()
 		// If this fails, the claim ends by itself.
-		_ = e.retry.Do(func() error { return s.Withdraw(e.base, t.Name, e.Config.ID) })
+		_ = e.retry.Do(e.base, func() error { return s.Withdraw(e.base, t.Name, e.Config.ID) })
 		e.lock()
 		defer e.unlock()
 		e.names.notify(t)

@@ -25,7 +25,9 @@ func (t *tenure) Release(ctx context.Context, h *lease.Hold) error {
 		x.tenure, x.live = t, u.ended == nil
 		if !x.live {
 			e.calls.running++ // the tenure may not count in calls.held any more
+			x.owes()
 		}
+		x.sent = u.at.Mono
 		x.begin()
 	}
 	e.unlock()
@@ -74,6 +76,7 @@ func (u *unlocking) begin() {
 		u.keep = t.Count()
 		if t.Live == 0 { // no renewal is sent from here on
 			t.State = lease.Releasing
+			t.trouble.untold()
 			t.engine.renewer.timers.Remove(&t.timer)
 			return
 		}
@@ -99,7 +102,7 @@ func (u *unlocking) finish() error {
 	case u.err != nil:
 		err = u.err
 	case u.ended != nil:
-		err = fmt.Errorf("%w: %w", fail.NotHeld, u.ended)
+		err = fmt.Errorf("%w: %w", fail.NotHeld, fail.Bare(h.Name(), u.ended))
 	case fail.IsGone(err):
 		err = fmt.Errorf("%w: the release is sent all the same; its outcome is unknown", err)
 	}
@@ -123,10 +126,27 @@ type releasing struct {
 	text    bool // the owner's text is to be removed first, so that followers learn of the release at once
 	done    bool // nothing is left to send: it is settled, another release covered it, or the record was handed over
 	held    bool
-	unsure  bool // an attempt whose reply was lost may have taken effect: a later reply "not held" is no error
+	unsure  bool  // an attempt whose reply was lost may have taken effect: a later reply "not held" is no error
+	owed    bool  // it counts in calls.owing
+	sent    int64 // when it was first sent (monotonic)
 	tenure  *tenure
 	keep    int
 	handoff *handoff // nil: the release is for all clients
+}
+
+// owes notes that Shutdown reports the release if it has no answer, though its lease was lost: the tenure is not
+// reported, and the record may last longer than the lease. It is called with the mutex.
+func (x *releasing) owes() {
+	x.owed = true
+	x.tenure.engine.calls.owe(x.tenure.Key.Name)
+}
+
+// answered ends owes. It is called with the mutex.
+func (x *releasing) answered() {
+	if x.owed {
+		x.owed = false
+		x.tenure.engine.calls.settled(x.tenure.Key.Name)
+	}
 }
 
 // begin makes the release the running operation of the tenure's Order, if that is idle. It is called with the mutex.
@@ -151,6 +171,7 @@ func (x *releasing) prepareForAll() {
 	if t.handedOver || x.live && t.freed {
 		t.Leave()
 		x.done = true
+		x.answered()
 		return
 	}
 	if t.State == lease.Live {
@@ -196,6 +217,7 @@ func (x *releasing) run(ctx context.Context) error {
 func (x *releasing) send(ctx context.Context) error {
 	if !x.ready {
 		x.await()
+		x.sent = x.tenure.engine.Now().Mono
 		x.done = x.done || x.handoff.local()
 	}
 	if x.done {
@@ -235,9 +257,14 @@ func (x *releasing) finish(err error) error {
 	case x.handoff != nil && isWrongKind(err): // of the counter of tokens, perhaps: then the owner has the lock still
 		x.held, x.unsure, err = t.engine.SendRelease(t.kind(), releaseOf(t, x.keep))
 	default:
-		x.held, x.unsure, err = t.engine.resumeRelease(t.kind(), releaseOf(t, x.keep), time.Now(), err)
+		x.held, x.unsure, err = t.engine.resumeRelease(t.kind(), releaseOf(t, x.keep), x.since(), err)
 	}
 	return x.settle(err)
+}
+
+// since returns when the release was first sent.
+func (x *releasing) since() time.Time {
+	return time.Now().Add(time.Duration(x.sent - x.tenure.engine.Now().Mono))
 }
 
 func (*releasing) dispose() {}
@@ -258,6 +285,7 @@ func (x *releasing) settle(err error) error {
 	e := t.engine
 	e.lock()
 	x.done = true
+	x.answered()
 	switch {
 	case isWrongKind(err):
 		t.lose(e.Now(), otherData)
@@ -351,7 +379,7 @@ func (e *Engine) SendRelease(k backend.Kind, q backend.ReleaseRequest) (held, un
 func (e *Engine) resumeRelease(k backend.Kind, q backend.ReleaseRequest, sent time.Time,
 	failure error) (held, unsure bool, err error) {
 	unsure = backend.FaultOf(failure).MayHaveRun
-	err = e.retry.Resume(failure, sent, func() error {
+	err = e.retry.Resume(e.base, failure, sent, func() error {
 		reply, err := e.store.kinds[k].release(e.unleft(e.store.leaves(k)), q)
 		unsure = unsure || err != nil && backend.FaultOf(err).MayHaveRun
 		held = reply.Held

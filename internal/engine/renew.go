@@ -26,7 +26,9 @@ const (
 type renewer struct {
 	engine *Engine
 	timers *timerq.Queue
-	lanes  map[int]*lane // by node of the store; 0: a single node, or an unknown one
+	// repeating are the repetitions that are under way, and the owed ones that Shutdown gave up.
+	repeating map[*repetition]bool
+	lanes     map[int]*lane // by node of the store; 0: a single node, or an unknown one
 }
 
 // lane has the work for one node of the store. Each lane has its own goroutines, so a node that does not answer delays
@@ -138,7 +140,15 @@ func (s *renewer) renew(batch []*tenure) {
 			continue
 		}
 		kinds[len(in)] = t.record()
-		in = append(in, backend.RenewRequest{Name: t.Key.Name, Owner: t.Owner, Lease: t.Question(now)})
+		q := backend.RenewRequest{Name: t.Key.Name, Owner: t.Owner, Lease: t.Question(now)}
+		if t.Plan.Exact && q.Lease > 0 {
+			// Not beside a re-entry or a release: it must not come after a re-entry that asks for longer. It asks for
+			// the watchdog timeout at least: if its outcome is unknown, it may come late, and the next renewal in time.
+			if t.Plan.Shortened = true; t.BeginAlone() {
+				q.Exact, t.Plan.Exact, q.Lease = true, false, max(q.Lease, t.Plan.Watchdog)
+			}
+		}
+		in = append(in, q)
 		asked = append(asked, t)
 	}
 	e.unlock()
@@ -154,6 +164,9 @@ func (s *renewer) renew(batch []*tenure) {
 		t.Plan.Renewing = false
 		if t.State == lease.Live {
 			renewal{tenure: t, sent: sent, now: now, kind: kinds[i], asked: in[i], result: out[i]}.settle()
+		}
+		if in[i].Exact {
+			t.Leave()
 		}
 	}
 }
@@ -190,9 +203,16 @@ func (r renewal) settle() {
 		return
 	}
 	if x := t.trouble; x != nil {
+		x.untold()
 		x.failures, x.last = 0, nil
 	}
 	extended := t.Renewed(r.sent, r.now, r.asked.Lease)
+	if extended {
+		t.first = 0
+	}
+	if r.asked.Lease > 0 {
+		t.Lasts(r.result.Remaining, r.asked.Exact, r.now)
+	}
 	if t.Plan.Verify {
 		t.verify()
 	}
@@ -212,20 +232,15 @@ func (r renewal) failed() {
 	t := r.tenure
 	e, x, err := t.engine, t.troubled(), r.result.Err
 	x.failures++
+	t.Plan.Unsure = t.Plan.Unsure || r.asked.Exact
 	x.last = err
 	pause := retry.After(x.failures, 50*time.Millisecond, e.Config.Watchdog/30)
 	t.Plan.RenewAt = r.now.Mono + int64(pause)
 	left := t.Deadline.Until(r.now)
 	if e.announce.Logs() {
 		name := fail.Shorten(t.Key.Name)
-		e.announce.Sum(announce.RenewalFailed, "name", name, "owner", t.Owner, "left", left, "err", err)
+		e.announce.Sum(announce.RenewalFailed, t.Owner, "name", name, "owner", t.Owner, "left", left, "err", err)
 	}
-	if f := e.Config.Observer.RenewalFailed; f != nil {
-		e.tell(func() {
-			v := tenureEvent(t)
-			v.Remaining, v.Err = left, err
-			f(v)
-		})
-	}
+	t.tellRenewalFailed(left, err)
 	t.reschedule()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/mortise-go/mortise/internal/announce"
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/lease"
 )
@@ -29,6 +30,13 @@ func (t *tenure) troubled() *trouble {
 		t.trouble = &trouble{tenure: t}
 	}
 	return t.trouble
+}
+
+// untold takes back the log line of failed renewals that will not be retried any more.
+func (x *trouble) untold() {
+	if x != nil && x.failures > 0 {
+		x.tenure.engine.announce.Drop(announce.RenewalFailed, x.tenure.Owner)
+	}
 }
 
 // noteLate notes that a request of unknown outcome sets the hold count.
@@ -89,7 +97,7 @@ func (x *trouble) repairLater(now clock.Instant) {
 // not wait, because it runs on one of a lane's few goroutines.
 func (x *trouble) repair() {
 	t := x.tenure
-	r := releasing{tenure: t, live: true}
+	r := releasing{tenure: t, live: true, sent: t.engine.Now().Mono}
 	t.engine.lock()
 	if t.Stale && t.State == lease.Live { // otherwise another operation has set the count, or the tenure has ended
 		if turn := new(lease.Turn); t.Enter(turn) {

@@ -70,32 +70,51 @@ func (r *Request) TTL(watchdog time.Duration) time.Duration {
 
 // Refused returns the error of a request that does not wait. Remaining is the rest of the holder's lease.
 func (r *Request) Refused(remaining time.Duration) error {
-	return r.notAcquired(remaining, r.missing())
+	return r.notAcquired(remaining, r.missing(remaining))
 }
 
-// missing returns what an error says of the lock after "still": why the request cannot be granted.
-func (r *Request) missing() string {
+// missing returns what an error says of the lock after "still": why the request cannot be granted. Left is the rest of
+// the holder's lease; zero if unknown.
+func (r *Request) missing(left time.Duration) string {
 	switch r.Family {
 	case backend.KindSemaphore:
 		if r.Wants == 1 {
-			return "without a free permit"
+			return "without a permit that is free for this call"
 		}
 		fallthrough
 	case backend.KindCountingSemaphore:
-		return fmt.Sprintf("with fewer than %d free permits", r.Wants)
+		return fmt.Sprintf("with fewer than %d permits that are free for this call", r.Wants)
 	case backend.KindCountDownLatch:
 		return "above zero"
 	}
-	return "held by another owner"
+	// A store's refusal does not tell a holder from an attempt that is released unless replicas acknowledge it, nor from
+	// the reservation for a waiter, which lasts for backend.Absence at most.
+	held := "held by another owner"
+	if r.Replicas.N > 0 {
+		held += ", or by a call that waits for its replicas"
+	}
+	if 0 <= left && left <= backend.Absence {
+		held += ", or reserved for the next waiter"
+	}
+	return held
 }
 
 func (r *Request) notAcquired(remaining time.Duration, why string) error {
+	return r.refusal(remaining, fmt.Errorf("%w: %s", fail.NotAcquired, why))
+}
+
+// Crowded returns the error of a request that WithMaxWaiters refuses. Left is the rest of the holder's lease; zero if
+// unknown.
+func (r *Request) Crowded(waiters int, left time.Duration) error {
+	return r.refusal(left, fail.Crowdedf("%d calls of this process wait already, and WithMaxWaiters(%d) allows no more; "+
+		"try again later", waiters, r.MaxWaiters))
+}
+
+func (r *Request) refusal(remaining time.Duration, err error) error {
 	if r.Family == backend.KindCountingSemaphore || r.Family == backend.KindCountDownLatch {
 		remaining = 0 // a count has no lease
 	}
-	return fail.Public(&fail.Error{
-		Op: r.Op(), Name: r.Name, Remaining: remaining, Err: fmt.Errorf("%w: %s", fail.NotAcquired, why),
-	})
+	return fail.Public(&fail.Error{Op: r.Op(), Name: r.Name, Remaining: remaining, Err: err})
 }
 
 // endless is the rest of a lease that has no end, for GaveUp.
@@ -103,7 +122,8 @@ const endless = time.Duration(clock.Never)
 
 // GaveUp returns the error of a request whose wait ended with err. Left is the rest of the holder's lease, negative if
 // the store has given no answer. Last is the store's last failure; nil if an answer came after it.
-func (r *Request) GaveUp(err error, left time.Duration, last error) error {
+// Busy returns an error that says why requests wait before they are sent; nil if that is not known.
+func (r *Request) GaveUp(err error, left time.Duration, last error, busy func() error) error {
 	switch {
 	case errors.Is(err, fail.Closing):
 		return r.Fail(fail.Closed)
@@ -112,6 +132,9 @@ func (r *Request) GaveUp(err error, left time.Duration, last error) error {
 	case last != nil:
 		return r.Fail(fmt.Errorf("%w: still so after %v: %w", fail.Unavailable, r.Wait, last))
 	case left < 0:
+		if why := busy(); why != nil {
+			return r.Fail(fmt.Errorf("%w: no answer in time, with a wait of %v: %w", fail.Unavailable, r.Wait, why))
+		}
 		return r.Fail(fmt.Errorf("%w: the store gave no answer in time, with a wait of %v", fail.Unavailable, r.Wait))
 	case left == endless:
 		left = -1 // as Error.Remaining says it
@@ -121,7 +144,7 @@ func (r *Request) GaveUp(err error, left time.Duration, last error) error {
 
 // stillHeld returns the error of a request whose wait is over while the lock is held.
 func (r *Request) stillHeld(left time.Duration) error {
-	return r.notAcquired(left, fmt.Sprintf("still %s after %v", r.missing(), r.Wait))
+	return r.notAcquired(left, fmt.Sprintf("still %s after %v", r.missing(left), r.Wait))
 }
 
 // topicOf returns the topic of a lock's record: releases are announced there. The sides of a read-write lock share the

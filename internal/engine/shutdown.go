@@ -2,7 +2,10 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -25,26 +28,21 @@ func (e *Engine) Shutdown(ctx context.Context) error {
 		return e.calls.shutAgain(ctx)
 	}
 	var cause error
-	select {
-	case <-idle:
-	case <-ctx.Done():
-		cause = fail.Gone(ctx)
-	case cause = <-e.calls.hurry:
-	}
-	left, releasing, stopped := e.endLeases()
-	var errs []error
-	switch {
-	case left > 0:
-		errs = append(errs, fmt.Errorf("%d locks were still held and are left to run out: %w", left, cause))
-	case releasing > 0:
-		errs = append(errs, fmt.Errorf("the store has not confirmed the release of %d locks; "+
-			"those that it has not released run out: %w", releasing, cause))
+	var rest rest
+	for idle != nil {
+		select {
+		case <-idle:
+		case <-ctx.Done():
+			cause = fail.Gone(ctx)
+		case cause = <-e.calls.hurry:
+		}
+		rest, idle = e.endLeases(cause != nil)
 	}
 	e.cancel()
-	if stopped != nil {
-		<-stopped
+	if rest.stopped != nil {
+		<-rest.stopped
 	}
-	errs = append(errs, e.store.Close(), e.announce.Close(ctx, cause, e.calls.hurry))
+	errs := []error{rest.err(cause), e.store.Close(), e.announce.Close(ctx, cause, e.calls.hurry)}
 	for _, err := range errs {
 		if err != nil {
 			e.calls.outcome = fail.New("shutdown", "", err)
@@ -66,9 +64,7 @@ func (e *Engine) shut() (idle chan struct{}, first bool) {
 	c.shut, c.shutAt = true, e.Now()
 	close(c.closing)
 	e.renewer.timers.Hasten(c.shutAt.Add(time.Second).Mono)
-	idle = make(chan struct{})
-	c.idle = idle
-	c.check()
+	idle = c.waits()
 	for t := range e.names.watches.all {
 		e.after(func() { e.names.watches.sync(t) })
 	}
@@ -89,35 +85,104 @@ func (c *calls) shutAgain(ctx context.Context) error {
 	return c.outcome
 }
 
-// endLeases ends all live leases. It returns their number, the number of locks whose release is under way, and a
-// channel that is closed when the timers have stopped.
-func (e *Engine) endLeases() (left, releasing int, stopped <-chan struct{}) {
+// rest is what Shutdown leaves behind.
+type rest struct {
+	left      int             // leases that were live
+	releasing []string        // the names in releases, and in changes of counts, that the store has not confirmed
+	asking    int             // acquisitions without an answer
+	failure   error           // of a release; nil if none has failed
+	stopped   <-chan struct{} // closed when the timers have stopped; nil if they never ran
+}
+
+// err returns the error of Shutdown. Cause is why it did not wait any longer; nil if it waited for all that can
+// succeed.
+func (r *rest) err(cause error) error {
+	var all []string
+	if r.left > 0 {
+		all = append(all, fmt.Sprintf("%d locks were still held and are left to run out", r.left))
+	}
+	if n := len(r.releasing); n > 0 {
+		all = append(all, fmt.Sprintf("the store has not confirmed the release of %d locks (%s); those that it has not "+
+			"released run out", n, someOf(r.releasing)))
+	}
+	if r.asking > 0 {
+		all = append(all, fmt.Sprintf("%d requests for locks have no answer; what they acquire runs out", r.asking))
+	}
+	switch {
+	case len(all) == 0:
+		return nil
+	case cause == nil && r.failure != nil:
+		cause = fmt.Errorf("%w: %w", fail.Unavailable, fail.NotCallers(r.failure))
+	case r.failure != nil:
+		cause = fmt.Errorf("%w; the last failure: %w", cause, fail.NotCallers(r.failure))
+	}
+	if cause == nil {
+		return errors.New(strings.Join(all, "; "))
+	}
+	return fmt.Errorf("%s: %w", strings.Join(all, "; "), cause)
+}
+
+// someOf lists a few names.
+func someOf(names []string) string {
+	const most = 5
+	slices.Sort(names)
+	var b strings.Builder
+	for i, name := range names[:min(len(names), most)] {
+		if i > 0 {
+			b.WriteString(", ")
+		}
+		fmt.Fprintf(&b, "%q", fail.Shorten(name))
+	}
+	if more := len(names) - most; more > 0 {
+		fmt.Fprintf(&b, " and %d more", more)
+	}
+	return b.String()
+}
+
+// endLeases ends all live leases, and returns what is left. Unless Shutdown hurries, it does nothing while something is
+// held or running, which an Unlock may be that began meanwhile: it returns a channel that is closed afterwards.
+func (e *Engine) endLeases(hurries bool) (r rest, idle chan struct{}) {
 	now := e.Now()
 	e.lock()
 	defer e.unlock()
+	if !hurries && (e.calls.held > 0 || e.calls.running > 0) {
+		return r, e.calls.waits()
+	}
 	e.calls.over = true
 	for _, t := range e.names.tenures() {
 		if t.State == lease.Releasing {
-			releasing++
+			r.releasing = append(r.releasing, t.Key.Name)
 		}
 		if t.State != lease.Live {
 			continue
 		}
-		left++
-		if t.trouble != nil {
-			t.trouble.unknown = 0 // a compensation would release the lock while the work under it goes on
-		}
+		r.left++
 		t.endAll(fail.New("lease", t.Key.Name,
 			fmt.Errorf("%w while the lock was held; the lock frees itself when its lease runs out", fail.Closed)), false, now)
 	}
-	return left, releasing, e.renewer.timers.Stop()
+	for name, n := range e.calls.owing {
+		r.releasing = append(r.releasing, slices.Repeat([]string{name}, n)...)
+	}
+	owed, failure := e.renewer.unconfirmed(now)
+	r.releasing, r.failure = append(r.releasing, owed...), failure
+	r.asking = e.limits.taken()
+	r.stopped = e.renewer.timers.Stop()
+	return r, nil
+}
+
+// given returns ctx, or the background's context for nil.
+func given(ctx context.Context) context.Context {
+	if ctx == nil {
+		return context.Background()
+	}
+	return ctx
 }
 
 // Inspect reads the record of a name.
 func (e *Engine) Inspect(ctx context.Context, family backend.Kind, name string) (backend.Record, error) {
-	rec := new(backend.Record)
+	rec, wait := new(backend.Record), given(ctx)
 	err := e.Manage(ctx, "inspect", name, func() error {
-		return e.retry.Do(func() (err error) {
+		return e.asking().Do(wait, func() (err error) {
 			*rec, err = e.store.kinds[topicOf(family, name).Kind].inspect(e.base, name)
 			return err
 		})
@@ -130,12 +195,12 @@ func (e *Engine) Inspect(ctx context.Context, family backend.Kind, name string) 
 
 // ForceUnlock removes the record of a name, and reports whether there was one.
 func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name string) (bool, error) {
-	removed, t := new(bool), topicOf(family, name)
+	removed, t, wait := new(bool), topicOf(family, name), given(ctx)
 	err := e.Manage(ctx, "forceunlock", name, func() (err error) {
 		e.lock()
 		before := e.names.holdersOf(t)
 		e.unlock()
-		if *removed, err = forceRelease(e, t); err != nil || !*removed {
+		if *removed, err = forceRelease(wait, e, t); err != nil || !*removed {
 			return err
 		}
 		now := e.Now()
@@ -160,10 +225,10 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name stri
 
 // forceRelease removes the record of a topic, and reports whether there was one. An attempt that may have run is not
 // repeated: another owner may have the lock by then.
-func forceRelease(e *Engine, t backend.Topic) (removed bool, err error) {
-	unsent := e.retry
+func forceRelease(ctx context.Context, e *Engine, t backend.Topic) (removed bool, err error) {
+	unsent := e.asking()
 	unsent.Temporary = func(err error) bool { return e.retry.Temporary(err) && !backend.FaultOf(err).MayHaveRun }
-	err = unsent.Do(func() (err error) {
+	err = unsent.Do(ctx, func() (err error) {
 		removed, err = e.store.kinds[t.Kind].forceRelease(e.base, t.Name)
 		return err
 	})
@@ -199,10 +264,7 @@ func (e *Engine) Manage(ctx context.Context, op, name string, f func() error) er
 		return fail.New(op, name, err)
 	}
 	defer e.End()
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	if err := e.Await(ctx, f, nil); err != nil {
+	if err := e.Await(given(ctx), f, nil); err != nil {
 		return fail.New(op, name, e.Explain(err))
 	}
 	return nil

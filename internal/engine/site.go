@@ -122,7 +122,7 @@ func warn(t *tenure, now clock.Instant) {
 	for h := range t.All {
 		if warnAt(t, h) <= now.Mono {
 			h.Marks.Long = true
-			t.engine.announce.Sum(announce.HeldLong, "name", fail.Shorten(h.Name()), "owner", fail.Shorten(t.Owner),
+			t.engine.announce.Sum(announce.HeldLong, "", "name", fail.Shorten(h.Name()), "owner", fail.Shorten(t.Owner),
 				"held", now.Sub(h.Since), "at", site(h.Site))
 		}
 	}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -28,6 +29,7 @@ type tenure struct {
 	keepFor    time.Duration // for how long it asked for a place in the queue of a fair lock
 	timer      timerq.Timer
 	hasText    bool      // the store may have a text of the owner: the release removes the text first
+	first      int32     // the lease of a grant by a message, in ms, until it is confirmed; then 0
 	trouble    *trouble  // nil if no request failed
 	release    releasing // of the first hold: it needs no allocation
 }
@@ -78,14 +80,12 @@ func (t *tenure) expire(now clock.Instant) {
 	}
 	if t.Deadline.Reached(now) {
 		asked := t.Asked(now)
-		why := "its lease ran out before it was renewed; the store was unavailable, or the process was paused or starved"
-		if x := t.trouble; asked {
-			why = "its lease ran out, as WithLease or WithMaxHold asked"
-		} else if x != nil && x.last != nil {
-			why = fmt.Sprintf("%s; the last renewal failed: %v", why, x.last)
+		cause := t.lost("its lease ran out, as WithLease or WithMaxHold asked")
+		if !asked {
+			cause = t.ranOut(now)
 		}
 		t.free(now)
-		t.endAll(t.lost(why), asked, now)
+		t.endAll(cause, asked, now)
 		return
 	}
 	before := t.Live
@@ -100,6 +100,41 @@ func (t *tenure) expire(now clock.Instant) {
 	if t.Live == 0 {
 		t.free(now)
 		t.over()
+	}
+}
+
+// ranOut returns the cause of a lease that ran out before it was renewed. It reports a renewal without an answer to the
+// observer: it may wait in the client library, and have failed nowhere.
+func (t *tenure) ranOut(now clock.Instant) error {
+	const why, or = "its lease ran out before it was renewed", "the store was unavailable, or the process was paused " +
+		"or starved"
+	x, e := t.trouble, t.engine
+	failedBefore := ""
+	if x != nil && x.last != nil {
+		failedBefore = fmt.Sprintf("; the last renewal failed: %v", x.last)
+	}
+	switch {
+	case t.Plan.Renewing:
+		err := errors.New("no answer to the renewal: " + or)
+		if busy := e.store.busy(t.Key.Name); busy != nil {
+			err = fmt.Errorf("no answer to the renewal: %w", busy)
+		}
+		t.tellRenewalFailed(0, err)
+		return t.lost(fmt.Sprintf("%s; %v%s", why, err, failedBefore))
+	case failedBefore != "":
+		return t.lost(why + failedBefore)
+	}
+	return t.lost(why + "; " + or)
+}
+
+// tellRenewalFailed reports a failed renewal to the observer. Left is the rest of the lease.
+func (t *tenure) tellRenewalFailed(left time.Duration, err error) {
+	if f := t.engine.Config.Observer.RenewalFailed; f != nil {
+		t.engine.tell(func() {
+			v := tenureEvent(t)
+			v.Remaining, v.Err = left, err
+			f(v)
+		})
 	}
 }
 
@@ -163,7 +198,7 @@ func (t *tenure) finish(h *lease.Hold, cause error, asked bool, now clock.Instan
 		if asked {
 			kind = announce.LeaseEnded
 		}
-		e.announce.Sum(kind, "name", fail.Shorten(h.Name()), "owner", t.Owner, "cause", cause)
+		e.announce.Sum(kind, "", "name", fail.Shorten(h.Name()), "owner", t.Owner, "cause", cause)
 	}
 	tellLost(t, h, now.Sub(h.Since), cause, asked)
 }
@@ -171,6 +206,7 @@ func (t *tenure) finish(h *lease.Hold, cause error, asked bool, now clock.Instan
 // over ends the tenure. An effect removes it from the engine's state once the contexts of its holds have ended.
 func (t *tenure) over() {
 	t.State = lease.Over
+	t.trouble.untold()
 	e := t.engine
 	e.renewer.timers.Remove(&t.timer)
 	e.after(func() {
@@ -233,6 +269,24 @@ func (t *tenure) verify() {
 		t.Plan.RenewAt = now
 	}
 	t.reschedule()
+}
+
+// granted returns the lease that the store has granted t: TTL, or less until a grant by a message is confirmed.
+func (t *tenure) granted() time.Duration {
+	if t.first > 0 {
+		return time.Duration(t.first) * time.Millisecond
+	}
+	return t.TTL
+}
+
+// confirmLater plans the renewal that confirms a grant by a message: until then its lease is short, and shorter than
+// WithMaxHold allows by the time that the message took.
+func (t *tenure) confirmLater(g *grant, now clock.Instant) {
+	if g.first == 0 || g.lease() >= t.TTL && t.First.MaxHold == 0 {
+		return
+	}
+	t.first = g.first
+	t.Plan.RenewAt = min(t.Plan.RenewAt, cmp.Or(g.verifyAt, now.Mono+int64(confirmAfter)))
 }
 
 // hinted verifies t after a change of its record. The record of a delegated tenure changes each time that another

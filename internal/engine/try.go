@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"context"
+	"time"
+
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
@@ -38,5 +41,18 @@ func (c *call) tryOnce() (*lease.Handle, error) {
 	case g.reply.Absent:
 		return nil, c.Fail(c.delegationEnded())
 	}
+	if g.reply.Rest {
+		sitOut(c.wait)
+	}
 	return nil, c.Refused(g.reply.Remaining)
+}
+
+// sitOut waits for backend.Rest, or until ctx ends: the call has no slot of the in-flight limiter then.
+func sitOut(ctx context.Context) {
+	t := time.NewTimer(backend.Rest)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }

@@ -224,6 +224,9 @@ func (w *wait) asked(a Answer, failure error) {
 		w.giveUp(failure)
 	case a.Got:
 		w.leave()
+	case w.MaxWaiters > 0 && w.crowded(1): // it declared a limit before it would have waited
+		w.name.Pass()
+		w.leave()
 	default:
 		e.unlock()
 	}
@@ -235,6 +238,11 @@ func (w *wait) join() bool {
 	if w.engine.calls.shut {
 		w.engine.unlock()
 		w.over, w.err = true, w.Fail(fail.Closed)
+		return false
+	}
+	if w.MaxWaiters > 0 && !w.Limit.undeclared() && w.crowded(0) { // a call that declares a limit asks first
+		w.engine.unlock()
+		w.over = true
 		return false
 	}
 	if w.waiter.Joined() {
@@ -255,6 +263,21 @@ func (w *wait) join() bool {
 	return true
 }
 
+// crowded reports whether the call does not wait because of WithMaxWaiters, and sets the error for users. own is how
+// many of the waiters are the call itself.
+func (w *wait) crowded(own int) bool {
+	n := w.engine.names.records[w.topic]
+	if n == nil || !w.Full(n.queue().Len()-own) {
+		return false
+	}
+	left := max(n.remaining(w.engine.Now()), 0)
+	if n.Endless {
+		left = -1
+	}
+	w.err = w.Crowded(n.Len()-own, left)
+	return true
+}
+
 // begins prepares an attempt, and unlocks the mutex.
 func (w *wait) begins() {
 	e, n, handed := w.engine, w.name, w.waiter.handoffGrant
@@ -265,6 +288,9 @@ func (w *wait) begins() {
 	w.marks.enrols = handed == nil && (w.queues() && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
 	n.enrols, n.enrolledLate, n.claims = w.marks.enrols, false, w.Family == backend.KindWrite
 	w.attempt.entry, w.marks.heard, n.heard = n.entry, n.heard, false
+	if w.marks.places = w.marks.enrols && e.store.can.Grants && w.Family == backend.KindLock; w.marks.places {
+		w.attempt.grant = e.names.ask(n, w.call)
+	}
 	w.marks.least, w.marks.stays = int32(n.Least()), n.Len() > 1
 	w.retry, w.asking = n.Asks(), true
 	e.calls.running++
@@ -297,6 +323,7 @@ func (w *wait) apply(a Answer, failure error) {
 	e.lock()
 	e.calls.ended()
 	w.asking = false
+	served := w.marks.places && w.placed(&a, failure)
 	switch {
 	case failure != nil:
 		w.name.Pass() // the event that woke this call, if one did, is for the next waiter
@@ -304,6 +331,7 @@ func (w *wait) apply(a Answer, failure error) {
 		w.got(&a)
 		w.leave()
 		return
+	case served:
 	case a.Failure != nil:
 		failure = w.failed(a.Failure)
 	default:
@@ -318,6 +346,42 @@ func (w *wait) apply(a Answer, failure error) {
 	e.unlock()
 }
 
+// placed notes the answer to the request for the owner of the waiters' place. If the grant of that owner has come
+// meanwhile, the call takes it, whatever the answer is: served is true.
+func (w *wait) placed(a *Answer, failure error) (served bool) {
+	n, g := w.name, &w.attempt.grant
+	p, came := &n.place, n.place.came
+	p.came = nil
+	switch {
+	case a.Got:
+		p.granted(g.owner)
+		return false
+	case failure != nil && !w.marks.sent: // the next waiter asks, and finds the grant that came
+		p.asking, n.enrolled = false, n.enrolled || came != nil
+		return false
+	case failure != nil: // what g holds is the request's, which may go on
+		p.spent(g.owner)
+		if came != nil {
+			w.engine.names.leave(w.topic, uint64(n.entry), came.owner)
+		}
+		return false
+	case g.abandoned:
+		p.spent(g.owner)
+		return false
+	}
+	p.answered(g, a.Failure != nil, w.engine.Now())
+	switch {
+	case came == nil || came.owner != g.owner:
+	case w.waiter.takes(p, came, w.engine.Now()):
+		came.unknown, came.until = g.unknown, g.until
+		n.give(w.waiter, came)
+		return true
+	default:
+		n.Notify()
+	}
+	return false
+}
+
 // quit ends the wait if ask, or the observer, panicked.
 func (w *wait) quit() {
 	if w.over || w.name == nil {
@@ -329,6 +393,9 @@ func (w *wait) quit() {
 	w.engine.lock()
 	if w.asking {
 		w.engine.calls.ended()
+	}
+	if w.asking && w.marks.places { // the request goes on, or is being compensated
+		w.name.place.spent(w.attempt.grant.owner)
 	}
 	w.name.Pass()
 	w.leave()
@@ -342,6 +409,8 @@ func (w *wait) hopeless() error {
 	switch {
 	case w.name.watchErr != nil && w.name.first() == w.waiter && w.Polling == 0:
 		return w.engine.Explain(w.name.watchErr)
+	case w.name.lacks.concerns(w.Replicas, &w.waiter.Ticket):
+		return w.engine.Explain(w.name.lacks.err)
 	case w.engine.calls.shut && w.waiter.handoffGrant == nil:
 		return fail.Closing
 	}
@@ -374,12 +443,15 @@ func (w *wait) got(a *Answer) {
 func (w *wait) failed(err error) error {
 	n := w.name
 	w.last = err
+	if errors.Is(err, fail.NotReplicated) {
+		n.lack(w.Replicas, err)
+	}
 	now := w.engine.Now().Mono
 	if n.failing == 0 {
 		n.failing = now
 	}
 	lasts := time.Duration(now - n.failing)
-	interrupted := w.slept || w.Resumed
+	interrupted := w.slept || w.Resumed || errors.Is(err, errGrantedLate)
 	if !interrupted || !temporary(err) || lasts > w.engine.Config.Watchdog || errors.Is(err, fail.Closing) {
 		n.Pass()
 		return w.engine.Explain(err)
@@ -512,22 +584,23 @@ func (w *wait) giveUp(err error) {
 		n.Pass() // the next may want less, or to read, or does not poll: the refusal of this call says nothing about it
 	}
 	w.leave()
-	w.err = w.GaveUp(err, left, w.last)
+	w.err = w.gaveUp(err, left, w.last)
 }
 
 // leave takes the call out of its queue, and unlocks the mutex. It releases the grant of a handoff that came too late.
 func (w *wait) leave() {
 	e, n := w.engine, w.name
 	w.over, w.asking = true, false
-	n.Leave(&w.waiter.Ticket)
-	e.names.tidy(n)
-	e.calls.ended()
-	e.names.watches.update(n.topic)
 	if g := w.waiter.handoffGrant; g != nil { // the wait had ended, or the call's own request was granted, too
 		w.waiter.handoffGrant = nil
 		e.renewer.abandon(&w.Request, g, debt{family: w.Family, name: w.Name, owner: g.owner, keepFor: w.keepFor})
 		e.calls.ended()
+		n.Pass() // the grant has taken the entry out of the store's queue: the next waiter enrols
 	}
+	n.Leave(&w.waiter.Ticket)
+	e.names.tidy(n)
+	e.calls.ended()
+	e.names.watches.update(n.topic)
 	e.unlock()
 	if w.timer != nil {
 		w.timer.Stop()

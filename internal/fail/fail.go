@@ -60,7 +60,28 @@ type Error struct {
 var Public = func(e *Error) error { return e }
 
 // New returns the error of an operation on a name.
-func New(op, name string, err error) error { return Public(&Error{Op: op, Name: name, Err: err}) }
+func New(op, name string, err error) error {
+	return Public(&Error{Op: op, Name: name, Err: Bare(name, err)})
+}
+
+// Bare returns an error with the text of err without the beginning that an Error has, for the text of another Error
+// about the same name: errors.Is and errors.As find the same. Other errors, and those about another name, it returns
+// unchanged.
+func Bare(name string, err error) error {
+	e := Of(err)
+	if e == nil || e.Name != name || Public(e) != err { // in the third case err wraps e
+		return err
+	}
+	return &bare{err, e}
+}
+
+type bare struct {
+	error
+	inner *Error
+}
+
+func (b *bare) Error() string { return b.inner.detail() }
+func (b *bare) Unwrap() error { return b.error }
 
 // Of returns the Error in err; nil if there is none.
 func Of(err error) *Error {
@@ -69,15 +90,28 @@ func Of(err error) *Error {
 }
 
 func (e *Error) Error() string {
-	var b strings.Builder
-	b.WriteString("mortise: ")
-	b.WriteString(e.Op)
-	if e.Name != "" {
-		fmt.Fprintf(&b, " %q", Shorten(e.Name))
+	if e == nil {
+		return "<nil>"
 	}
-	b.WriteString(": ")
-	b.WriteString(e.Err.Error())
-	if e.Remaining > 0 {
+	return "mortise: " + e.short()
+}
+
+// short returns the text without its first word.
+func (e *Error) short() string {
+	if e.Name == "" {
+		return e.Op + ": " + e.detail()
+	}
+	return fmt.Sprintf("%s %q: %s", e.Op, Shorten(e.Name), e.detail())
+}
+
+// detail returns the text without the operation and the name.
+func (e *Error) detail() string {
+	var b strings.Builder
+	fmt.Fprint(&b, e.Err)
+	switch {
+	case 0 < e.Remaining && e.Remaining <= backend.Absence: // a reservation, perhaps
+		fmt.Fprintf(&b, "; that ends in %v unless renewed", e.Remaining.Round(time.Millisecond))
+	case e.Remaining > 0:
 		fmt.Fprintf(&b, "; the holder's lease ends in %v unless renewed", e.Remaining.Round(time.Millisecond))
 	}
 	return b.String()
@@ -88,6 +122,13 @@ func (e *Error) Unwrap() error { return e.Err }
 // Invalidf returns an error that wraps Invalid.
 func Invalidf(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{Invalid}, args...)...)
+}
+
+// TickAhead is the error of a claim that finds the last started tick ahead of the store's clock, by at least so much.
+func TickAhead(by time.Duration) error {
+	return fmt.Errorf("%w: the last tick that was started is at least %v ahead of the store's clock, which is behind "+
+		"now or was ahead then; ticks go on once the clock is there again: set the server's clock right; "+
+		"docs/how-to/jobs.md says how to start ticks sooner", NotAcquired, by)
 }
 
 // Shorten cuts a long name, so that a hostile name does not flood a log.
@@ -120,6 +161,9 @@ func WaitIsOver(err error) bool {
 }
 
 func (e *CallerGone) Error() string {
+	if x := Of(e.cause); x != nil && Public(x) == e.cause { // the context is that of a lease
+		return fmt.Sprintf("%v: %s", e.err, x.short())
+	}
 	if e.cause != nil && e.cause != e.err {
 		return fmt.Sprintf("%v: %v", e.err, e.cause)
 	}
@@ -128,6 +172,23 @@ func (e *CallerGone) Error() string {
 
 // Unwrap returns the context's error and its cause.
 func (e *CallerGone) Unwrap() []error { return []error{e.err, e.cause} }
+
+// Crowded is the NotAcquired of a call that is refused because too many calls wait already.
+type Crowded struct{ why string }
+
+// Crowdedf returns a Crowded with a reason.
+func Crowdedf(format string, args ...any) error { return &Crowded{fmt.Sprintf(format, args...)} }
+
+// IsCrowded reports whether err is, or wraps, a Crowded.
+func IsCrowded(err error) bool {
+	_, crowded := errors.AsType[*Crowded](err)
+	return crowded
+}
+
+func (e *Crowded) Error() string { return NotAcquired.Error() + ": " + e.why }
+
+// Unwrap returns NotAcquired.
+func (e *Crowded) Unwrap() error { return NotAcquired }
 
 // FromStore wraps a backend's error in its sentinel. Closed says that the client's own context has ended.
 func FromStore(err error, closed bool) error {

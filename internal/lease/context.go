@@ -17,7 +17,7 @@ type Key struct {
 }
 
 // Carriers is the key for the innermost context that carries holds or delegations: a *Context, a context with
-// delegations, or a Joined.
+// delegations, a Joined, or an Undelegated.
 type Carriers struct{}
 
 // CarriesLock marks Key as a key for holds or delegations; Without answers such keys with nil.
@@ -128,6 +128,13 @@ func follow(child context.Context, end context.CancelCauseFunc, ctx context.Cont
 		end(cause)
 	})
 	context.AfterFunc(child, func() { stop() })
+}
+
+// Undelegated answers Carriers for a context whose hold has no delegation, as those of Quorum. Context is the one
+// below.
+type Undelegated struct {
+	Context context.Context
+	Hold    interface{ Err() error } // comparable: a Joined leads to one hold twice
 }
 
 // Joined is a context with the values of two contexts. Other is asked second.

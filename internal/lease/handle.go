@@ -113,7 +113,7 @@ func (s *StandIn) Unlock(ctx context.Context) error {
 		err = s.release(ctx)
 	}
 	if lost != nil {
-		return fail.New("unlock", s.Of, fmt.Errorf("%w: %w", fail.NotHeld, lost))
+		return fail.New("unlock", s.Of, fmt.Errorf("%w: %w", fail.NotHeld, fail.Bare(s.Of, lost)))
 	}
 	return err
 }

@@ -82,6 +82,16 @@ func (o *Order) TryBegin() bool {
 	return true
 }
 
+// BeginAlone begins an operation beside which no other may run, ahead of those in line, unless one is running. Leave
+// ends it.
+func (o *Order) BeginAlone() bool {
+	if o.busy {
+		return false
+	}
+	o.busy = true
+	return true
+}
+
 // Enter begins t if t can run now, and otherwise puts t in line. It reports whether t has begun; if not, t.Ready is
 // closed when t begins, or when t.Hold has ended.
 func (o *Order) Enter(t *Turn) bool {

@@ -12,6 +12,10 @@ type Plan struct {
 	VerifyAt int64 // when to ask the store, without a renewal, whether the tenure's record is still there
 	// Renewing: a request is on its way. Verify: ask the store again afterwards, even if nothing needs renewal.
 	Renewing, Verify bool
+	// Exact: the next renewal also shortens the record, which lasts longer than any lease that was asked for. Shortened:
+	// such a renewal was sent, and no later answer has shown that it helped.
+	Exact, Shortened bool
+	Unsure           bool          // such a renewal had no answer: it may reach the store later
 	Watchdog         time.Duration // the client's watchdog timeout
 }
 
@@ -55,7 +59,32 @@ func (t *Tenure) Question(now clock.Instant) time.Duration {
 		lease = 0
 	}
 	p.VerifyAt = clock.Never
+	if lease > 0 { // a record that has lost its time to live gets this one: it must not end before a longer lease
+		lease = max(lease, t.Left(now))
+	}
 	return lease
+}
+
+// Left returns what is left of the lease in the store, or up to 2 ms less: a request for it makes no record longer.
+func (t *Tenure) Left(now clock.Instant) time.Duration {
+	return clock.Outlasting(t.Deadline.Until(now)) - 2*time.Millisecond
+}
+
+// Lasts notes that the record lasts for left after a renewal, exact or not. If that is longer than any lease that the
+// tenure can have asked for (the server's clock was set back, or PERSIST or RESTORE has changed the time to live), the
+// next renewal is exact, and the first such renewal is due at once. left is zero where the record lasts for no longer
+// than was asked.
+func (t *Tenure) Lasts(left time.Duration, exact bool, now clock.Instant) {
+	p := &t.Plan
+	longest := max(t.TTL, t.Longest(), p.Watchdog)
+	switch {
+	case left > longest+longest/32:
+		if p.Exact = true; !p.Shortened {
+			p.RenewAt = now.Mono
+		}
+	case !exact:
+		p.Exact, p.Shortened = false, false
+	}
 }
 
 // Renewed notes a successful request, sent at sent, that asked for lease; zero was a verification without a renewal.
@@ -97,8 +126,18 @@ func (t *Tenure) Wants(now clock.Instant) time.Duration {
 
 // upholds reports whether t is a reader whose one hold the watchdog does not renew. A reader of Redisson that renews
 // cuts the time to live of the record to its own timeout; Redisson 3.x cuts that of every reader in the record. So t
-// asserts what is left of a longer lease again, each third of the timeout. An assertion never extends the lease.
+// asserts what is left of a longer lease again, each third of the timeout. An assertion never extends the lease. A
+// tenure that an exact renewal of its own may cut (to the timeout at least) asserts likewise, once the watchdog renews
+// none of its holds.
 func (t *Tenure) upholds() bool {
+	if t.Plan.Unsure {
+		for h := range t.All {
+			if h.Marks.Watchdog {
+				return false
+			}
+		}
+		return true
+	}
 	return t.Mode == Shared && t.Live == 1 && !t.First.Marks.Watchdog
 }
 

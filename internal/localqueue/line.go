@@ -30,6 +30,9 @@ func (t *Ticket) Slept() bool { return t.ready != nil }
 // Joined reports whether the ticket is, or was, in a queue.
 func (t *Ticket) Joined() bool { return t.number != 0 }
 
+// JoinedBy reports whether the ticket is the one with a number, or joined before it: Joined.
+func (t *Ticket) JoinedBy(number uint64) bool { return t.number <= number }
+
 // Served reports whether the waiter has what it waits for by another waiter's request.
 func (t *Ticket) Served() bool { return t.served }
 

@@ -40,7 +40,9 @@ type Queue struct {
 // Wish is the part of a waiter's request that the queue needs.
 type Wish struct {
 	// Wants is the number of a semaphore's permits that the waiter wants; zero for other kinds.
-	Wants int64
+	Wants int32
+	// MaxWaiters is the number of waiters behind which the waiter does not join; zero: any number.
+	MaxWaiters int32
 }
 
 // New returns an empty queue. Held: this process holds the record.
@@ -56,7 +58,7 @@ func (q *Queue) Join(t *Ticket) {
 	if t.Depth > q.first.Depth {
 		q.Notify() // t asks after the answer to the first waiter: Overtake
 	}
-	if t.Wants > 0 && t != q.first && (t.Wants <= q.free || t.Wants < q.least) {
+	if wants := int64(t.Wants); wants > 0 && t != q.first && (wants <= q.free || wants < q.least) {
 		q.Notify() // the free permits are too few for the first waiter, and may be enough for t
 	}
 	if t.Declares && t == declarer(q) {
@@ -88,6 +90,9 @@ func (q *Queue) Len() int {
 	}
 	return q.length
 }
+
+// Full reports whether w does not join the queue behind a number of waiters.
+func (w Wish) Full(waiters int) bool { return w.MaxWaiters > 0 && waiters >= int(w.MaxWaiters) }
 
 // Next returns the waiter that is to ask the store now; nil if none is to. WakeAt is when the first waiter is to ask
 // without an event; clock.Never if only an event makes it ask.
@@ -180,6 +185,13 @@ func (q *Queue) Wake() {
 	}
 }
 
+// WakeAll wakes all waiters. Each then calls Next.
+func (q *Queue) WakeAll() {
+	for t := range q.All {
+		t.tell()
+	}
+}
+
 // Hold notes whether this process holds the record. Events before a new tenure began need no request.
 func (q *Queue) Hold(held bool) {
 	if q == nil {
@@ -205,7 +217,7 @@ func (q *Queue) Taker(free int64) *Ticket {
 	}
 	q.free = free
 	for t := q.first.next; t != nil && free > 0; t = t.next {
-		if !t.served && t.Wants > 0 && t.Wants <= free {
+		if !t.served && t.Wants > 0 && int64(t.Wants) <= free {
 			return t
 		}
 	}
@@ -248,10 +260,10 @@ func (q *Queue) Advance(t *Ticket) {
 // Least returns the smallest number of permits that a waiter wants; Join compares later waiters with it. The queue is
 // not empty.
 func (q *Queue) Least() int64 {
-	q.least = q.first.Wants
+	q.least = int64(q.first.Wants)
 	for t := q.first; t != nil && q.least > 1; t = t.next {
 		if !t.served {
-			q.least = min(q.least, t.Wants)
+			q.least = min(q.least, int64(t.Wants))
 		}
 	}
 	return q.least

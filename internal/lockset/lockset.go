@@ -28,6 +28,8 @@ type Acquirer interface {
 	// can take with the first name.
 	Together(r *engine.Request) bool
 	Group(names []string) []int
+	// Busy returns an error that says why requests about a name wait before they are sent; nil if that is not known.
+	Busy(name string) error
 	// Enters reports whether a call with ctx re-enters the lock, or enters it under a delegation.
 	Enters(ctx context.Context, name string) bool
 }
@@ -149,7 +151,7 @@ func (a *set) order(failed int) []int {
 // first part sits an outage out, as that of Lock does, and any other failure there ends the call.
 func (a *set) again(err error) bool {
 	switch {
-	case a.try:
+	case a.try, fail.IsCrowded(err):
 		return false
 	case errors.Is(err, fail.NotAcquired), errors.Is(err, fail.NoVote):
 		return true
@@ -198,10 +200,11 @@ func (a *set) endedMeanwhile(held []*lease.Handle, err error) error {
 		switch ended := h.Err(); {
 		case ended == nil:
 		case errors.Is(ended, fail.Closed):
-			return fail.New(a.op(), h.Name(), fmt.Errorf("ended before the other parts were held: %w", ended))
+			return fail.New(a.op(), h.Name(), fmt.Errorf("ended before the other parts were held: %w",
+				fail.Bare(h.Name(), ended)))
 		default:
 			return fail.New(a.op(), h.Name(), fmt.Errorf("%w: lost before the other parts were held; take a longer "+
-				"lease, or look why the store or this process is so slow: %w", fail.Unavailable, ended))
+				"lease, or look why the store or this process is so slow: %w", fail.Unavailable, fail.Bare(h.Name(), ended)))
 		}
 	}
 	return err
@@ -264,8 +267,7 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 		}
 		if err != nil {
 			if try && errors.Is(err, fail.WaitOver) {
-				err = fail.New("lockall", t.parts[failed].Name,
-					fmt.Errorf("%w: the store gave no answer in time, with a wait of %v", fail.Unavailable, t.wait))
+				err = t.unanswered(failed)
 			}
 			return failed, n == 0 && !try, err
 		}
@@ -276,6 +278,19 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 		}
 	}
 	return 0, false, nil
+}
+
+// unanswered returns the error of a call whose wait ended before a store answered the request for part i. It says why
+// requests wait before they are sent, if the store knows.
+func (t *attempt) unanswered(i int) error {
+	p := &t.parts[i]
+	err := fmt.Errorf("%w: the store gave no answer in time, with a wait of %v", fail.Unavailable, t.wait)
+	if p.Acquirer != nil {
+		if busy := p.Acquirer.Busy(p.Name); busy != nil {
+			err = fmt.Errorf("%w: no answer in time, with a wait of %v: %w", fail.Unavailable, t.wait, busy)
+		}
+	}
+	return fail.New("lockall", p.Name, err)
 }
 
 // markHeld notes that part i is held.

@@ -17,21 +17,26 @@ import (
 type Host struct {
 	store  backend.Backend
 	ledger *Ledger
+	began  time.Time
 
-	mu       sync.Mutex
-	line     []waiter // in the order of enrolment
-	reserved *Guest   // the guest that the store last reserved a lock for
+	mu   sync.Mutex
+	line []waiter // in the order of enrolment
 }
+
+// now returns the host's time, by which it tells its guests when a lock was granted.
+func (h *Host) now() time.Duration { return time.Since(h.began) }
 
 // waiter is an entry in the store's queue, as known from messages.
 type waiter struct {
 	guest *Guest
 	lock  string
-	entry uint64
+	owner string
 }
 
 // NewHost makes a host. The ledger may be nil if no service uses it.
-func NewHost(store backend.Backend, ledger *Ledger) *Host { return &Host{store: store, ledger: ledger} }
+func NewHost(store backend.Backend, ledger *Ledger) *Host {
+	return &Host{store: store, ledger: ledger, began: time.Now()}
+}
 
 // Guest is the answering end of a link.
 type Guest struct {
@@ -114,7 +119,7 @@ func init() { // a literal would be a cycle: an op may receive
 		"unsubscribe": doing(func(g *Guest, t backend.Topic) { g.store.Unsubscribe(t) }),
 		"enrol":       with((*Guest).enrol),
 		"serve":       with((*Guest).serve),
-		"leave":       with(func(g *Guest, in departure) (any, error) { return nil, g.leave(in) }),
+		"leave":       with(func(g *Guest, q backend.LeaveEntryRequest) (any, error) { return nil, g.leave(q) }),
 		"read":        with(func(g *Guest, _ any) (int, error) { return g.host.ledger.Read(), nil }),
 		"write":       with(func(g *Guest, in Write) (bool, error) { return g.host.ledger.write(g.name, in), nil }),
 	}
@@ -135,36 +140,38 @@ func (g *Guest) renew(in []backend.RenewRequest) ([]renewal, error) {
 	g.store.Renew(context.Background(), in, out)
 	all := make([]renewal, len(out))
 	for i, r := range out {
-		all[i] = renewal{r.Held, faultOf(r.Err)}
+		all[i] = renewal{r.Held, r.Remaining, faultOf(r.Err)}
 	}
 	return all, nil
 }
 
-func (g *Guest) enrol(q backend.EnrolRequest) (backend.EnrolReply, error) {
+func (g *Guest) enrol(q backend.EnrolRequest) (enrolled, error) {
 	g.host.mu.Lock()
 	defer g.host.mu.Unlock()
 	r, err := g.store.Capabilities().Queue.Enrol(context.Background(), q)
 	if err == nil {
-		g.note(waiter{g, q.Name, q.Entry}, r.Enrolled)
+		g.note(waiter{g, q.Name, q.Instead}, false)
+		g.note(waiter{g, q.Name, q.Owner}, r.Enrolled)
 	}
-	return r, err
+	return enrolled{r, g.host.now()}, err
 }
 
 func (g *Guest) serve(q backend.ServeRequest) (backend.ServeReply, error) {
 	g.host.mu.Lock()
 	defer g.host.mu.Unlock()
 	r, err := g.store.Capabilities().Queue.Serve(context.Background(), q)
-	if err == nil && r.Enrolled {
-		g.note(waiter{g, q.Name, q.Entry}, true)
+	if err == nil {
+		g.note(waiter{g, q.Name, q.Instead}, false)
+		g.note(waiter{g, q.Name, q.Next}, r.Enrolled)
 	}
 	return r, err
 }
 
-func (g *Guest) leave(in departure) error {
+func (g *Guest) leave(q backend.LeaveEntryRequest) error {
 	g.host.mu.Lock()
 	defer g.host.mu.Unlock()
-	g.note(waiter{g, in.Name, in.Entry}, false)
-	return g.store.Capabilities().Queue.Leave(context.Background(), in.Name, in.Entry)
+	g.note(waiter{g, q.Name, q.Owner}, false)
+	return g.store.Capabilities().Queue.Leave(context.Background(), q)
 }
 
 // note records whether w is in the store's queue. The caller holds the host's mutex.
@@ -204,15 +211,18 @@ var _ backend.QueueHandler = queueHandler{}
 // Freed implements [backend.QueueHandler].
 func (h queueHandler) Freed(t backend.Topic) { h.tell("freed", news{Topic: t}) }
 
-// Reserved implements [backend.QueueHandler].
-func (h queueHandler) Reserved(t backend.Topic, entry uint64) {
+// Granted implements [backend.QueueHandler].
+func (h queueHandler) Granted(t backend.Topic, g backend.Grant) {
 	host := h.guest.host
 	host.mu.Lock()
-	h.guest.note(waiter{h.guest, t.Name, entry}, false) // a reservation takes the entry out of the queue
-	host.reserved = h.guest
+	h.guest.note(waiter{h.guest, t.Name, g.Owner}, false)
 	host.mu.Unlock()
-	h.tell("reserved", news{Topic: t, Entry: entry})
+	at := host.now() - time.Since(g.From)
+	h.tell("granted", news{Topic: t, Owner: g.Owner, Token: g.Token, At: at, Lease: g.Lease})
 }
+
+// Reserved implements [backend.QueueHandler]. The store in memory grants, and reserves nothing for an entry.
+func (queueHandler) Reserved(backend.Topic, uint64) {}
 
 // First implements [backend.QueueHandler].
 func (h queueHandler) First(t backend.Topic, entry uint64, after time.Duration) {
@@ -230,7 +240,6 @@ type State struct {
 	Holder    string   `json:"holder"`    // the service
 	Owner     string   `json:"owner"`     // the owner's id in the record
 	Remaining int64    `json:"remaining"` // milliseconds
-	Reserved  string   `json:"reserved"`  // the service that the lock is reserved for
 	Queue     []string `json:"queue"`     // the waiting services, in the order of enrolment
 	Balance   int      `json:"balance"`
 	Newest    int64    `json:"newest"` // the largest fencing token that has written
@@ -266,9 +275,6 @@ func (o *Observer) State(lock string) (State, error) {
 		if w.lock == lock {
 			s.Queue = append(s.Queue, w.guest.name)
 		}
-	}
-	if r.Reserved && o.host.reserved != nil {
-		s.Reserved = o.host.reserved.name
 	}
 	s.Balance, s.Newest, s.Fenced = o.host.ledger.state()
 	return s, nil

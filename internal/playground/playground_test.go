@@ -16,7 +16,7 @@ import (
 
 // The page's store is a backend like the others: it passes their suite over its messages.
 func TestConformance(t *testing.T) {
-	backendtest.Run(t, func(*testing.T) backendtest.Store {
+	backendtest.RunInBubbles(t, func(*testing.T) backendtest.Store {
 		s := memory.New()
 		return remoteStore{s, NewHost(s, nil)}
 	})

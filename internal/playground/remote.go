@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"sync"
+	"time"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -21,10 +23,11 @@ func (r Remote) Open(h backend.Handler) (backend.Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	l.event = func(f frame) { told(h, f) }
+	s := &session{link: l}
+	l.event = func(f frame) { s.told(h, f) }
 	_, queues := h.(backend.QueueHandler)
 	l.send(encode(frame{Op: "open"}, opening{Queues: queues}))
-	return &session{l}, nil
+	return s, nil
 }
 
 // opening is the first message of a session.
@@ -37,9 +40,14 @@ type news struct {
 	Topic backend.Topic
 	Entry uint64 `json:",omitempty"`
 	After int64  `json:",omitempty"` // milliseconds
+	// of a grant:
+	Owner string        `json:",omitempty"`
+	Token int64         `json:",omitempty"`
+	At    time.Duration `json:",omitempty"` // by the host's clock
+	Lease time.Duration `json:",omitempty"`
 }
 
-func told(h backend.Handler, f frame) {
+func (s *session) told(h backend.Handler, f frame) {
 	var n news
 	if err := json.Unmarshal(f.Body, &n); err != nil {
 		panic(err)
@@ -55,8 +63,9 @@ func told(h backend.Handler, f frame) {
 		h.Changed(n.Topic)
 	case "changedAll":
 		h.ChangedAll()
-	case "reserved":
-		h.(backend.QueueHandler).Reserved(n.Topic, n.Entry)
+	case "granted":
+		g := backend.Grant{Owner: n.Owner, Token: n.Token, Lease: n.Lease, From: s.clocks.local(n.At)}
+		h.(backend.QueueHandler).Granted(n.Topic, g)
 	case "first":
 		h.(backend.QueueHandler).First(n.Topic, n.Entry, millis(n.After))
 	case "wanted":
@@ -65,11 +74,37 @@ func told(h backend.Handler, f frame) {
 }
 
 // session is the calling end of a session of the host's store.
-type session struct{ link *Link }
+type session struct {
+	link   *Link
+	clocks clocks
+}
+
+// clocks has a time of the host, and a local time that was before it.
+type clocks struct {
+	mu    sync.Mutex
+	sent  time.Time
+	there time.Duration
+}
+
+func (c *clocks) note(sent time.Time, there time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent, c.there = sent, there
+}
+
+// local returns a local time that was before a time of the host, which has passed.
+func (c *clocks) local(there time.Duration) time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if at := c.sent.Add(there - c.there); at.Before(time.Now()) {
+		return at
+	}
+	return time.Now()
+}
 
 // Capabilities implements [backend.Store].
 func (s *session) Capabilities() backend.Capabilities {
-	return backend.Capabilities{Queue: queue{s.link}}
+	return backend.Capabilities{Queue: queue{s}, Grants: true}
 }
 
 // Acquire implements [backend.Store].
@@ -89,8 +124,9 @@ func (s *session) Release(ctx context.Context, q backend.ReleaseRequest) (backen
 
 // renewal is a [backend.RenewResult] in a message.
 type renewal struct {
-	Held  bool
-	Fault *fault `json:",omitempty"`
+	Held      bool
+	Remaining time.Duration `json:",omitempty"`
+	Fault     *fault        `json:",omitempty"`
 }
 
 // Renew implements [backend.Store].
@@ -101,7 +137,7 @@ func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []ba
 			out[i] = backend.RenewResult{Err: err}
 			continue
 		}
-		out[i] = backend.RenewResult{Held: all[i].Held, Err: all[i].Fault.err()}
+		out[i] = backend.RenewResult{Held: all[i].Held, Remaining: all[i].Remaining, Err: all[i].Fault.err()}
 	}
 }
 
@@ -131,11 +167,22 @@ func (s *session) Unsubscribe(t backend.Topic) { s.link.send(encode(frame{Op: "u
 func (s *session) Close() error { s.link.close(); return nil }
 
 // queue is the calling end of a [backend.QueueStore].
-type queue struct{ link *Link }
+type queue struct{ *session }
+
+// enrolled is the answer to an Enrol, with the host's time.
+type enrolled struct {
+	backend.EnrolReply
+	There time.Duration
+}
 
 // Enrol implements [backend.QueueStore].
 func (q queue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.EnrolReply, error) {
-	return call[backend.EnrolRequest, backend.EnrolReply](ctx, q.link, "enrol", r)
+	sent := time.Now()
+	reply, err := call[backend.EnrolRequest, enrolled](ctx, q.link, "enrol", r)
+	if err == nil {
+		q.clocks.note(sent, reply.There)
+	}
+	return reply.EnrolReply, err
 }
 
 // Serve implements [backend.QueueStore].
@@ -143,14 +190,8 @@ func (q queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 	return call[backend.ServeRequest, backend.ServeReply](ctx, q.link, "serve", r)
 }
 
-// departure is the body of a Leave.
-type departure struct {
-	Name  string
-	Entry uint64
-}
-
 // Leave implements [backend.QueueStore].
-func (q queue) Leave(ctx context.Context, name string, entry uint64) error {
-	_, err := call[departure, any](ctx, q.link, "leave", departure{name, entry})
+func (q queue) Leave(ctx context.Context, r backend.LeaveEntryRequest) error {
+	_, err := call[backend.LeaveEntryRequest, any](ctx, q.link, "leave", r)
 	return err
 }

@@ -96,6 +96,8 @@ func (c leaseContext) Value(k any) any {
 		if h, found := x.part(k); found {
 			return h
 		}
+	case lease.Carriers:
+		return lease.Undelegated{Context: c.Context, Hold: x}
 	}
 	return c.Context.Value(k)
 }
@@ -240,7 +242,7 @@ func (x *Lease) heal(node int) {
 		v.counts = time.Now().Add(countsAfter)
 	}
 	if fail.IsGone(v.err) {
-		v.err = silent(x.patience)
+		v.err = x.silent(node, x.patience)
 	}
 	x.standing[node].heard(v)
 	over := x.Err() != nil
@@ -280,7 +282,7 @@ func (x *Lease) Err() error {
 		}
 		switch {
 		case err != nil:
-			why = append(why, fmt.Errorf("store %d: %w", i, err))
+			why = append(why, fmt.Errorf("store %d: %w", i, fail.Bare(x.Of, err)))
 		case p.lease == nil:
 		case !p.counts.IsZero():
 			young++
@@ -406,7 +408,7 @@ func (x *Lease) Unlock(ctx context.Context) error {
 			free++
 			continue
 		}
-		failed = append(failed, fmt.Errorf("store %d: %w", a.node, a.err))
+		failed = append(failed, fmt.Errorf("store %d: %w", a.node, fail.Bare(x.Of, a.err)))
 		if errors.Is(a.err, fail.NotHeld) {
 			lacking++
 		}
@@ -415,7 +417,7 @@ func (x *Lease) Unlock(ctx context.Context) error {
 	case panicked != nil:
 		panic(panicked)
 	case lost != nil:
-		return fail.New("unlock", x.Of, fmt.Errorf("%w: %w", fail.NotHeld, lost))
+		return fail.New("unlock", x.Of, fmt.Errorf("%w: %w", fail.NotHeld, fail.Bare(x.Of, lost)))
 	case free < x.majority, asked-lacking < x.majority: // in the second case the lease was lost unnoticed
 		return fail.New("unlock", x.Of, failed)
 	}

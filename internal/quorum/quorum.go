@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -32,6 +33,8 @@ type Node interface {
 	RejoinDelay() time.Duration
 	// KnowsAge reports whether the store knows since when it has its data; the age is recorded under scope.
 	KnowsAge() (scope string, knows bool)
+	// Busy returns an error that says why requests about a name wait before they are sent; nil if that is not known.
+	Busy(name string) error
 }
 
 const (
@@ -51,11 +54,38 @@ type Quorum struct {
 	majority int
 	standing []standing // by index of the store
 	sites    bool       // the call sites of Lock are noted
+
+	mu      sync.Mutex
+	waiting map[string]int // the number of waiting calls, by name; no entry for zero. Guarded by mu
 }
 
 // New returns a quorum of an odd number of nodes; sites: a node logs call sites.
 func New(nodes []Node, sites bool) *Quorum {
-	return &Quorum{nodes: nodes, majority: len(nodes)/2 + 1, standing: make([]standing, len(nodes)), sites: sites}
+	return &Quorum{
+		nodes: nodes, majority: len(nodes)/2 + 1, standing: make([]standing, len(nodes)), sites: sites,
+		waiting: make(map[string]int),
+	}
+}
+
+// admit counts a call that begins to wait; release uncounts it. It returns the number of calls that wait already, and
+// false if WithMaxWaiters refuses the call.
+func (q *Quorum) admit(r *engine.Request) (waiters int, ok bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	waiters = q.waiting[r.Name]
+	if r.Full(waiters) {
+		return waiters, false
+	}
+	q.waiting[r.Name] = waiters + 1
+	return waiters, true
+}
+
+func (q *Quorum) release(name string) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.waiting[name]--; q.waiting[name] == 0 {
+		delete(q.waiting, name)
+	}
 }
 
 // call is one call of Lock or TryLock.
@@ -95,6 +125,7 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 		defer cancel()
 	}
 	x := &rounds{call: c, wait: wait, left: -1}
+	defer x.leave()
 	for {
 		h, err := x.round()
 		if h != nil || err != nil {
@@ -113,6 +144,7 @@ type rounds struct {
 	trouble time.Time     // the start of the first of the failed rounds
 	failed  int           // the number of rounds in a row in which too few stores answered
 	waited  bool          // the call has waited for a holder, or for barred stores
+	counted bool          // the call is in Quorum.waiting
 	from    int           // the call waits in the first store that refuses it, counted from this index on
 }
 
@@ -133,7 +165,7 @@ func (x *rounds) round() (*lease.Handle, error) {
 		x.answered(&t, len(votes))
 	}
 	if x.wait.Err() != nil {
-		return nil, x.GaveUp(fail.Gone(x.wait), x.left, x.last)
+		return nil, x.gaveUp(fail.Gone(x.wait))
 	}
 	var err error
 	switch {
@@ -147,6 +179,9 @@ func (x *rounds) round() (*lease.Handle, error) {
 	case x.Try:
 		return nil, x.Refused(t.left)
 	case len(t.refused) > 0:
+		if err := x.joins(); err != nil {
+			return nil, err
+		}
 		x.waited = true
 		err = x.awaitOne(t.refused)
 	case t.out > 0:
@@ -156,9 +191,44 @@ func (x *rounds) round() (*lease.Handle, error) {
 		err = sleep(x.wait, rand.N(20*time.Millisecond)+time.Millisecond)
 	}
 	if err != nil {
-		return nil, x.GaveUp(err, x.left, x.last)
+		return nil, x.gaveUp(err)
 	}
 	return nil, nil
+}
+
+// gaveUp is Request.GaveUp, which asks each store why requests wait before they are sent.
+func (x *rounds) gaveUp(err error) error {
+	return x.GaveUp(err, x.left, x.last, func() error {
+		var all fail.List
+		for i, n := range x.nodes {
+			if busy := n.Busy(x.Name); busy != nil {
+				all = append(all, fmt.Errorf("store %d: %w", i, busy))
+			}
+		}
+		if len(all) == 0 {
+			return nil
+		}
+		return all
+	})
+}
+
+// joins counts the call among those that wait. It returns the error of a call that WithMaxWaiters refuses.
+func (x *rounds) joins() error {
+	if x.counted {
+		return nil
+	}
+	waiters, ok := x.admit(&x.Request)
+	if !ok {
+		return x.Crowded(waiters, max(x.left, 0))
+	}
+	x.counted = true
+	return nil
+}
+
+func (x *rounds) leave() {
+	if x.counted {
+		x.release(x.Name)
+	}
 }
 
 // awaitOne waits in one of the stores that refused. If the wait ends without a vote, the next one is in the next store:

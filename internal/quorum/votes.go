@@ -99,16 +99,21 @@ func (r *call) collect(wait context.Context, first *vote) []vote {
 				continue
 			}
 			// The store was too slow: the caller's own wait has not ended.
-			votes[i].err = silent(time.Since(start))
+			votes[i].err = r.silent(i, time.Since(start))
 		}
 		r.standing[i].heard(votes[i])
 	}
 	return votes
 }
 
-func silent(d time.Duration) error {
+// silent returns the error of a store that has not answered within d.
+func (r *call) silent(node int, d time.Duration) error {
+	d = d.Round(time.Millisecond)
+	if busy := r.nodes[node].Busy(r.Name); busy != nil {
+		return fmt.Errorf("no answer within %v: %w", d, busy)
+	}
 	return &backend.Fault{
-		Err:       fmt.Errorf("no answer within %v", d.Round(time.Millisecond)),
+		Err:       fmt.Errorf("no answer within %v", d),
 		Remedy:    "look whether the store is overloaded, frozen, or behind a broken network",
 		Temporary: true,
 	}
@@ -143,7 +148,7 @@ func (r *call) ask(bound context.Context, node int, try bool) vote {
 // question returns the request for one store.
 func (r *call) question(try bool) engine.Request {
 	q := r.Request
-	q.Try, q.Wait = try, 0
+	q.Try, q.Wait, q.MaxWaiters = try, 0, 0 // Quorum counts its own waiters
 	return q
 }
 
@@ -184,7 +189,7 @@ func (r *call) tally(votes []vote) tally {
 				t.left = max(t.left, e.Remaining)
 			}
 		default:
-			t.failures = append(t.failures, fmt.Errorf("store %d: %w", i, v.err))
+			t.failures = append(t.failures, fmt.Errorf("store %d: %w", i, fail.Bare(r.Name, v.err)))
 			switch {
 			case errors.Is(v.err, fail.Closed), errors.Is(v.err, fail.WrongKind):
 				t.hopeless = append(t.hopeless, t.failures[len(t.failures)-1])

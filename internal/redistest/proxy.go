@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 )
 
 // Proxy stands in front of a server and writes down every command that clients
@@ -21,6 +22,9 @@ type Proxy struct {
 	*Relay
 	mu       sync.Mutex
 	commands []Command
+	delay    time.Duration   // of what the server sends
+	tracking map[*Line]bool  // the lines of clients that track
+	hangs    func(bool) bool // by whether a client tracks; nil: no line hangs
 }
 
 // Command is one command on the wire.
@@ -36,9 +40,52 @@ func (c Command) String() string { return strings.Join(c.Args, " ") }
 // NewProxy starts a proxy in front of the server at addr, until the end of the test.
 func NewProxy(t testing.TB, addr string) *Proxy {
 	t.Helper()
-	p := &Proxy{}
-	p.Relay = NewRelay(t, addr, func(l *Line) (up, down func()) { return func() { p.pass(l) }, nil })
+	p := &Proxy{tracking: make(map[*Line]bool)}
+	p.Relay = NewRelay(t, addr, func(l *Line) (up, down func()) {
+		return func() { p.pass(l) }, func() { p.answer(l) }
+	})
 	return p
+}
+
+// Delay sets how long all that the server sends is on its way.
+func (p *Proxy) Delay(d time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.delay = d
+}
+
+// Hang lets nothing more pass, either way: over all connections of which is returns true, told whether the connection
+// has client-side caching. The connections stay open.
+func (p *Proxy) Hang(is func(tracking bool) bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.hangs = is
+}
+
+// hung reports whether l hangs; hung then waits for its end.
+func (p *Proxy) hung(l *Line) bool {
+	p.mu.Lock()
+	hangs := p.hangs != nil && p.hangs(p.tracking[l])
+	p.mu.Unlock()
+	if hangs {
+		<-l.Dead()
+	}
+	return hangs
+}
+
+// answer carries the server's answers to a client.
+func (p *Proxy) answer(l *Line) {
+	for chunk := range l.Chunks(l.Server) {
+		p.mu.Lock()
+		delay := p.delay
+		p.mu.Unlock()
+		if delay > 0 && !l.Sleep(time.Until(chunk.Came.Add(delay))) || p.hung(l) {
+			return
+		}
+		if _, err := l.Client.Write(chunk.Data); err != nil {
+			return
+		}
+	}
 }
 
 // Commands returns what was sent since the last Reset, each as its name in upper
@@ -102,7 +149,13 @@ func (p *Proxy) pass(l *Line) {
 			args[0] = strings.ToUpper(args[0])
 			p.mu.Lock()
 			p.commands = append(p.commands, Command{l.Number, args})
+			if len(args) > 2 && args[0] == "CLIENT" && strings.EqualFold(args[1], "TRACKING") {
+				p.tracking[l] = strings.EqualFold(args[2], "ON")
+			}
 			p.mu.Unlock()
+		}
+		if p.hung(l) {
+			return
 		}
 		out.Write(raw)
 		if in.Buffered() == 0 && out.Flush() != nil {

@@ -82,6 +82,7 @@ func TestAPausedServerKeepsItsConnectionsAndAnswersWhenResumed(t *testing.T) {
 }
 
 func TestAClusterOfOneServesEverySlot(t *testing.T) {
+	check.Long(t)
 	s := Start(t, WithCluster())
 	for _, key := range []string{"a", "b", "{x}y"} {
 		s.Must("SET", key, "1")
@@ -134,6 +135,7 @@ func TestTheProxyCountsCommandsPerConnection(t *testing.T) {
 }
 
 func TestAClustersSlotsMoveWithTheirKeys(t *testing.T) {
+	check.Long(t)
 	c := StartCluster(t, 3)
 	const slot = 15495 // of "a"
 	from, to := c.Master(slot), c.Masters[0]
@@ -177,6 +179,7 @@ func TestTLSAsksForACertificate(t *testing.T) {
 }
 
 func TestSentinelsReplaceAMaster(t *testing.T) {
+	check.Long(t)
 	x := StartSentinels(t, 1)
 	first := x.Master()
 	check.FatalIf(t, first != x.Servers[0], "they name another")

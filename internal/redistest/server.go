@@ -170,6 +170,10 @@ func Start(t testing.TB, opts ...Option) *Server {
 	}
 }
 
+// Lend has t fail from now on where the server cannot do what its methods say. The server lives on after t, until the
+// end of the test that started it.
+func (s *Server) Lend(t testing.TB) { s.t = t }
+
 // Addr is the server's host:port.
 func (s *Server) Addr() string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(s.port)) }
 

@@ -1,14 +1,21 @@
 // Package retry decides whether a failed command is sent again, and when.
 package retry
 
-import "time"
+import (
+	"context"
+	"time"
+)
 
 const (
-	// Patience bounds the time for which a temporary failure is retried. Again starts no attempt after half
-	// of it.
-	Patience = 5 * time.Second
-	// attempts is how often a command is sent at most while its caller waits.
-	attempts = 3
+	// Patience bounds the time for which a command is repeated: later, only a command that has failed just once is
+	// sent again. It is longer than three time-outs of go-redis (3 s), and as long as two of rueidis (5 s).
+	Patience = 10 * time.Second
+	// quickFailures is how often a command fails at most, if it fails at once each time: a server that is down, or that
+	// refuses commands, is reported within 100 ms.
+	quickFailures = 3
+	// quick is how long an attempt takes at least to count as one that timed out. Such attempts are bounded only by the
+	// time.
+	quick = 250 * time.Millisecond
 )
 
 // Policy repeats commands that fail temporarily.
@@ -19,36 +26,67 @@ type Policy struct {
 	Done <-chan struct{}
 }
 
-// Again reports whether to repeat a command after its n-th failure, n from zero; before it reports true, it pauses for
-// 10 ms << 2n. First is when the command was first sent.
-func (p Policy) Again(err error, n int, first time.Time) bool {
-	if n+1 >= attempts || !p.Temporary(err) || time.Since(first) > Patience/2 {
+// Attempts are the attempts of one command.
+type Attempts struct {
+	policy   Policy
+	first    time.Time // when the command was first sent
+	last     time.Time // when the last attempt was sent
+	failures int
+	quick    int // failures that came at once
+}
+
+// Since returns the attempts of a command that was first sent at first.
+func (p Policy) Since(first time.Time) Attempts {
+	return Attempts{policy: p, first: first, last: first}
+}
+
+// Again reports whether to repeat the command after its last attempt returned err. Before it reports true, it pauses
+// for 10 ms, and for four times as long after each failure that came at once. It reports false when ctx has ended: the
+// caller's context, with its wait. A command that timed out is repeated at least once while ctx allows it.
+func (a *Attempts) Again(ctx context.Context, err error) bool {
+	now := time.Now()
+	a.failures++
+	if now.Sub(a.last) < quick {
+		a.quick++
+	}
+	switch {
+	case !a.policy.Temporary(err), ctx.Err() != nil:
+		return false
+	case a.quick >= quickFailures, a.failures > 1 && now.Sub(a.first) >= Patience:
+		return false
+	case !a.policy.pause(ctx, 10*time.Millisecond<<(2*max(a.quick-1, 0))):
 		return false
 	}
-	return p.pause(10 * time.Millisecond << (2 * n))
+	a.last = time.Now()
+	return true
 }
 
 // Do sends a command, and repeats it as Again allows. It returns the last error.
-func (p Policy) Do(send func() error) error {
+func (p Policy) Do(ctx context.Context, send func() error) error {
 	first := time.Now()
-	return p.Resume(send(), first, send)
+	return p.Resume(ctx, send(), first, send)
 }
 
 // Resume is Do for a command whose first attempt, sent at first, returned err.
-func (p Policy) Resume(err error, first time.Time, send func() error) error {
-	for n := 0; err != nil && p.Again(err, n, first); n++ {
+func (p Policy) Resume(ctx context.Context, err error, first time.Time, send func() error) error {
+	if err == nil {
+		return nil
+	}
+	for a := p.Since(first); err != nil && a.Again(ctx, err); {
 		err = send()
 	}
 	return err
 }
 
-// pause waits for d. It reports false if Done was closed before.
-func (p Policy) pause(d time.Duration) bool {
+// pause waits for d. It reports false if ctx ended, or Done was closed, before.
+func (p Policy) pause(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
+	case <-ctx.Done():
+		return false
 	case <-p.Done:
 		return false
 	}

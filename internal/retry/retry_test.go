@@ -1,6 +1,7 @@
 package retry
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -17,24 +18,36 @@ func policy(done chan struct{}) Policy {
 func TestACommandIsRepeatedWhileItsFailureMayPass(t *testing.T) {
 	for _, c := range []struct {
 		what  string
-		comes []error
-		sent  int
+		comes []error       // the outcomes of the attempts; the last one repeats
 		takes time.Duration // of each attempt
+		wait  time.Duration // of the caller; 0: endless
+		sent  int
 		err   error
 	}{
-		{"it succeeds at once", []error{nil}, 1, 0, nil},
-		{"it succeeds at the second attempt", []error{errPasses, nil}, 2, 0, nil},
-		{"three attempts are all", []error{errPasses, errPasses, errPasses, nil}, 3, 0, errPasses},
-		{"a failure that stays is not repeated", []error{errStays, nil}, 1, 0, errStays},
-		{"one that takes half of the patience is not repeated", []error{errPasses, nil}, 1, 3 * time.Second, errPasses},
+		{"it succeeds at once", []error{nil}, 0, 0, 1, nil},
+		{"it succeeds at the second attempt", []error{errPasses, nil}, 0, 0, 2, nil},
+		{"three failures at once are all", []error{errPasses}, 0, 0, 3, errPasses},
+		{"a failure that stays is not repeated", []error{errStays}, 0, 0, 1, errStays},
+		{"a time-out is repeated, however long it took", []error{errPasses}, time.Minute, 0, 2, errPasses},
+		{"go-redis' time-out", []error{errPasses}, 3 * time.Second, 0, 4, errPasses},
+		{"rueidis' time-out", []error{errPasses}, 5 * time.Second, 0, 2, errPasses},
+		{"a time-out of a second", []error{errPasses}, time.Second, 0, 10, errPasses},
+		{"the caller's wait ends first", []error{errPasses}, 3 * time.Second, 5 * time.Second, 2, errPasses},
+		{"the caller's wait has ended", []error{errPasses}, 3 * time.Second, 2 * time.Second, 1, errPasses},
 	} {
 		t.Run(c.what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
+				ctx := t.Context()
+				if c.wait > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, c.wait)
+					defer cancel()
+				}
 				n := 0
-				err := policy(nil).Do(func() error {
+				err := policy(nil).Do(ctx, func() error {
 					time.Sleep(c.takes)
 					n++
-					return c.comes[n-1]
+					return c.comes[min(n, len(c.comes))-1]
 				})
 				if n != c.sent || err != c.err {
 					t.Errorf("sent %d times and came to %v, want %d and %v", n, err, c.sent, c.err)
@@ -48,7 +61,7 @@ func TestAPauseEndsWithTheClient(t *testing.T) {
 	done := make(chan struct{})
 	close(done)
 	n := 0
-	if err := policy(done).Do(func() error { n++; return errPasses }); n != 1 || err != errPasses {
+	if err := policy(done).Do(t.Context(), func() error { n++; return errPasses }); n != 1 || err != errPasses {
 		t.Errorf("sent %d times, %v", n, err)
 	}
 }

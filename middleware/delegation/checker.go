@@ -50,6 +50,7 @@ func NewChecker(v Verifier, audience string, opts ...Option) (*Checker, error) {
 //
 // Errors: those of this package. Cost: no command; some microseconds.
 func (c *Checker) Check(ctx context.Context, entries ...string) (Entry, error) {
+	c = c.orZero()
 	p, err := c.check(ctx, entries)
 	return c.tell(ctx, p, err)
 }
@@ -81,6 +82,7 @@ func (c *Checker) Accept(ctx context.Context, locks Acceptor, entries ...string)
 		return ctx, nil
 	}
 	accepted := ctx
+	c = c.orZero()
 	p, err := c.check(ctx, entries)
 	if err == nil {
 		if accepted, err = locks.WithDelegations(ctx, p.Delegations...); err != nil {
@@ -93,8 +95,19 @@ func (c *Checker) Accept(ctx context.Context, locks Acceptor, entries ...string)
 	return accepted, nil
 }
 
+// orZero returns c, or for nil the zero Checker, whose check fails.
+func (c *Checker) orZero() *Checker {
+	if c == nil {
+		return new(Checker)
+	}
+	return c
+}
+
 // check checks the entries of a request. Along with an error it returns the Entry only if the Entry is authentic.
 func (c *Checker) check(ctx context.Context, entries []string) (Entry, error) {
+	if c.verifier == nil {
+		return Entry{}, fmt.Errorf("%w: the Checker is nil or a zero value; make it with NewChecker", mortise.ErrInvalid)
+	}
 	switch len(entries) {
 	case 0:
 		return Entry{}, fmt.Errorf("%w: no entry", ErrMalformed)

@@ -586,6 +586,84 @@ func TestHoldsBeyondMaxDelegationsAreCountedAndLogged(t *testing.T) {
 	}
 }
 
+// Holds of kinds without delegations are counted with each call, and logged once for an audience.
+func TestHoldsWithoutDelegationsAreCountedAndLogged(t *testing.T) {
+	c := middle.InMemory(t, memory.New())
+	quorum := check.Value(mortise.Quorum(c, middle.InMemory(t, memory.New()), middle.InMemory(t, memory.New()))).In(t)
+	lock := func(l mortise.Locker) func(context.Context, *testing.T) context.Context {
+		return func(ctx context.Context, t *testing.T) context.Context { return holding(ctx, t, l) }
+	}
+	for kind, take := range map[string]func(context.Context, *testing.T) context.Context{
+		"read": lock(c.RW().Read), "write": lock(c.RW().Write), "quorum": lock(quorum),
+		"permit": func(ctx context.Context, t *testing.T) context.Context {
+			permit := check.Value(c.Semaphore("pool", 9).Acquire(ctx, 1)).In(t)
+			t.Cleanup(func() { permit.Release(context.Background()) })
+			return permit.Context()
+		},
+	} {
+		for _, with := range []bool{false, true} { // a plain lock, which has a delegation
+			t.Run(fmt.Sprintf("%s, with a plain lock: %v", kind, with), func(t *testing.T) {
+				in := ctx
+				if with {
+					in = middle.Holding(t, c, "orders:42").Context()
+				}
+				in = take(in, t)
+				var (
+					events []delegation.IssuedEvent
+					log    strings.Builder
+				)
+				i := middle.Issuer(t, ring(t, "k1"), watchedIssued(&events),
+					delegation.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+				for range 2 {
+					entry := check.Value(i.Issue(in, "stock")).In(t)
+					check.ErrorIf(t, (entry != "") != with, "the entry is %q", entry)
+				}
+				check.FatalIf(t, len(events) != 2, "%d events", len(events))
+				check.ErrorIf(t, events[0].LeftOut != 1 || events[1].LeftOut != 1, "left out: %+v", events)
+				check.Equal(t, "logged %d times", strings.Count(log.String(), "left_out=1"), 1)
+			})
+		}
+	}
+}
+
+// A Locker of the program's own may use another context than it is given. Then the context of LockAll joins both, and
+// the hold of Quorum is found twice.
+func TestAHoldWithoutADelegationCountsOnceUnderLockAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := middle.InMemory(t, memory.New())
+		quorum := check.Value(mortise.Quorum(c, middle.InMemory(t, memory.New()), middle.InMemory(t, memory.New()))).In(t)
+		in := holding(ctx, t, quorum)
+		parts := []mortise.Part{{Locker: c, Name: "a"}, {Locker: under{c, in}, Name: "b"}}
+		both := check.Value(mortise.LockAll(in, parts)).In(t)
+		var events []delegation.IssuedEvent
+		_ = check.Value(middle.Issuer(t, ring(t, "k1"), watchedIssued(&events)).Issue(both.Context(), "stock")).In(t)
+		check.Equal(t, "%d left out", events[0].LeftOut, 1)
+	})
+}
+
+// under is a Locker whose leases' contexts are children of a context of its own.
+type under struct {
+	mortise.Locker
+	ctx context.Context
+}
+
+func (u under) Lock(_ context.Context, name string, opts ...mortise.Option) (*mortise.Lease, error) {
+	return u.Locker.Lock(u.ctx, name, opts...)
+}
+
+func (u under) TryLock(_ context.Context, name string, opts ...mortise.Option) (*mortise.Lease, error) {
+	return u.Locker.TryLock(u.ctx, name, opts...)
+}
+
+// A delegation need not say when it ends: the store decides.
+func TestADelegationWithoutAnEndIsHandedOn(t *testing.T) {
+	c := middle.InMemory(t, memory.New())
+	in := check.Value(c.WithDelegations(ctx, mortise.Delegation{Name: "orders:42", Owner: "w:1", Hold: 1})).In(t)
+	check.Equal(t, "%d delegations", len(mortise.Delegations(in)), 1)
+	p := check.Value(delegation.Decode(check.Value(middle.Issuer(t, ring(t, "k1")).Issue(in, "stock")).In(t))).In(t)
+	check.Equal(t, "the entry lives for %v", p.Expires.Sub(p.Issued), delegation.DefaultLifetime)
+}
+
 // Inner holds that a service must not know of keep no outer hold out.
 func TestAPermittedHoldIsToldThoughMaxDelegationsInnerOnesAreNot(t *testing.T) {
 	var events []delegation.IssuedEvent
@@ -792,4 +870,11 @@ func TestReasons(t *testing.T) {
 	check.Equal(t, "%v", delegation.Reason(nil), "")
 	check.Equal(t, "%v", delegation.Reason(errors.New("x")), "error")
 	check.Equal(t, "%v", delegation.Reason(fmt.Errorf("x: %w", delegation.ErrTampered)), "tampered")
+}
+
+// holding is the context of a lock that is taken under ctx, until the end of the test.
+func holding(ctx context.Context, t *testing.T, l mortise.Locker) context.Context {
+	held := check.Value(l.Lock(ctx, "held")).In(t)
+	t.Cleanup(func() { held.Unlock(context.Background()) })
+	return held.Context()
 }

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"strings"
+	"sync"
 	"time"
 	"unicode"
 	"unicode/utf8"
@@ -25,6 +26,8 @@ type Issuer struct {
 	may      func(audience, name string) bool
 	logger   *slog.Logger
 	observer Observer
+
+	logged sync.Map // audiences for which logWithout has written its line
 }
 
 // NewIssuer makes an issuer with s for the signatures, for example a [*Ring]. An error wraps
@@ -48,7 +51,8 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 // Issue makes an entry for a call to the service with this name, with a delegation for each live
 // lease in ctx, [MaxDelegations] at most. It returns "" if there is none. The innermost delegations
 // go in first. A delegation without room is left out; a later, shorter one may still go in. Names
-// beyond MaxName are left out. Of two leases with the same name, in different stores, the outer one
+// beyond MaxName are left out, and so are leases without delegations: of read-write locks, permits and
+// Quorum. [IssuedEvent] counts what is left out. Of two leases with the same name, in different stores, the outer one
 // is left out. All these leases, also if left out, stay marked as delegated: see
 // [mortise.Delegations].
 //
@@ -59,18 +63,22 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 //
 // Cost: no command; some microseconds.
 func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
-	held := engine.AllDelegations(ctx)
-	if len(held) == 0 {
+	if i == nil || i.signer == nil {
+		return "", fmt.Errorf("delegation: %w: the Issuer is nil or a zero value; make it with NewIssuer", mortise.ErrInvalid)
+	}
+	held, without := engine.AllDelegations(ctx)
+	if len(held) == 0 && without == 0 {
 		return "", nil
 	}
+	i.logWithout(ctx, audience, without)
 	delegations := make([]mortise.Delegation, 0, min(len(held), MaxDelegations))
 	left := room - (2 + MaxKeyID) - (2 + len(audience)) - 8 - 8 - 2 - (2 + MaxSignature)
-	leftOut, tooLarge := 0, 0
+	leftOut, tooLarge := without, 0
 	now := time.Now().UTC()
 	for _, h := range held {
 		c := mortise.Delegation(h)
 		switch {
-		case c.Expires.UnixMilli() <= now.UnixMilli(), // it has ended, or ends within this millisecond
+		case !c.Expires.IsZero() && c.Expires.UnixMilli() <= now.UnixMilli(), // it ends within this millisecond
 			twice(delegations, c.Name): // a lease of the same name in another store
 			leftOut++
 		case i.may != nil && !i.may(audience, c.Name):
@@ -96,7 +104,7 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 	}
 	p := Entry{Audience: audience, Issued: now, Expires: now.Add(i.lifetime), Delegations: delegations}
 	for _, c := range delegations {
-		if c.Expires.Before(p.Expires) {
+		if !c.Expires.IsZero() && c.Expires.Before(p.Expires) {
 			p.Expires = c.Expires
 		}
 	}
@@ -123,6 +131,22 @@ func (i *Issuer) tell(e IssuedEvent) {
 	}
 }
 
+// logWithout logs, once for an audience, that calls are not told of holds that have no delegation. Such holds are
+// ordinary: a line for each call would say nothing new.
+func (i *Issuer) logWithout(ctx context.Context, audience string, holds int) {
+	if holds == 0 || i.logger == nil {
+		return
+	}
+	if _, logged := i.logged.LoadOrStore(audience, nil); logged {
+		return
+	}
+	i.logger.LogAttrs(ctx, slog.LevelWarn, "mortise: a call is not told of locks that are held, since read-write locks, "+
+		"permits and locks of Quorum have no delegation; what it calls will wait for them, if it takes them. "+
+		"This line is logged once for an audience",
+		slog.String("audience", audience),
+		slog.Int("left_out", holds))
+}
+
 // Sign makes an entry of p, signed by s's current key: p.Key and the delegations' Expires are
 // ignored. Services use an [Issuer]; Sign is for tests, and for services with delegations from
 // elsewhere.
@@ -130,6 +154,9 @@ func (i *Issuer) tell(e IssuedEvent) {
 // Errors: the signer's; [mortise.ErrInvalid] for invalid content, [ErrExpired] if p expires before
 // its issue, [ErrOversize].
 func (p Entry) Sign(ctx context.Context, s Signer) (string, error) {
+	if s == nil {
+		return "", fmt.Errorf("delegation: %w: the Signer is nil", mortise.ErrInvalid)
+	}
 	p.Key = s.Current()
 	if err := p.check(); err != nil {
 		return "", fmt.Errorf("delegation: for %q: %w", p.Audience, err)

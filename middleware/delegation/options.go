@@ -149,7 +149,8 @@ type IssuedEvent struct {
 	// Audience is the name of the called service.
 	Audience string
 	// Delegations is the number of holds in the entry; LeftOut, the number of holds of the context
-	// not in the entry: beyond the bounds, or withheld from this service by [WithNameFilter].
+	// not in the entry: beyond the bounds, withheld from this service by [WithNameFilter], or of a kind
+	// without delegations (read-write locks, permits, Quorum).
 	Delegations, LeftOut int
 	// Bytes is the entry's length; 0 if there is none.
 	Bytes int

@@ -93,6 +93,9 @@ func NewRing(primary Key, others ...Key) (*Ring, error) {
 // Rotate replaces all keys. Entries signed by a removed key are refused from now on. An error wraps
 // [mortise.ErrInvalid], and leaves the ring unchanged.
 func (r *Ring) Rotate(primary Key, others ...Key) error {
+	if r == nil {
+		return fmt.Errorf("delegation: %w", errNoRing)
+	}
 	keys := append([]Key{primary}, others...)
 	for i := range keys {
 		k := &keys[i]
@@ -114,8 +117,27 @@ func (r *Ring) Rotate(primary Key, others ...Key) error {
 	return nil
 }
 
+// errNoRing is the error of a Ring without keys.
+var errNoRing = fmt.Errorf("%w: the Ring is nil or a zero value; make it with NewRing", mortise.ErrInvalid)
+
+// load returns the keys; none of a nil or zero Ring.
+func (r *Ring) load() *[]Key {
+	if r == nil {
+		return nil
+	}
+	return r.keys.Load()
+}
+
+// missing returns the error for a key that the ring does not have.
+func (r *Ring) missing(key string) error {
+	if r.load() == nil {
+		return errNoRing
+	}
+	return fmt.Errorf("%w %q", ErrUnknownKey, key)
+}
+
 func (r *Ring) find(id string) (Key, bool) {
-	if keys := r.keys.Load(); keys != nil {
+	if keys := r.load(); keys != nil {
 		for _, k := range *keys {
 			if k.ID == id {
 				return k, true
@@ -127,7 +149,7 @@ func (r *Ring) find(id string) (Key, bool) {
 
 // Current implements [Signer]: the primary's id.
 func (r *Ring) Current() string {
-	if keys := r.keys.Load(); keys != nil {
+	if keys := r.load(); keys != nil {
 		return (*keys)[0].ID
 	}
 	return ""
@@ -137,7 +159,7 @@ func (r *Ring) Current() string {
 func (r *Ring) Sign(_ context.Context, key string, message []byte) ([]byte, error) {
 	k, ok := r.find(key)
 	if !ok { // rotated out since Current
-		return nil, fmt.Errorf("%w %q", ErrUnknownKey, key)
+		return nil, r.missing(key)
 	}
 	return sum(k.bytes(), message), nil
 }
@@ -146,7 +168,7 @@ func (r *Ring) Sign(_ context.Context, key string, message []byte) ([]byte, erro
 func (r *Ring) Verify(_ context.Context, key string, message, signature []byte) error {
 	k, ok := r.find(key)
 	if !ok {
-		return fmt.Errorf("%w %q", ErrUnknownKey, key)
+		return r.missing(key)
 	}
 	if !hmac.Equal(sum(k.bytes(), message), signature) {
 		return fmt.Errorf("%w: the signature is not that of key %q", ErrTampered, key)

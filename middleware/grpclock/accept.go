@@ -90,7 +90,7 @@ func newAcceptor(of string, locks delegation.Acceptor, checker *delegation.Check
 		}
 		o(&i)
 	}
-	if len(i.readers) > 0 || i.options != nil || i.waits || i.retry != 0 || i.open {
+	if len(i.readers) > 0 || i.options != nil || i.waits || i.retry != 0 || i.inAll != 0 || i.open {
 		panic("grpclock: " + of + ": of the options only WithErrorHandler applies")
 	}
 	return &acceptor{locks: locks, checker: checker, answer: i.answer}

@@ -317,8 +317,8 @@ func TestALockLostWhileTheCallWaitsForAnother(t *testing.T) {
 			}))))
 	s.onUnary = func(context.Context, *pb.SimpleRequest) error { t.Error("served"); return nil }
 	err := call(s.ctx(), client, "42")
-	s.want(err, codes.Aborted, grpclock.ReasonLost)
-	s.want((<-inner).Err(), codes.Aborted, grpclock.ReasonLost)
+	s.want(err, codes.Unknown, grpclock.ReasonLost)
+	s.want((<-inner).Err(), codes.Unknown, grpclock.ReasonLost)
 }
 
 // A function of WithErrorHandler that returns nil does not let a refused call pass.

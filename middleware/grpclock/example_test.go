@@ -40,6 +40,32 @@ func newServer(locks mortise.Locker) *grpc.Server {
 	return grpc.NewServer(grpc.UnaryInterceptor(lock))
 }
 
+func newStreamServer(locks mortise.Locker) *grpc.Server {
+	streams := grpclock.Methods{"/shop.v1.Orders/Import": grpclock.Metadata("imports:{order-id}")}
+	lock := grpclock.StreamServerInterceptor(locks, streams,
+		grpclock.WithLockOptions(mortise.WithMaxHold(time.Minute))) // even if the client falls silent
+	return grpc.NewServer(grpc.StreamInterceptor(lock))
+}
+
+// A stream is locked by its metadata, before its first message.
+func ExampleStreamServerInterceptor() {
+	locks, err := mortise.New(memory.New())
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+
+	server := newStreamServer(locks)
+	registerImport(server, func(stream grpc.ServerStream) error {
+		fmt.Println("holds", grpclock.Lease(stream.Context()).Name())
+		return stream.RecvMsg(shopMessage("Order")) // returns if the lock is lost
+	})
+	if err := callImport(server, "42"); err != nil {
+		log.Fatal(err)
+	}
+	// Output: holds imports:42
+}
+
 // What a client of a call sees whose lock is held.
 func ExampleUnaryServerInterceptor_refused() {
 	locks, err := mortise.New(memory.New())

@@ -10,9 +10,13 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/asked"
+	"github.com/mortise-go/mortise/middleware/internal/loss"
 	"github.com/mortise-go/mortise/middleware/internal/template"
+	"github.com/mortise-go/mortise/middleware/internal/waiters"
 )
 
 // UnaryServerInterceptor makes an interceptor that serves calls with the same key one at a time,
@@ -59,6 +63,33 @@ func WithMaxClientWait() Option { return WithWait(MaxClientWait) }
 // for example, a broken network, would wait until the connection is found dead.
 const MaxClientWait = 5 * time.Minute
 
+// The most calls of a process that wait, unless [WithMaxWaiters] says otherwise.
+const (
+	DefaultMaxWaiters      = waiters.PerName // for one lock
+	DefaultMaxWaitersInAll = waiters.InAll   // for all locks of all interceptors
+)
+
+// WithMaxWaiters bounds how many calls wait at once in this process, by [WithWait]: perName for the same
+// lock, and inAll for all locks of the interceptor. A further call for the lock is answered at once with
+// ResourceExhausted and [ReasonCrowded]; a further call in all is served if its lock is free, and
+// otherwise answered likewise. Both are at least one. The first bound counts other callers of the same
+// client, too: see mortise.WithMaxWaiters.
+//
+// A waiting call keeps its message in memory. For the second bound, a call whose message, encoded, has
+// more than 64 KiB counts as one for each 64 KiB; a call that would count as more than inAll counts as inAll.
+// A stream that is locked before its first message counts as one: gRPC bounds what its client sends meanwhile
+// by the stream's window, which begins at 64 KiB and may grow (grpc.StaticStreamWindowSize).
+//
+// Without this option the bounds are [DefaultMaxWaiters] and [DefaultMaxWaitersInAll]; the second is
+// then one bound for all interceptors of the process without the option, and for httplock's middlewares.
+func WithMaxWaiters(perName, inAll int) Option {
+	if perName < 1 || inAll < 1 {
+		panic(fmt.Sprintf("grpclock: WithMaxWaiters(%d, %d): at least one each; without WithWait no call waits",
+			perName, inAll))
+	}
+	return func(i *interceptor) { i.perName, i.inAll = perName, inAll }
+}
+
 // DefaultRetryAfter is the longest delay in a RetryInfo while a lock is held, unless
 // [WithRetryAfter] says otherwise.
 const DefaultRetryAfter = 3 * time.Second
@@ -92,7 +123,8 @@ func WithReaders(read mortise.Locker, fullMethods ...string) Option {
 
 // WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or mortise.WithMaxHold,
 // to bound the effect of a handler without an end, or of a stream kept open. Instead of
-// mortise.WithWait use [WithWait]. An option refused by mortise is answered with Internal.
+// mortise.WithWait and mortise.WithMaxWaiters use [WithWait] and [WithMaxWaiters]. An option refused
+// by mortise is answered with Internal.
 func WithLockOptions(opts ...mortise.Option) Option {
 	return func(i *interceptor) { i.options = append(i.options[:len(i.options):len(i.options)], opts...) }
 }
@@ -139,6 +171,10 @@ type interceptor struct {
 	rules   map[string]rule
 	readers map[string]mortise.Locker
 	options []mortise.Option
+	waiting []mortise.Option // options, mortise.WithWait and mortise.WithMaxWaiters
+	perName int              // the most calls that wait for a lock
+	inAll   int              // 0: the limit of the process
+	limit   *waiters.Limit
 	waits   bool
 	wait    time.Duration // 0: calls do not wait
 	retry   time.Duration // the longest delay
@@ -155,7 +191,7 @@ func build(of string, locks mortise.Locker, methods Methods, stream bool, opts [
 		panic("grpclock: " + of + ": " + err.Error())
 	}
 	i := &interceptor{locks: locks, rules: rules, readers: make(map[string]mortise.Locker), answer: answerPlainly,
-		retry: DefaultRetryAfter}
+		retry: DefaultRetryAfter, perName: waiters.PerName}
 	for _, o := range opts {
 		if o == nil {
 			panic("grpclock: " + of + ": a nil Option")
@@ -168,8 +204,10 @@ func build(of string, locks mortise.Locker, methods Methods, stream bool, opts [
 		}
 	}
 	if i.wait > 0 {
-		i.options = append(i.options[:len(i.options):len(i.options)], mortise.WithWait(i.wait))
+		i.waiting = append(i.options[:len(i.options):len(i.options)], mortise.WithWait(i.wait),
+			mortise.WithMaxWaiters(i.perName))
 	}
+	i.limit = waiters.New(i.inAll)
 	return i
 }
 
@@ -223,7 +261,13 @@ func (i *interceptor) stream(
 	}
 	defer release(ctx, lease)
 	s.ctx, s.lease = carry(lease.Context(), lease), lease
-	return i.outcome(ctx, info.FullMethod, lease, handler(srv, s))
+	returned := s.endOnLoss(func(cause error) error { return i.answer(ctx, info.FullMethod, lost(), cause) })
+	defer returned() // also if the handler panics
+	err = handler(srv, s)
+	if answered := returned(); answered != nil {
+		return answered
+	}
+	return i.outcome(ctx, info.FullMethod, lease, err)
 }
 
 // lock acquires the lock of a call. It returns neither a lease nor an error if the call may pass without a lock. The
@@ -245,20 +289,40 @@ func (i *interceptor) lock(
 	if read, ok := i.readers[method]; ok {
 		locks = read
 	}
-	take := locks.TryLock
+	var lease *mortise.Lease
 	if i.waits {
-		take = locks.Lock
+		lease, err = i.lockLimited(ctx, locks, name, req)
+	} else {
+		lease, err = locks.TryLock(asked.Context(ctx), name, i.options...)
 	}
-	lease, err := take(ctx, name, i.options...)
 	switch {
 	case err == nil && lease == nil:
 		err = errors.New("grpclock: the Locker returned neither a lease nor an error")
+	case err == nil && ctx.Err() != nil: // the client has left meanwhile
+		release(ctx, lease)
+		err = context.Cause(ctx)
 	case err == nil:
 		return lease, ctx, nil
 	case i.open && errors.Is(err, mortise.ErrUnavailable):
 		return nil, carry(ctx, nil), nil
 	}
 	return nil, ctx, i.answer(ctx, method, refused(ctx, err, i.retry), err)
+}
+
+// lockLimited acquires the lock of a call that may wait if the limit permits it. The call keeps req in memory.
+func (i *interceptor) lockLimited(
+	ctx context.Context, locks mortise.Locker, name string, req any,
+) (*mortise.Lease, error) {
+	size := 0
+	if m, ok := req.(proto.Message); ok {
+		size = proto.Size(m)
+	}
+	leave, ok := i.limit.Enter(size)
+	if !ok {
+		return i.limit.TryLock(asked.Context(ctx), locks, name, i.options...)
+	}
+	defer leave() // also if the client library panics
+	return locks.Lock(ctx, name, i.waiting...)
 }
 
 // carry returns a context with the lease; nil for none.
@@ -274,16 +338,11 @@ func (i *interceptor) outcome(ctx context.Context, method string, lease *mortise
 	}
 	// Canceled may be of the call's own end.
 	canceled := ctx.Err() == nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled)
-	brokeOff := over(err) || canceled
-	if cause := lease.Err(); over(cause) && brokeOff {
+	brokeOff := loss.Is(err) || canceled
+	if cause := lease.Err(); loss.Is(cause) && brokeOff {
 		return i.answer(ctx, method, lost(), cause)
 	}
 	return err
-}
-
-// over reports whether err says that a lease ended without Unlock.
-func over(err error) bool {
-	return errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrClosed)
 }
 
 // release unlocks the lease, also after the client has gone: Unlock sends the release in any case, and repeats it. The
@@ -291,7 +350,7 @@ func over(err error) bool {
 func release(ctx context.Context, lease *mortise.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
-	if over(lease.Err()) {
+	if loss.Is(lease.Err()) {
 		cancel() // the lock is lost: do not wait for the release
 	}
 	lease.Unlock(ctx)

@@ -34,10 +34,14 @@ const (
 	duplex = "/grpc.testing.TestService/FullDuplexCall"
 )
 
-// site is a Redis and a client of it, and a gRPC service whose handlers are functions.
+// site is a Redis and a client of it, and a service.
 type site struct {
 	*middle.Site
+	service
+}
 
+// service is a gRPC service whose handlers are functions.
+type service struct {
 	pb.UnimplementedTestServiceServer
 	onUnary  func(context.Context, *pb.SimpleRequest) error
 	onOutput func(*pb.StreamingOutputCallRequest, pb.TestService_StreamingOutputCallServer) error
@@ -45,20 +49,20 @@ type site struct {
 	onDuplex func(pb.TestService_FullDuplexCallServer) error
 }
 
-func (s *site) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
+func (s *service) UnaryCall(ctx context.Context, r *pb.SimpleRequest) (*pb.SimpleResponse, error) {
 	return new(pb.SimpleResponse), s.onUnary(ctx, r)
 }
 
-func (s *site) StreamingOutputCall(r *pb.StreamingOutputCallRequest,
+func (s *service) StreamingOutputCall(r *pb.StreamingOutputCallRequest,
 	ss pb.TestService_StreamingOutputCallServer) error {
 	return s.onOutput(r, ss)
 }
 
-func (s *site) StreamingInputCall(ss pb.TestService_StreamingInputCallServer) error {
+func (s *service) StreamingInputCall(ss pb.TestService_StreamingInputCallServer) error {
 	return s.onInput(ss)
 }
 
-func (s *site) FullDuplexCall(ss pb.TestService_FullDuplexCallServer) error { return s.onDuplex(ss) }
+func (s *service) FullDuplexCall(ss pb.TestService_FullDuplexCallServer) error { return s.onDuplex(ss) }
 
 func newSite(t *testing.T) *site { return &site{Site: middle.NewSite(t, redistest.WithAOF())} }
 
@@ -70,17 +74,22 @@ func (s *site) serve(opts ...grpc.ServerOption) pb.TestServiceClient {
 
 func (s *site) serveTo(client []grpc.DialOption, opts ...grpc.ServerOption) pb.TestServiceClient {
 	s.Helper()
-	l := check.Value(net.Listen("tcp", "127.0.0.1:0")).In(s)
+	return s.service.serve(s, client, opts...)
+}
+
+func (s *service) serve(t testing.TB, client []grpc.DialOption, opts ...grpc.ServerOption) pb.TestServiceClient {
+	t.Helper()
+	l := check.Value(net.Listen("tcp", "127.0.0.1:0")).In(t)
 	srv := grpc.NewServer(opts...)
 	pb.RegisterTestServiceServer(srv, s)
 	served := make(chan error, 1)
 	go func() { served <- srv.Serve(l) }()
 	conn := check.Value(grpc.NewClient(l.Addr().String(),
-		append(client, grpc.WithTransportCredentials(insecure.NewCredentials()))...)).In(s)
-	s.Cleanup(func() {
+		append(client, grpc.WithTransportCredentials(insecure.NewCredentials()))...)).In(t)
+	t.Cleanup(func() {
 		conn.Close()
 		srv.Stop()
-		check.Done(s, <-served)
+		check.Done(t, <-served)
 	})
 	return pb.NewTestServiceClient(conn)
 }
@@ -155,6 +164,7 @@ func (s *site) want(err error, code codes.Code, reason string) (retry time.Durat
 // What can happen to a call, over real gRPC on a real Redis: each is answered as the
 // package's documentation says, and leaves no lock.
 func TestWhatCanHappen(t *testing.T) {
+	check.Long(t)
 	for _, c := range []struct {
 		name string
 		run  func(*site)
@@ -359,7 +369,7 @@ func redisDies(s *site) {
 	s.Redis.Stop()
 	err := middle.Receive(s, "the loss", causes)
 	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
-	s.want(middle.Receive(s, "the answer", got), codes.Aborted, grpclock.ReasonLost)
+	s.want(middle.Receive(s, "the answer", got), codes.Unknown, grpclock.ReasonLost)
 	s.Redis.Restart() // with the data it had
 }
 
@@ -526,7 +536,7 @@ func streamLost(s *site) {
 		grpclock.WithLockOptions(mortise.WithLease(5*time.Second))), s.ctx())
 	check.NoError(s, check.Err(cs.Recv()))
 	_, err := cs.Recv()
-	s.want(err, codes.Aborted, grpclock.ReasonLost)
+	s.want(err, codes.Unknown, grpclock.ReasonLost)
 	if err := middle.Receive(s, "the cause", causes); !errors.Is(err, mortise.ErrLost) {
 		s.Errorf("the cause is %v", err)
 	}
@@ -551,7 +561,7 @@ func streamLostUnread(s *site) {
 	check.Is(s, "Send after the loss", middle.Receive(s, "the handler's end", ended), mortise.ErrLost)
 	for err = error(nil); err == nil; _, err = cs.Recv() {
 	}
-	s.want(err, codes.Aborted, grpclock.ReasonLost)
+	s.want(err, codes.Unknown, grpclock.ReasonLost)
 }
 
 func streamDeadline(s *site) {
@@ -627,7 +637,7 @@ func TestALossAfterTheContextEndedWakesTheHandler(t *testing.T) {
 						check.Is(t, what, err, mortise.ErrLost)
 						return err
 					})
-				check.ErrorIf(t, status.Code(err) != codes.Aborted, "answered %v", err)
+				check.ErrorIf(t, status.Code(err) != codes.Unknown, "answered %v", err)
 				took := time.Since(began)
 				check.ErrorIf(t, took < 9*time.Second || took > 10500*time.Millisecond, "the handler was back after %v", took)
 			})
@@ -703,6 +713,7 @@ func field(locks mortise.Locker, tmpl string, opts ...grpclock.KeyOption) {
 
 // However an id is spelt, lock and handler see one text.
 func TestOneLockForAllSpellings(t *testing.T) {
+	check.Long(t)
 	s := newSite(t)
 	in, let := make(chan string, 2), make(chan struct{})
 	s.onUnary = func(ctx context.Context, r *pb.SimpleRequest) error {

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -20,7 +21,10 @@ import (
 //	package shop.v1;
 //	message Order { string id = 1; }
 //	message ShipRequest { Order order = 1; }
-//	service Orders { rpc Ship(ShipRequest) returns (Order); }
+//	service Orders {
+//		rpc Ship(ShipRequest) returns (Order);
+//		rpc Import(stream Order) returns (Order);
+//	}
 var shop = func() protoreflect.FileDescriptor {
 	field := func(name string, of *descriptorpb.FieldDescriptorProto_Type,
 		message string) []*descriptorpb.FieldDescriptorProto {
@@ -45,6 +49,9 @@ var shop = func() protoreflect.FileDescriptor {
 			Method: []*descriptorpb.MethodDescriptorProto{{
 				Name: proto.String("Ship"), InputType: proto.String(".shop.v1.ShipRequest"),
 				OutputType: proto.String(".shop.v1.Order"),
+			}, {
+				Name: proto.String("Import"), InputType: proto.String(".shop.v1.Order"),
+				OutputType: proto.String(".shop.v1.Order"), ClientStreaming: proto.Bool(true),
 			}},
 		}},
 	}, nil)
@@ -85,8 +92,50 @@ func registerOrders(s *grpc.Server, ship func(ctx context.Context)) {
 	}, struct{}{})
 }
 
+// registerImport serves Import by a function.
+func registerImport(s *grpc.Server, serve func(grpc.ServerStream) error) {
+	s.RegisterService(&grpc.ServiceDesc{
+		ServiceName: "shop.v1.Orders",
+		HandlerType: (*any)(nil),
+		Streams: []grpc.StreamDesc{{
+			StreamName: "Import", ClientStreams: true,
+			Handler: func(_ any, stream grpc.ServerStream) error {
+				if err := serve(stream); err != nil {
+					return err
+				}
+				return stream.SendMsg(shopMessage("Order"))
+			},
+		}},
+	}, struct{}{})
+}
+
 // callShip serves s on a port of its own and calls Ship.
 func callShip(s *grpc.Server, id string) error {
+	return called(s, func(conn *grpc.ClientConn) error {
+		order, in := shopMessage("Order"), shopMessage("ShipRequest")
+		order.Set(order.Descriptor().Fields().ByName("id"), protoreflect.ValueOfString(id))
+		in.Set(in.Descriptor().Fields().ByName("order"), protoreflect.ValueOfMessage(order))
+		return conn.Invoke(context.Background(), "/shop.v1.Orders/Ship", in, shopMessage("Order"))
+	})
+}
+
+// callImport serves s on a port of its own and calls Import with one order.
+func callImport(s *grpc.Server, id string) error {
+	return called(s, func(conn *grpc.ClientConn) error {
+		ctx := metadata.AppendToOutgoingContext(context.Background(), "order-id", id)
+		stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ClientStreams: true}, "/shop.v1.Orders/Import")
+		if err != nil {
+			return err
+		}
+		if err := stream.SendMsg(shopMessage("Order")); err != nil {
+			return err
+		}
+		return stream.RecvMsg(shopMessage("Order"))
+	})
+}
+
+// called serves s on a port of its own, until call returns.
+func called(s *grpc.Server, call func(*grpc.ClientConn) error) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return err
@@ -98,8 +147,5 @@ func callShip(s *grpc.Server, id string) error {
 		return err
 	}
 	defer conn.Close()
-	order, in := shopMessage("Order"), shopMessage("ShipRequest")
-	order.Set(order.Descriptor().Fields().ByName("id"), protoreflect.ValueOfString(id))
-	in.Set(in.Descriptor().Fields().ByName("order"), protoreflect.ValueOfMessage(order))
-	return conn.Invoke(context.Background(), "/shop.v1.Orders/Ship", in, shopMessage("Order"))
+	return call(conn)
 }

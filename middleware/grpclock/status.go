@@ -13,6 +13,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/middleware/internal/template"
+	"github.com/mortise-go/mortise/middleware/internal/waiters"
 )
 
 // Domain is the domain of the ErrorInfo in each status.
@@ -21,9 +22,10 @@ const Domain = "github.com/mortise-go/mortise"
 // The reasons in the ErrorInfo of a status. docs/reference/problems.md explains them.
 const (
 	ReasonLocked          = "LOCKED"            // Aborted
+	ReasonCrowded         = "TOO_MANY_WAITING"  // ResourceExhausted
 	ReasonUnavailable     = "STORE_UNAVAILABLE" // Unavailable
 	ReasonClosing         = "SHUTTING_DOWN"     // Unavailable
-	ReasonLost            = "LOCK_LOST"         // Aborted
+	ReasonLost            = "LOCK_LOST"         // Unknown
 	ReasonTimeout         = "TIMED_OUT"         // DeadlineExceeded
 	ReasonClientGone      = "CLIENT_GONE"       // Canceled
 	ReasonBadKey          = "BAD_KEY"           // InvalidArgument
@@ -66,6 +68,9 @@ func badKey(err error) *status.Status {
 // refused returns the status of a call whose lock was not acquired. Most bounds the retry delay.
 func refused(ctx context.Context, err error, most time.Duration) *status.Status {
 	switch {
+	case waiters.Crowded(err):
+		return problem(codes.ResourceExhausted, ReasonCrowded,
+			"what this call needs is locked, and too many calls wait; try again later", most)
 	case errors.Is(err, mortise.ErrNotAcquired):
 		retry := soon
 		var e *mortise.Error
@@ -102,7 +107,8 @@ func deadlineCancelled(ctx context.Context) bool {
 	return ok && time.Until(deadline) <= cancelEarly
 }
 
+// lost returns the status of a call whose handler had begun: neither the code nor a delay asks for a retry.
 func lost() *status.Status {
-	return problem(codes.Aborted, ReasonLost, "the lock was lost while the call was being worked on; "+
-		"find out what was done before it is repeated", soon)
+	return problem(codes.Unknown, ReasonLost, "the lock was lost while the call was being worked on; "+
+		"find out what was done before it is repeated", 0)
 }

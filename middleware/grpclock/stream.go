@@ -3,17 +3,17 @@ package grpclock
 import (
 	"context"
 	"fmt"
-	"time"
+	"net/http"
+	"sync"
+	"sync/atomic"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/middleware/internal/loss"
 )
-
-// checkLease is how often a lease is checked after its context ended with the stream's: a loss no longer shows in the
-// context.
-const checkLease = 250 * time.Millisecond
 
 // stream is a stream under a lease. Its context is the lease's context, and RecvMsg and SendMsg fail when the lock is
 // lost.
@@ -22,14 +22,17 @@ type stream struct {
 	ctx   context.Context
 	lease *mortise.Lease // nil if the stream passed without a lock
 	first proto.Message  // received for the key, not yet handed to the handler
-	left  bool           // the underlying RecvMsg may still run
+
+	calls atomic.Int32 // RecvMsg and SendMsg that run
+	aside *aside       // makes the calls; nil if endOnLoss can end the call
 }
 
 func (s *stream) Context() context.Context { return s.ctx }
 
-// RecvMsg returns when the lock is lost, even if the client is silent. The RecvMsg of the underlying stream then runs
-// on until the client sends or the call ends. It may still write to m, so the handler must not read m.
+// RecvMsg returns when the lock is lost, even if the client is silent.
 func (s *stream) RecvMsg(m any) error {
+	s.calls.Add(1)
+	defer s.calls.Add(-1)
 	if err := s.lost(); err != nil {
 		return err
 	}
@@ -37,73 +40,40 @@ func (s *stream) RecvMsg(m any) error {
 		s.first = nil
 		return hand(m, first)
 	}
-	if s.lease == nil {
+	switch {
+	case s.lease == nil:
 		return s.ServerStream.RecvMsg(m)
+	case s.aside != nil:
+		return s.aside.recv(func() error { return s.ServerStream.RecvMsg(m) })
 	}
-	if s.left {
-		return fmt.Errorf("grpclock: RecvMsg after one that failed: %w", s.lease.Err())
+	err := s.ServerStream.RecvMsg(m)
+	if cause := s.lease.Err(); loss.Is(cause) { // by the clock: a message that came later is not the handler's
+		return cause
 	}
-	left, err := s.whileHeld(func() error { return s.ServerStream.RecvMsg(m) })
-	s.left = left
 	return err
 }
 
-// SendMsg returns when the lock is lost, even if the client reads nothing. The SendMsg of the underlying stream then
-// runs on until the client reads or the call ends.
+// SendMsg returns when the lock is lost, even if the client reads nothing.
 func (s *stream) SendMsg(m any) error {
+	s.calls.Add(1)
+	defer s.calls.Add(-1)
 	if err := s.lost(); err != nil {
 		return err
 	}
-	if s.lease == nil {
+	switch {
+	case s.lease == nil:
 		return s.ServerStream.SendMsg(m)
+	case s.aside != nil:
+		return s.aside.send(func() error { return s.ServerStream.SendMsg(m) })
 	}
-	_, err := s.whileHeld(func() error { return s.ServerStream.SendMsg(m) })
+	err := s.ServerStream.SendMsg(m)
+	if err == nil {
+		return nil
+	}
+	if cause := s.lost(); cause != nil {
+		return cause
+	}
 	return err
-}
-
-// whileHeld runs f in a goroutine and returns its error. If the lock is lost first, it returns early, with left set,
-// and f runs on.
-func (s *stream) whileHeld(f func() error) (left bool, err error) {
-	done := make(chan result, 1)
-	go func() {
-		var r result
-		defer func() {
-			r.panicked = recover()
-			done <- r
-		}()
-		r.err = f()
-	}()
-	ended := s.ctx.Done()
-	var check <-chan time.Time
-	for {
-		select {
-		case r := <-done:
-			return false, r.get()
-		case <-ended:
-			ended = nil
-		case <-check:
-		}
-		switch err := s.lease.Err(); {
-		case over(err):
-			return true, err
-		case err == nil: // the context ended with its parent, the stream's
-			check = time.After(checkLease)
-		} // otherwise the handler has unlocked
-	}
-}
-
-// result is the outcome of a function that ran in a goroutine of its own.
-type result struct {
-	err      error
-	panicked any
-}
-
-// get returns the error. If the function panicked, get panics in the caller's goroutine, where interceptors recover.
-func (r result) get() error {
-	if r.panicked != nil {
-		panic(r.panicked)
-	}
-	return r.err
 }
 
 // lost returns the error of a lease that ended without Unlock; nil if there is none.
@@ -111,10 +81,54 @@ func (s *stream) lost() error {
 	if s.lease == nil || s.ctx.Err() == nil {
 		return nil
 	}
-	if err := s.lease.Err(); over(err) {
+	if err := s.lease.Err(); loss.Is(err) {
 		return err
 	}
 	return nil
+}
+
+// call is gRPC's stream below all interceptors. WriteStatus answers the call and ends it: its RecvMsg and SendMsg
+// return. They call WriteStatus themselves when they fail, so it may be called beside them.
+type call interface {
+	WriteStatus(st *status.Status) error
+}
+
+// endOnLoss ends the call when the lease is lost while the handler is in RecvMsg or SendMsg, where it does not see its
+// context end. answer makes the answer. A handler that is elsewhere may answer by itself.
+//
+// returned has to be called after the handler's return; it returns the answer, or nil if the call was not ended.
+//
+// gRPC gives an interceptor no way to end a call but to return. So endOnLoss uses a method of gRPC's internal stream,
+// by its name. s.aside makes the calls if the stream is another's, if a later gRPC has no such method, and if the
+// server is net/http's, by grpc.Server.ServeHTTP: there WriteStatus waits behind a SendMsg that waits for the client.
+func (s *stream) endOnLoss(answer func(cause error) error) (returned func() error) {
+	under, ok := grpc.ServerTransportStreamFromContext(s.ctx).(call)
+	if !ok || s.ctx.Value(http.ServerContextKey) != nil {
+		s.aside = &aside{lease: s.lease, ended: s.ctx.Done()}
+		return func() error { return nil }
+	}
+	var r result
+	back, done := make(chan struct{}), make(chan struct{})
+	stop := context.AfterFunc(s.lease.Context(), func() {
+		defer close(done)
+		cause := loss.Await(s.lease, back)
+		if cause == nil || s.calls.Load() == 0 {
+			return
+		}
+		r.err = lost().Err()
+		defer func() {
+			r.panicked = recover()
+			under.WriteStatus(status.Convert(r.err))
+		}()
+		r.err = answer(cause)
+	})
+	return sync.OnceValue(func() error {
+		close(back)
+		if !stop() {
+			<-done
+		}
+		return r.get()
+	})
 }
 
 // hand copies the first message into m, the handler's message.

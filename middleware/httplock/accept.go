@@ -38,7 +38,7 @@ func AcceptDelegations(locks delegation.Acceptor, checker *delegation.Checker,
 		}
 		o(&m)
 	}
-	if m.read != nil || m.options != nil || m.waits || m.locked != 0 || m.retryAfter != 0 || m.open {
+	if m.read != nil || m.options != nil || m.waits || m.locked != 0 || m.retryAfter != 0 || m.inAll != 0 || m.open {
 		panic("httplock: AcceptDelegations: of the options only WithErrorHandler applies")
 	}
 	return func(next http.Handler) http.Handler {

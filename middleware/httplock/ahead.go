@@ -8,14 +8,17 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/asked"
+	"github.com/mortise-go/mortise/middleware/internal/waiters"
 )
 
-// A server of HTTP/1 notices that a client has left only after the request's body was read to its end. A request that
-// waits with an unread body would be served after its client has gone. So a request waits only if its body could be
-// read ahead.
+// A request waits only if its body could be read ahead. A server of HTTP/1 notices that a client has left only after
+// the body was read to its end: the request would be served after its client has gone. A server of HTTP/2 bounds the
+// bytes of a connection that no handler has read: unread bodies of requests that wait would stop all uploads of the
+// connection, also the holder's.
 
 // mostAhead bounds how many bytes of a body are read ahead.
-const mostAhead = 64 << 10
+const mostAhead = waiters.Unit
 
 // aheadWait bounds how long readAhead waits for the body. It is a variable for tests.
 var aheadWait = 10 * time.Second
@@ -26,12 +29,12 @@ func (m *middleware) lockWaiting(
 	locks mortise.Locker, w http.ResponseWriter, r *http.Request, name string,
 ) (*mortise.Lease, *http.Request, error) {
 	wait := func() (*mortise.Lease, *http.Request, error) {
-		lease, err := locks.Lock(r.Context(), name, m.waiting...)
+		lease, err := m.lockConnected(locks, w, r, name)
 		return lease, r, err
 	}
 	switch {
-	case r.ProtoMajor != 1, r.Body == nil, r.Body == http.NoBody, r.ContentLength == 0:
-		return wait() // the server notices a client that leaves
+	case r.Body == nil, r.Body == http.NoBody, r.ContentLength == 0:
+		return wait()
 	case r.ContentLength > 0 && r.ContentLength <= mostAhead:
 		// Read the body before the lock is taken: a slow client must not hold the lock while it sends.
 		var whole bool
@@ -40,7 +43,7 @@ func (m *middleware) lockWaiting(
 		}
 	}
 	// Try the lock before the body is read: the client may send the rest of the body only after an answer.
-	lease, err := locks.TryLock(r.Context(), name, m.options...)
+	lease, err := locks.TryLock(asked.Context(r.Context()), name, m.options...)
 	if r.ContentLength < 0 && errors.Is(err, mortise.ErrNotAcquired) {
 		var whole bool
 		if r, whole = readAhead(w, r); whole {
@@ -66,6 +69,9 @@ func readAhead(w http.ResponseWriter, r *http.Request) (ahead *http.Request, who
 		body.repanic()
 		return ahead, body.err == io.EOF
 	case <-inTime.C:
+		body.stop()
+		return ahead, false
+	case <-r.Context().Done(): // http.TimeoutHandler, or the server, ends the request: its body may never arrive
 		body.stop()
 		return ahead, false
 	}
@@ -95,10 +101,18 @@ func (b *aheadBody) readAhead() {
 		var n int
 		n, b.err = b.from.Read(part[:min(len(part), mostAhead+1-length)])
 		length += n
-		b.mu.Lock()
-		b.data = append(b.data, part[:n]...)
-		b.mu.Unlock()
+		b.add(part[:n])
 	}
+}
+
+// add keeps what was read. Its memory is at most mostAhead bytes, unless the body is larger.
+func (b *aheadBody) add(part []byte) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if need := len(b.data) + len(part); need > cap(b.data) {
+		b.data = append(make([]byte, 0, max(need, min(2*need, mostAhead))), b.data...)
+	}
+	b.data = append(b.data, part...)
 }
 
 func (b *aheadBody) stop() {
@@ -125,7 +139,9 @@ func (b *aheadBody) take(p []byte) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	n := copy(p, b.data)
-	b.data = b.data[n:]
+	if b.data = b.data[n:]; len(b.data) == 0 {
+		b.data = nil // a handler that has read its body may run for long
+	}
 	return n
 }
 

@@ -19,7 +19,10 @@ type answered struct {
 	hijacked atomic.Bool
 	flushed  atomic.Bool // net/http has sent the header, and before that read the body's rest
 
-	body *watchedBody // the request's body, set by wakeOnLoss
+	finished atomic.Bool // the middleware has answered; what is written later is dropped
+
+	body *watchedBody  // the request's body, set by wakeOnLoss
+	in   *http.Request // the handler's; nil if it has none yet
 
 	mu       sync.Mutex    // guards the fields below
 	lost     bool          // the lock is lost: calls, and a hijacked connection, need deadlines
@@ -205,7 +208,22 @@ func (a *answered) Unwrap() http.ResponseWriter {
 	return below{a.ResponseWriter, a}
 }
 
+// closeIfTooLarge makes the server close the connection after an answer that the body is too large, as
+// http.MaxBytesReader does: MaxBytesReader tells net/http's ResponseWriter, but does not find it below this one. The
+// handler's reader itself is not asked: another goroutine, of a proxy for example, may be reading.
+func (a *answered) closeIfTooLarge(status int) {
+	if status == http.StatusRequestEntityTooLarge && a.in != nil && a.in.ProtoMajor == 1 && !a.body.ended.Load() {
+		a.Header().Set("Connection", "close")
+	}
+}
+
 func (a *answered) WriteHeader(status int) {
+	if a.finished.Load() {
+		return
+	}
+	if status >= 200 && !a.written.Load() {
+		a.closeIfTooLarge(status)
+	}
 	if status >= 200 || status == http.StatusSwitchingProtocols {
 		a.written.Store(true)
 	}
@@ -215,13 +233,22 @@ func (a *answered) WriteHeader(status int) {
 }
 
 func (a *answered) Write(p []byte) (int, error) {
+	if a.finished.Load() {
+		return 0, errFinished
+	}
 	a.written.Store(true)
 	a.begin()
 	defer a.end()
 	return a.ResponseWriter.Write(p)
 }
 
+// errFinished is the error of writes after the middleware has answered that the lock was lost: a second answer.
+var errFinished = errors.New("httplock: the request was answered: its lock was lost while it was being worked on")
+
 func (a *answered) WriteString(s string) (int, error) {
+	if a.finished.Load() {
+		return 0, errFinished
+	}
 	a.written.Store(true)
 	a.begin()
 	defer a.end()
@@ -272,6 +299,9 @@ type readerFrom struct {
 // ReadFrom writes the first bytes itself: a source without a byte begins no answer, but the writer below may begin one
 // before it reads.
 func (r readerFrom) ReadFrom(src io.Reader) (n int64, err error) {
+	if r.a.finished.Load() {
+		return 0, errFinished
+	}
 	const first = 512 // as many as net/http reads to detect the type of the content
 	if !r.a.written.Load() {
 		if n, err = io.Copy(r.a, io.LimitReader(src, first)); err != nil || n < first {

@@ -17,7 +17,7 @@
 //	(none)                        is refused at once                                         like the others
 //	WithWait(d)                   waits for d at most                                        like the others
 //	WithMaxClientWait()           waits for as long as its client does, 5 minutes at most    like the others
-//	WithReaders(read)             as above                                                   GET and HEAD share the lock
+//	WithReaders(read)             as above                                                   share it; OPTIONS has none
 //	WithFailOpen()                as above; is served UNLOCKED where the store is down       as above
 //
 // # Names
@@ -59,17 +59,21 @@
 //	what happened                                     status   type                 Retry-After
 //	another request holds the lock                    423      TypeLocked           its lease, 3 s at most
 //	the same, with WithStatus(409) (Idempotency-Key)  409      TypeLocked           the same
+//	too many requests wait already, by WithMaxWaiters 429      TypeCrowded          3 s
 //	the store of locks is down                        503      TypeUnavailable      1 s
 //	the client of locks was shut down                 503      TypeClosing          1 s
 //	the request's context ended with a cause          503      TypeClosing          1 s
 //	the request's deadline ended while it waited      503      TypeTimeout          1 s
 //	the client left while it waited                   499      TypeClientGone       (for the access log)
 //	the request has no key, or a bad one              400      TypeBadKey
-//	the lock was lost, and the handler wrote nothing  503      TypeLost             1 s
-//	an outer middleware's lock was lost meanwhile     503      TypeLost             1 s
+//	the lock was lost, and the handler wrote nothing  500      TypeLost
+//	an outer middleware's lock was lost meanwhile     500      TypeLost
 //	the lock was lost, and the handler answered       the handler's answer
 //	the caller's lock, to be entered, has ended       412      TypeDelegationEnded
 //	misuse: a name in use for other data, an option   500      TypeInternal
+//
+// With a Retry-After, nothing was done, and the client may send the request again. With TypeLost the handler had begun:
+// a retry might do its work twice.
 //
 // A holder may renew its lease, so the lock can be held for longer than Retry-After says;
 // [WithRetryAfter] sets its bound. After a loss, headers set by the handler for its own answer are

@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"net/http"
 	"testing"
 	"time"
 )
@@ -21,3 +22,9 @@ func SetReadWait(t *testing.T, d time.Duration) {
 
 // LastRest is lastRest.
 const LastRest = lastRest
+
+// ReadAhead reads a body ahead, and returns how much memory it takes.
+func ReadAhead(w http.ResponseWriter, r *http.Request) (memory int, whole bool) {
+	ahead, whole := readAhead(w, r)
+	return cap(ahead.Body.(*aheadBody).data), whole
+}

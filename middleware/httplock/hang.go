@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/middleware/internal/loss"
 )
 
 const (
@@ -18,9 +19,6 @@ const (
 	// lastRest is how long a write can still read a body's rest, as net/http does before it sends an answer. The answer
 	// then has the remainder of lastWords.
 	lastRest = lastWords - 500*time.Millisecond
-	// checkLease is how often a lease is checked after its context ended with the request's: a loss no longer shows in
-	// the context.
-	checkLease = 250 * time.Millisecond
 )
 
 // readWait is how long a read of the body may go on after the loss, until it counts as blocked in the connection. It is
@@ -44,7 +42,7 @@ func wakeOnLoss(a *answered, r *http.Request, lease *mortise.Lease) (*http.Reque
 	returned, done := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(lease.Context(), func() {
 		defer close(done)
-		if cause := loss(lease, returned); cause != nil {
+		if cause := loss.Await(lease, returned); cause != nil {
 			a.wake(cause, returned)
 		}
 	})
@@ -54,23 +52,6 @@ func wakeOnLoss(a *answered, r *http.Request, lease *mortise.Lease) (*http.Reque
 			<-done
 		}
 	})
-}
-
-// loss waits until the lease, whose context has ended, is lost, and returns the cause. It returns nil if the lease was
-// unlocked, or the handler has returned.
-func loss(lease *mortise.Lease, returned <-chan struct{}) error {
-	for {
-		if err := lease.Err(); over(err) {
-			return err
-		} else if err != nil {
-			return nil
-		}
-		select { // the context ended with its parent, the request's
-		case <-returned:
-			return nil
-		case <-time.After(checkLease):
-		}
-	}
 }
 
 // wake ends the handler's reads, and bounds its writes.

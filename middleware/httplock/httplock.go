@@ -9,6 +9,9 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/asked"
+	"github.com/mortise-go/mortise/middleware/internal/loss"
+	"github.com/mortise-go/mortise/middleware/internal/waiters"
 )
 
 // New makes a middleware that serves requests with the same key one at a time, over all processes
@@ -28,17 +31,22 @@ func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) h
 		panic("httplock: New: the Locker and the KeyFunc must not be nil")
 	}
 	m := middleware{locks: locks, read: locks, key: key, locked: http.StatusLocked, answer: answerPlainly,
-		retryAfter: DefaultRetryAfter}
+		retryAfter: DefaultRetryAfter, perName: waiters.PerName}
 	for _, o := range opts {
 		if o == nil {
 			panic("httplock: New: a nil Option")
 		}
 		o(&m)
 	}
-	m.waiting = append(m.options[:len(m.options):len(m.options)], mortise.WithWait(m.wait))
+	m.waiting = append(m.options[:len(m.options):len(m.options)], mortise.WithWait(m.wait),
+		mortise.WithMaxWaiters(m.perName))
+	m.limit = waiters.New(m.inAll)
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("httplock: New: the Handler must not be nil")
+		}
+		if servesLater(next) {
+			return refuseAll{m.answer}
 		}
 		m := m
 		m.next = next
@@ -53,9 +61,13 @@ type Option func(*middleware)
 // locked. d must be positive.
 //
 // The wait ends with the client. A server of HTTP/1 notices the departure of a client only after
-// the request's body was read to its end, so the middleware reads bodies before the wait, up to 64
-// KiB and for 10 s. A request with a larger, or slower, body does not wait: the request is refused
-// at once if the lock is held. A chunked body is read only if the lock is held.
+// the request's body was read to its end, and unread bodies of HTTP/2 stop other uploads of their
+// connection. So the middleware reads bodies before the wait, up to 64 KiB and for 10 s. A request
+// with a larger, or slower, body does not wait: the request is refused at once if the lock is held.
+// A body of unknown length is read only if the lock is held.
+//
+// A request of HTTP/1 does not wait, either, if more bytes follow it on its connection (pipelining): the
+// server would not notice the departure.
 //
 // The WriteTimeout of the http.Server includes the wait: see Bounds in the package's documentation.
 func WithWait(d time.Duration) Option {
@@ -72,6 +84,29 @@ func WithMaxClientWait() Option { return WithWait(MaxClientWait) }
 // MaxClientWait bounds [WithMaxClientWait]: no server notices at once a client lost by, for
 // example, a broken network.
 const MaxClientWait = 5 * time.Minute
+
+// The most requests of a process that wait, unless [WithMaxWaiters] says otherwise.
+const (
+	DefaultMaxWaiters      = waiters.PerName // for one lock
+	DefaultMaxWaitersInAll = waiters.InAll   // for all locks of all middlewares
+)
+
+// WithMaxWaiters bounds how many requests wait at once in this process, by [WithWait]: perName for the
+// same lock, and inAll for all locks of the middleware. A further request for the lock is answered at once with
+// 429 and [TypeCrowded]; a further request in all is served if its lock is free, and otherwise
+// answered likewise. Without a bound, a flood for a busy name leaves as many requests waiting, each
+// with up to 64 KiB of its body in memory. Both are at least one. The first bound counts other callers
+// of the same client, too: see mortise.WithMaxWaiters.
+//
+// Without this option the bounds are [DefaultMaxWaiters] and [DefaultMaxWaitersInAll]; the second is
+// then one bound for all middlewares of the process without the option, those of grpclock included.
+func WithMaxWaiters(perName, inAll int) Option {
+	if perName < 1 || inAll < 1 {
+		panic(fmt.Sprintf("httplock: WithMaxWaiters(%d, %d): at least one each; without WithWait no request waits",
+			perName, inAll))
+	}
+	return func(m *middleware) { m.perName, m.inAll = perName, inAll }
+}
 
 // WithStatus answers status instead of 423 while the lock is held: 409 for clients with an
 // Idempotency-Key; such clients expect 409 while their request is still in progress. status is
@@ -98,8 +133,9 @@ func WithRetryAfter(most time.Duration) Option {
 	return func(m *middleware) { m.retryAfter = most }
 }
 
-// WithReaders locks GET and HEAD requests by read, and other requests by New's Locker: readers share the lock, writers
-// do not.
+// WithReaders locks requests of safe methods by read, and other requests by New's Locker: readers share
+// the lock, writers do not. The safe methods are GET, HEAD, TRACE, PROPFIND, REPORT, SEARCH and QUERY.
+// OPTIONS, a browser's question before a request to another origin, passes without a lock.
 //
 //	rw := client.RW()
 //	lock := httplock.New(rw.Write, key, httplock.WithReaders(rw.Read))
@@ -107,13 +143,14 @@ func WithReaders(read mortise.Locker) Option {
 	if read == nil {
 		panic("httplock: WithReaders: the Locker must not be nil")
 	}
-	return func(m *middleware) { m.read = read }
+	return func(m *middleware) { m.read, m.readers = read, true }
 }
 
 // WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or mortise.WithMaxHold,
 // to bound the effect of a handler without an end. A service open to strangers needs such an
-// option: see Bounds in the package's documentation. Instead of mortise.WithWait use [WithWait]. An
-// option refused by mortise is answered with 500.
+// option: see Bounds in the package's documentation. Instead of mortise.WithWait and
+// mortise.WithMaxWaiters use [WithWait] and [WithMaxWaiters]. An option refused by mortise is answered
+// with 500.
 func WithLockOptions(opts ...mortise.Option) Option {
 	return func(m *middleware) { m.options = append(m.options[:len(m.options):len(m.options)], opts...) }
 }
@@ -164,6 +201,7 @@ const releaseWait = 2 * time.Second
 
 type middleware struct {
 	locks, read mortise.Locker
+	readers     bool // read is of WithReaders
 	key         KeyFunc
 	options     []mortise.Option
 	waiting     []mortise.Option // options and mortise.WithWait
@@ -171,12 +209,19 @@ type middleware struct {
 	wait        time.Duration
 	locked      int
 	retryAfter  time.Duration
+	perName     int // the most requests that wait for a lock
+	inAll       int // 0: the limit of the process
+	limit       *waiters.Limit
 	open        bool
 	answer      func(http.ResponseWriter, *http.Request, Problem)
 	next        http.Handler
 }
 
 func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if m.readers && r.Method == http.MethodOptions {
+		m.next.ServeHTTP(w, r)
+		return
+	}
 	name, err := m.key(r)
 	if err == nil && name == "" {
 		err = errEmptyKey
@@ -208,18 +253,44 @@ func (m *middleware) lock(
 	w http.ResponseWriter, r *http.Request, name string,
 ) (lease *mortise.Lease, _ *http.Request, err error) {
 	locks := m.locks
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+	if m.readers && safe(r.Method) {
 		locks = m.read
 	}
 	if m.waits {
-		lease, r, err = m.lockWaiting(locks, w, r, name)
+		lease, r, err = m.lockLimited(locks, w, r, name)
 	} else {
-		lease, err = locks.TryLock(r.Context(), name, m.options...)
+		lease, err = locks.TryLock(asked.Context(r.Context()), name, m.options...)
 	}
-	if err == nil && lease == nil {
+	switch {
+	case err == nil && lease == nil:
 		err = errors.New("httplock: the Locker returned neither a lease nor an error")
+	case err == nil && r.Context().Err() != nil: // the client has left, or the server ends the request
+		release(r.Context(), lease)
+		lease, err = nil, context.Cause(r.Context())
 	}
 	return lease, r, err
+}
+
+// lockLimited acquires the lock for a request that may wait if the limit permits it.
+func (m *middleware) lockLimited(
+	locks mortise.Locker, w http.ResponseWriter, r *http.Request, name string,
+) (*mortise.Lease, *http.Request, error) {
+	leave, ok := m.limit.Enter(mostAhead)
+	if !ok {
+		lease, err := m.limit.TryLock(asked.Context(r.Context()), locks, name, m.options...)
+		return lease, r, err
+	}
+	defer leave() // also if the request's body panics
+	return m.lockWaiting(locks, w, r, name)
+}
+
+// safe reports whether requests of the method only read, as its registration says (RFC 9110, 9.2.1), without OPTIONS.
+func safe(method string) bool {
+	switch method {
+	case http.MethodGet, http.MethodHead, http.MethodTrace, "PROPFIND", "REPORT", "SEARCH", "QUERY":
+		return true
+	}
+	return false
 }
 
 // serve serves r under the lease. ahead is r, or a copy of r with a body that was read ahead.
@@ -228,9 +299,10 @@ func (m *middleware) serve(w http.ResponseWriter, ahead, r *http.Request, name s
 	header := maps.Clone(w.Header())
 	out, a := watch(w)
 	in, returned := wakeOnLoss(a, under(lease.Context(), ahead, lease), lease)
+	a.in = in
 	defer returned() // also if the handler panics
 	serveCopy(m.next, out, in, r, keep)
-	if err := lease.Err(); over(err) && !a.written.Load() {
+	if err := lease.Err(); loss.Is(err) && !a.written.Load() {
 		// Without an answer of the handler net/http would send 200. The header belongs to the handler's answer.
 		returned()
 		a.lose()
@@ -238,23 +310,19 @@ func (m *middleware) serve(w http.ResponseWriter, ahead, r *http.Request, name s
 		maps.Copy(w.Header(), header)
 		m.answer(out, ahead, lost(name, err))
 		a.boundRest()
+		a.finished.Store(true)
 	}
 }
 
 // keep leaves a trailer as it is.
 func keep(http.Header) {}
 
-// over reports whether err says that a lease ended without Unlock.
-func over(err error) bool {
-	return errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrClosed)
-}
-
 // release unlocks the lease, also after the client has gone: Unlock sends the release in any case, and repeats it. The
 // observer of the lock client gets the error.
 func release(ctx context.Context, lease *mortise.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
-	if over(lease.Err()) {
+	if loss.Is(lease.Err()) {
 		cancel() // the lock is lost: do not wait for the release
 	}
 	lease.Unlock(ctx)

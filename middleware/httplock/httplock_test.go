@@ -30,6 +30,7 @@ import (
 // What can happen to a request, over real HTTP on a real Redis: each is answered as
 // the package's documentation says, and leaves no lock.
 func TestWhatCanHappen(t *testing.T) {
+	check.Long(t)
 	for _, c := range []struct {
 		name string
 		run  func(*site)
@@ -320,7 +321,7 @@ func redisDies(s *site) {
 	s.Redis.Stop()
 	err := middle.Receive(s, "the loss", causes)
 	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
-	s.want(middle.Receive(s, "the answer", got), 503, httplock.TypeLost)
+	s.want(middle.Receive(s, "the answer", got), 500, httplock.TypeLost)
 	s.Redis.Restart() // with the data it had
 }
 
@@ -356,7 +357,7 @@ func lockLost(s *site) {
 	check.NoError(s, check.Err(s.Locks.ForceUnlock(s.Context(), "orders:42")))
 	err := middle.Receive(s, "the loss", causes)
 	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
-	s.want(middle.Receive(s, "the answer", got), 503, httplock.TypeLost)
+	s.want(middle.Receive(s, "the answer", got), 500, httplock.TypeLost)
 }
 
 func lockLostAnswered(s *site) {
@@ -522,6 +523,6 @@ func TestALockLostWhileTheRequestWaitsForAnother(t *testing.T) {
 		httplock.WithWait(middle.Patience))
 	w := httptest.NewRecorder()
 	outer(inner(http.NotFoundHandler())).ServeHTTP(w, httptest.NewRequest("POST", "/", nil))
-	check.ErrorIf(t, w.Code != 503 || !strings.Contains(w.Body.String(), httplock.TypeLost) ||
-		w.Header().Get("Retry-After") != "1", "answered %d %s", w.Code, w.Body)
+	check.ErrorIf(t, w.Code != 500 || !strings.Contains(w.Body.String(), httplock.TypeLost) ||
+		w.Header().Get("Retry-After") != "", "answered %d %s", w.Code, w.Body)
 }

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"reflect"
 	"strings"
+	"unicode"
 
 	"github.com/mortise-go/mortise/middleware/internal/template"
 )
@@ -47,26 +48,44 @@ var ErrNoLock = errors.New("httplock: no lock is needed")
 // In values, the characters % : / { } | and spaces, control characters and invalid UTF-8 are
 // percent-encoded, so different texts make different names. A value has at most 255 bytes.
 //
-// RouteKey panics if the template is malformed, has no placeholder, or has no text of the program's
-// own with a final : or / before the first placeholder.
+// {path...} is the rest of a path, of the route "/files/{path...}"; {*}, of chi's "/files/*".
+//
+// RouteKey panics if the template is malformed, has no placeholder, or one that names no path value, or has no text of
+// the program's own with a final : or / before the first placeholder.
 func RouteKey(tmpl string, opts ...KeyOption) KeyFunc {
 	t := parse("RouteKey", tmpl, opts)
+	for _, name := range t.Names() {
+		if !pathName(name) {
+			panic(fmt.Sprintf("httplock: RouteKey: %q: {%s} is no name of a path value: letters, digits, _ and -, "+
+				"with ... behind it if the route has them; or *, as in chi", tmpl, name))
+		}
+	}
 	return func(r *http.Request) (string, error) {
 		return t.Expand(func(name string) (string, error) {
-			v, label := r.PathValue(name), "path value {"+name+"}"
+			label := "path value {" + name + "}"
+			name, placeholder := strings.TrimSuffix(name, "..."), name
+			v := r.PathValue(name)
 			if v == "" {
 				return "", &template.ValueError{Name: label, Why: "is missing or empty"}
 			}
 			if plain, err := url.PathUnescape(v); err == nil && plain != v {
 				return "", &template.ValueError{Name: label, Why: "is percent-encoded more than is needed"}
 			}
-			c, err := t.Canonical(name, label, v)
+			c, err := t.Canonical(placeholder, label, v)
 			if err == nil && c != v {
 				r.SetPathValue(name, c)
 			}
 			return c, err
 		})
 	}
+}
+
+// pathName reports whether a placeholder can name a path value of a router.
+func pathName(name string) bool {
+	name = strings.TrimSuffix(name, "...")
+	return name == "*" || name != "" && !strings.ContainsFunc(name, func(c rune) bool {
+		return c != '_' && c != '-' && !unicode.IsLetter(c) && !unicode.IsDigit(c)
+	})
 }
 
 // KeyOption changes what [RouteKey] or [HeaderKey] makes of values: see [Canonical].

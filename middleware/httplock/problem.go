@@ -1,6 +1,7 @@
 package httplock
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/middleware/internal/template"
+	"github.com/mortise-go/mortise/middleware/internal/waiters"
 )
 
 // Problem is the reason why a request is not served, in the form of RFC 9457. Problem is an
@@ -38,9 +40,10 @@ const (
 	problems = "https://github.com/mortise-go/mortise/blob/main/docs/reference/problems.md"
 
 	TypeLocked          = problems + "#locked"            // 423, or as WithStatus says
+	TypeCrowded         = problems + "#too-many-waiting"  // 429
 	TypeUnavailable     = problems + "#store-unavailable" // 503
 	TypeClosing         = problems + "#shutting-down"     // 503
-	TypeLost            = problems + "#lock-lost"         // 503
+	TypeLost            = problems + "#lock-lost"         // 500
 	TypeTimeout         = problems + "#timed-out"         // 503
 	TypeClientGone      = problems + "#client-gone"       // 499, for the access log only
 	TypeBadKey          = problems + "#bad-key"           // 400
@@ -59,6 +62,7 @@ const soon = time.Second
 
 // ServeHTTP answers with the problem, as application/problem+json.
 func (p Problem) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	p.Status = cmp.Or(p.Status, http.StatusInternalServerError) // of a zero Problem
 	body, err := json.Marshal(p)
 	if err != nil { // cannot happen: the fields are strings and a number
 		panic(err)
@@ -93,6 +97,12 @@ func badKey(name string, err error) Problem {
 func (m *middleware) refused(r *http.Request, name string, err error) Problem {
 	p := Problem{Name: name, Err: err}
 	switch {
+	case errors.Is(err, errClientGone):
+		p.Type, p.Title, p.Status = TypeClientGone, "The client did not wait", statusClientGone
+	case waiters.Crowded(err):
+		p.Type, p.Title, p.Status = TypeCrowded, "Too many requests wait already", http.StatusTooManyRequests
+		p.RetryAfter, p.Detail = m.retryAfter,
+			"what this request needs is locked, and too many requests wait; try again later"
 	case errors.Is(err, mortise.ErrNotAcquired):
 		p.Type, p.Title, p.Status, p.RetryAfter = TypeLocked, "Another request is being worked on", m.locked, soon
 		p.Detail = "what this request needs is locked by another one; try again later"
@@ -132,12 +142,13 @@ func (p *Problem) notServed(kind, title string) {
 	p.Status, p.RetryAfter = http.StatusServiceUnavailable, soon
 }
 
+// lost returns the problem of a request whose handler had begun: neither the status nor a Retry-After asks for a retry.
 func lost(name string, err error) Problem {
 	return Problem{
 		Type:   TypeLost,
 		Title:  "The lock was lost while the request was being worked on",
 		Detail: "the request was begun and broken off; find out what was done before it is repeated",
-		Status: http.StatusServiceUnavailable, RetryAfter: soon,
-		Name: name, Err: err,
+		Status: http.StatusInternalServerError,
+		Name:   name, Err: err,
 	}
 }

@@ -209,7 +209,7 @@ func (r *reporter) answered(
 	now := time.Now()
 	_, span := r.tracer.Start(ctx, "mortise.wait", trace.WithTimestamp(now.Add(-waited)),
 		r.spanOf(s, keyOutcome.String(result)))
-	if err != nil && result != outcomeNotAcquired && result != outcomeCancelled {
+	if err != nil && result != outcomeNotAcquired && result != outcomeCrowded && result != outcomeCancelled {
 		r.fail(span, err, result)
 	}
 	span.End(trace.WithTimestamp(now))
@@ -238,7 +238,11 @@ func (r *reporter) acquired(e mortise.AcquiredEvent) {
 }
 
 func (r *reporter) notAcquired(e mortise.NotAcquiredEvent) {
-	r.answered(e.Subject, e.Waited, e.Contended, outcome(e.Err), e.Err)
+	result := outcome(e.Err)
+	if e.Crowded {
+		result = outcomeCrowded
+	}
+	r.answered(e.Subject, e.Waited, e.Contended, result, e.Err)
 }
 
 // ended reports the end of a hold, once.
@@ -298,6 +302,7 @@ func (r *reporter) renewalFailed(e mortise.RenewalFailedEvent) {
 const (
 	outcomeAcquired    = "acquired"
 	outcomeNotAcquired = "not_acquired"
+	outcomeCrowded     = "crowded"
 	outcomeCancelled   = "cancelled"
 	outcomeLost        = "lost"
 	outcomeExpired     = "expired"

@@ -19,12 +19,12 @@
 //
 // The attribute mortise.kind is the Kind of [mortise.Subject]. All metrics and spans have the
 // attribute mortise.client, the client's [mortise.WithName]; without WithName the attribute is left
-// out. mortise.outcome of a wait is "acquired", "not_acquired" (another owner held the lock),
-// "cancelled" (the caller's context ended), "unavailable" (the store), "closed" (this client) or
-// "error"; of a hold and of mortise.lost, "released", "lost", "expired" or "closed". "expired" is a
-// lease whose time was over by [mortise.WithLease] or [mortise.WithMaxHold], "closed" a lease still
-// held at the shutdown of its client. Names of locks are no attribute, for there may be millions:
-// see [WithNameAttribute].
+// out. mortise.outcome of a wait is "acquired", "not_acquired" (the lock was not free in time),
+// "crowded" (refused by [mortise.WithMaxWaiters]), "cancelled" (the caller's context ended),
+// "unavailable" (the store), "closed" (this client) or "error"; of a hold and of mortise.lost,
+// "released", "lost", "expired" or "closed". "expired" is a lease whose time was over by
+// [mortise.WithLease] or [mortise.WithMaxHold], "closed" a lease still held at the shutdown of its
+// client. Names of locks are no attribute, for there may be millions: see [WithNameAttribute].
 //
 // mortise.lost (of outcome "lost") and mortise.renewal.failures exist from the first lease on, at
 // zero, so a query for their increase sees the first loss. docs/alerts has alerts for Prometheus

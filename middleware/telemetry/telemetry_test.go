@@ -196,6 +196,7 @@ func TestEveryWaitEndsInAnOutcome(t *testing.T) {
 		go write.Lock(t.Context(), "n", mortise.WithWait(time.Second))
 		go write.Lock(t.Context(), "n")
 		synctest.Wait()
+		write.Lock(t.Context(), "n", mortise.WithMaxWaiters(3))
 		cancel()
 		time.Sleep(25 * time.Second)
 		down, over := context.WithCancel(context.Background())
@@ -212,6 +213,7 @@ func TestEveryWaitEndsInAnOutcome(t *testing.T) {
 			"mortise.wait{mortise.kind=read,mortise.outcome=acquired} 1 0",
 			"mortise.wait{mortise.kind=write,mortise.outcome=cancelled} 1 0",
 			"mortise.wait{mortise.kind=write,mortise.outcome=closed} 1 25",
+			"mortise.wait{mortise.kind=write,mortise.outcome=crowded} 1 0",
 			"mortise.wait{mortise.kind=write,mortise.outcome=not_acquired} 1 1",
 			"mortise.waiting{mortise.kind=write} 0",
 		)

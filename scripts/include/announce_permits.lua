@@ -3,7 +3,7 @@
 -- Announces free permits: to the clients in the queue that can take them, and to Redisson's clients. Redisson wakes
 -- as many waiters as the message says, and fails on a negative number. heeded says which messages mortise's clients
 -- heed.
-local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
+local served, turn, message = false, false, string.format('%.0f', math.min(there, permits_most))
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(publish, KEYS[3], '+' .. message)

@@ -2,4 +2,4 @@
 --
 -- Sets now to the server's time, in ms since the epoch.
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+now = time[1] * ms_per_second + math.floor(time[2] / us_per_ms)

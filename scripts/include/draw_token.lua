@@ -5,7 +5,7 @@
 -- or more integers, so a token could come twice: none is drawn.
 if redis.call('exists', counter) == 1 then
   token = redis.call('incr', counter)
-  if token >= 9007199254740992 then
+  if token >= token_refused then
     return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
   end
 else

@@ -4,7 +4,7 @@
 -- the asker's client from being the first. first is then the first entry that is left, without those whose clients
 -- poll. If subscribers cannot be counted, nothing is removed. dropped becomes true if an entry was removed.
 local behind = 0
-for _ = 1, 64 do
+for _ = 1, entries_passed do
   if not first or first == asker or string.sub(first, 1, 1) == 'n' then
     break
   end
@@ -14,6 +14,7 @@ for _ = 1, 64 do
     break
   elseif redis.pcall('hget', round, 'polls:' .. first) == false then
     redis.pcall('zrem', queue, first)
+    redis.pcall('hdel', queue .. ':asks', first)
     dropped = true
   else
     behind = behind + 1

@@ -10,7 +10,7 @@ local score, written = tonumber(redis.pcall('zscore', queue, entry)), 0
 if not at then
   written = nil
 elseif reserve then
-  written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), entry)
+  written = redis.pcall('zadd', queue, string.format('%.0f', -at - reservation), entry)
 elseif not score then
   written = redis.pcall('zadd', queue, came, entry)
   --! include to_end queue=queue entry=entry
@@ -19,16 +19,16 @@ elseif score < 0 then
 end
 if wish ~= '1' then
   redis.pcall('hset', queue .. ':wants', entry, wish)
-  redis.pcall('pexpire', queue .. ':wants', 600000)
+  redis.pcall('pexpire', queue .. ':wants', queue_kept)
 elseif score then
   redis.pcall('hdel', queue .. ':wants', entry)
 end
 if type(written) == 'number' then
-  redis.pcall('pexpire', queue, 600000)
+  redis.pcall('pexpire', queue, queue_kept)
   local first, dropped
-  for _ = 1, 64 do
+  for _ = 1, entries_passed do
     first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
-    if not first[1] or first[1] == entry or came - first[2] < 100000 or string.sub(first[1], 1, 1) == 'n' then
+    if not first[1] or first[1] == entry or came - first[2] < entry_new or string.sub(first[1], 1, 1) == 'n' then
       break
     end
     local listeners
@@ -41,7 +41,7 @@ if type(written) == 'number' then
     dropped = true
   end
   if dropped and first[1] and first[1] ~= entry then -- its client does not know that it is the first
-    tell(first[1], 'n1000:')
+    tell(first[1], 'n' .. reservation .. ':')
   end
   placed = first[1] == entry and 2 or 1
 end

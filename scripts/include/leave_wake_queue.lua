@@ -8,12 +8,12 @@ was = tonumber(redis.pcall('zscore', queue, entry))
 if placed == 1 then
   placed = came and type(redis.pcall('zadd', queue, came, entry)) == 'number' and 1 or 0
   --! include to_end queue=queue entry=entry
-  redis.pcall('pexpire', queue, 600000)
+  redis.pcall('pexpire', queue, queue_kept)
 elseif was then
   redis.pcall('zrem', queue, entry)
   redis.pcall('hdel', queue .. ':wants', entry)
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= entry then
-  tell(first, 'n1000:')
+  tell(first, 'n' .. reservation .. ':')
 end

@@ -8,7 +8,7 @@ if redis.call('hlen', KEYS[1]) > 1 then
   --! include nest_of lock=KEYS[1]
   local entry = redis.call('hmget', nest, owner)[1] or ''
   local ends = tonumber(string.match(entry, '^%d+:(%d+)$'))
-  if ends and ends < 9007199254740991 then
+  if ends and ends < exact_most then
     left = math.max(ends - now, 0)
   end
 end

@@ -14,7 +14,7 @@ if string.sub(mark, 1, 1) == 'p' then -- it is told here, or by the script
   also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
 end
 --! include foreign_subscribers mark=mark channel=channel foreign=foreign also=also count=count
-for i = 5, #count, 2 do
+for i = counted_from, #count, 2 do
   counted[count[i]] = count[i + 1]
 end
 if at and foreign ~= 0 then
@@ -23,13 +23,13 @@ if at and foreign ~= 0 then
   local fields = redis.pcall('hmget', round, unpack(names)) -- not HGETALL: another program may have added fields
   for i = 1, #names do
     local n = tonumber(fields[i] or nil)
-    kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0 -- otherwise not written by mortise
+    kept[names[i]] = n and n >= -1 and n <= at + foreign_seen and n or 0 -- otherwise not written by mortise
   end
   if foreign < 0 then -- subscribers cannot be counted
     foreign = kept.seen > at and 1 or 0
   end
   local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-  if foreign > 0 and ends >= at and ends <= at + 200 then
+  if foreign > 0 and ends >= at and ends <= at + window_longest then
     turn = true
     if first then -- it may be new, and not know of the turn
       local message = 'n' .. ends - at + 1 .. ':'
@@ -42,17 +42,17 @@ if at and foreign ~= 0 then
     turn = owed <= 0 and at >= pause
     if turn then
       local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0) -- the last turn is no entry
-      owed = math.min(entries, 8) / foreign
+      owed = math.min(entries, turn_most) / foreign
       redis.pcall('hset', round, 'charge', owed)
       redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
       local message = 'n' .. length .. ':'
       --! include tell_first_waiting first=first message=message
       if not first then -- an entry that was told to ask has a second at most
-        redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
+        redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or reservation)
       end
     end
     redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
       'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-    redis.pcall('pexpire', round, 60000)
+    redis.pcall('pexpire', round, round_kept)
   end
 end

@@ -1,15 +1,12 @@
---! fragment return_ended
+--! fragment return_ended grants
 --
--- Returns expired permits to the count, at most 10000 at once, a few milliseconds of the server's time. ended is their
--- number. unpack takes some 8000 values at most.
-local ended, last = 0, string.format('%.0f', now)
-for _ = 1, 10 do
-  local ids = redis.call('zrangebyscore', KEYS[2], '-inf', last, 'limit', 0, 1000)
-  if #ids > 0 then
-    redis.call('zrem', KEYS[2], unpack(ids))
-    there, ended = redis.call('incrby', KEYS[1], #ids), ended + #ids
+-- Returns expired permits to the count, ended_most at once, a few milliseconds of the server's time. ended is their
+-- number. grants: the script may then grant permits.
+local ended = math.min(redis.call('zcount', KEYS[2], '-inf', string.format('%.0f', now)), ended_most)
+if ended > 0 then
+  if grants then
+    redis.call('zadd', KEYS[2], 'xx', 0, '') -- changes nothing, and fails on a full server, before the first change
   end
-  if #ids < 1000 then
-    break
-  end
+  ended = redis.call('zremrangebyrank', KEYS[2], 0, ended - 1)
+  there = redis.call('incrby', KEYS[1], ended)
 end

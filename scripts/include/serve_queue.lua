@@ -1,11 +1,11 @@
 --! fragment serve_queue lock queue channel mark asker heard freed served
 --
--- Serves the queue of a lock whose record is absent. The record is reserved for the first entry whose client can be
--- reached, or polls: it gets the field mortise:reserved:<entry>, and expires after a second at most. That client is
--- told, and the client of the next entry is told that its entry is now the first, and when the reservation ends (see
--- tell_first). served becomes true. It stays false if no entry can be served, or if the asker's entry is the first: the
--- entry is removed, and the lock is free. freed: this script has removed the record; otherwise the record was absent
--- before.
+-- Serves the queue of a lock whose record is absent, for the first entry whose client can be reached, or polls. If the
+-- entry has an owner, the owner is granted the lock (see grant_entry). Otherwise the record is reserved for the entry:
+-- it gets the field mortise:reserved:<entry>, and expires after a second at most. The client is told, and the client of
+-- the next entry is told that its entry is now the first, and when the reservation ends (see tell_first). served
+-- becomes true. It stays false if no entry can be served, or if the asker's entry is the first: the entry is removed,
+-- and the lock is free. freed: this script has removed the record; otherwise the record was absent before.
 --
 -- Clients of Redisson do not enrol, nor do waiters for a fair lock of the same name. These foreign clients have turns
 -- (see take_turns), in which no entry is served; served then becomes true, too. heard: a release by a foreign client
@@ -26,16 +26,18 @@ if fields[1] or fields[10] then
   --! include clock now=now
   for i = 1, #names do
     local n = tonumber(fields[i] or nil)
-    kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil -- otherwise not written by mortise, as NaN
+    kept[names[i]] = n and n >= 0 and n <= now + foreign_seen and n or nil -- otherwise not written by mortise, as NaN
   end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) == 'p' and #two or 0 do -- they are told below
-  also[i] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do -- they are told below
+  if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+    also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+  end
 end
 --! include foreign_clients mark=first channel=channel foreign=foreign fair=fair also=also count=count
-for i = 5, #count, 2 do
+for i = counted_from, #count, 2 do
   counted[count[i]] = count[i + 1]
 end
 if fair and not two[1] then
@@ -47,19 +49,22 @@ end
 local lapsed = freed and 0 or kept.lapsed or 0
 if not freed and not served and two[1] and first ~= asker then
   lapsed = lapsed + 1
-  if lapsed >= 3 then
+  if lapsed >= lapses_most then
     lapsed, two = 0, {}
-    redis.pcall('pexpire', queue, 0)
+    if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then -- its user may not send UNLINK
+      redis.pcall('pexpire', queue, 0)
+      redis.pcall('pexpire', queue .. ':asks', 0)
+    end
     redis.pcall(say, channel, '0')
   end
 end
 if lapsed > 0 then
   redis.pcall('hset', round, 'lapsed', lapsed)
-  redis.pcall('pexpire', round, 60000)
+  redis.pcall('pexpire', round, round_kept)
 elseif kept.lapsed then
   redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or entries_tried do
   if not two[1] then
     break
   end
@@ -67,19 +72,28 @@ for i = 1, served and 0 or 256 do
   if first == asker then
     break
   end
-  local told = tell(first, 'r', true)
-  told = type(told) == 'number' and told or 0 -- an error if the server has no SPUBLISH
-  local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first) -- a table if HGET fails
-  polls = type(polls) == 'string' and tonumber(polls) or 0
-  if polls ~= 0 then
-    redis.pcall('hdel', round, 'polls:' .. first)
-  end
-  if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
-    local lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-    if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
-      redis.call('pexpire', lock, lasts)
-      served = true
+  local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), reservation, 0
+  if owner then
+    --! include grant_entry lock=lock queue=queue channel=channel entry=first owner=owner granted=granted lasts=lasts
+    served = granted == 1
+  else
+    local told = tell(first, 'r', true)
+    told = type(told) == 'number' and told or 0 -- an error if the server has no SPUBLISH
+    local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first) -- a table if HGET fails
+    polls = type(polls) == 'string' and tonumber(polls) or 0
+    if polls ~= 0 then
+      redis.pcall('hdel', round, 'polls:' .. first)
     end
+    if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == entries_tried then
+      lasts = polls > 0 and math.floor(math.min(2 * polls, polled_reservation)) or reservation
+      granted = 1
+      if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
+        redis.call('pexpire', lock, lasts)
+        served = true
+      end
+    end
+  end
+  if granted == 1 then
     if two[2] then
       local message = 'n' .. lasts .. ':'
       --! include tell_first queue=queue round=round first=two[2] message=message asker=''

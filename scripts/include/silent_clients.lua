@@ -2,12 +2,16 @@
 --
 -- Cuts the other places, without a subscriber, of the clients in silent: they may be dead, and would delay the queue
 -- one after the other. A live waiter asks when it begins to listen, which raises its score.
-for _, other in ipairs(next(silent) and redis.call('lrange', KEYS[2], 0, 4095) or {}) do
+local others, whole = {}, true
+if next(silent) then
+  --! include places_of most=places_read places=others whole=whole
+end
+for _, other in ipairs(others) do
   local score = silent[string.match(other, '^.*:') or ''] and tonumber(redis.call('zscore', KEYS[3], other) or limit)
   if score and score > limit then
     local count = redis.pcall('pubsub', publish == 'spublish' and 'shardnumsub' or 'numsub', channel .. ':' .. other)
     if count[2] == 0 then
-      redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), other)
+      redis.call('zadd', KEYS[3], limit - (score % 1 >= mark_ours and mark_ours_cut or mark_cut), other)
     end
   end
 end

@@ -17,7 +17,7 @@ local window, pause = kept.window or 0, kept.pause or 0
 local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
 local due, tenures = kept.due or 0, kept.tenures or 0
 local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then -- not written by mortise
+if window > now + window_longest then -- not written by mortise
   window = 0
 end
 if window > now and not heard then
@@ -30,16 +30,16 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
   local missed = window > 0 and not heard
   --! include missed_window missed=missed length=length misses=misses pause=pause seen=seen now=now
   if heard then
-    length, misses, seen = math.max(20, math.floor(length * 3 / 4)), 0, now + 10000
+    length, misses, seen = math.max(window_shortest, math.floor(length * window_after_use)), 0, now + foreign_seen
   end
   if pause > now then
     due = 0
   end
-  local entries = #redis.pcall('zrange', queue, 0, 7)
+  local entries = #redis.pcall('zrange', queue, 0, turn_most - 1)
   local ours = freed and not heard -- not a release of the fair lock
   window, releases = 0, releases + (ours and 1 or 0)
-  if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-    due, tenures = math.min(foreign, 8), 1
+  if ours and releases >= math.max(entries, math.min(owed, owed_most)) and now >= pause then
+    due, tenures = math.min(foreign, turn_most), 1
   end
   if fair and due > 0 and foreign > 0 then
     local reached
@@ -47,7 +47,7 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
     if not reached then
       foreign = math.max(foreign - fair, 0)
       due = math.min(due, foreign)
-      pause = foreign == 0 and now + 1000 or pause
+      pause = foreign == 0 and now + pause_short or pause
     end
   end
   if due > 0 and foreign > 0 then
@@ -66,10 +66,10 @@ elseif window > 0 or tenures > 0 or foreign > 0 then
       end
     end
   elseif tenures > 0 then
-    owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
+    owed = math.max(1, math.min(tenures / math.max(foreign, 1), turn_most)) * entries
     due, tenures, releases = 0, 0, 0
   end
   redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
     'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-  redis.pcall('pexpire', round, 60000)
+  redis.pcall('pexpire', round, round_kept)
 end

@@ -27,34 +27,35 @@ if type(head) ~= 'string' or type(score) == 'table' then -- no queue, or other d
   told, alone = true, true
 elseif told then
   local client = string.match(head, '^.*:')
-  for i, field in ipairs(redis.call('lrange', KEYS[2], 0, 63)) do
+  for i, field in ipairs(redis.call('lrange', KEYS[2], 0, places_told - 1)) do
     if i == 1 or string.match(field, '^.*:') ~= client then
       redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0')
       if i > 1 then
         break
       end
-      score = math.min(tonumber(score or 1e13), 1e13)
+      score = math.min(tonumber(score or score_most), score_most)
       if score < limit then
         redis.call('zadd', KEYS[3], limit - (1 - score % 1) % 1, field)
       end
     end
   end
 end
-local i, field = 0, head
-for _ = 1, told and 0 or 4096 do -- live waiters behind them ask by themselves
+local i, field, bytes = 0, head, 0
+for _ = 1, told and 0 or places_read do -- live waiters behind them ask by themselves
+  bytes = bytes + #field
   local java = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') -- an owner of Redisson
-  score = math.min(tonumber(score or 1e13), 1e13)
+  score = math.min(tonumber(score or score_most), score_most)
   told = redis.call(ARGV[5], KEYS[4] .. ':' .. field, '0') > 0
   if told and score < limit then
-    redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.5 or 0), field)
+    redis.call('zadd', KEYS[3], limit - (score % 1 >= mark_ours and mark_ours or 0), field)
   elseif not told and score > limit and (i == 0 or not java) then
-    redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), field)
+    redis.call('zadd', KEYS[3], limit - (score % 1 >= mark_ours and mark_ours_cut or mark_cut), field)
     local client = not java and string.match(field, '^.*:')
     if client then
       silent[client] = true
     end
   end
-  if told then
+  if told or bytes > places_bytes then -- so many bytes are damaged data
     break
   elseif i == 0 and score <= now then
     redis.call('lpop', KEYS[2])

@@ -7,7 +7,7 @@
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 255 or -1 do
+for i = 0, fair and places_tried - 1 or -1 do
   local place = redis.pcall('lindex', places, i)
   if type(place) ~= 'string' or more < 0 then
     break

@@ -22,7 +22,7 @@ local claimed = redis.pcall('exists', claim) == 1
 local side = (reading or pending) and 'r' or claimed and 'w'
 for i = 1, pending == 'w' and 0 or #line do
   local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
-  local full = served and (wants == 'w' or i == 64)
+  local full = served and (wants == 'w' or i == entries_told)
   if (side or wants) == wants and not (side == 'r' and claimed) and not full then
     --! include tell_entry entry=line[i] told=told
   elseif not second then
@@ -33,6 +33,6 @@ for i = 1, pending == 'w' and 0 or #line do
   end
 end
 if second and (served or pending) then
-  tell(second, side == 'r' and not claimed and 'n20:' or 'n1000:')
+  tell(second, side == 'r' and not claimed and 'n' .. asks_soonest .. ':' or 'n' .. reservation .. ':')
 end
 served = served or pending ~= nil

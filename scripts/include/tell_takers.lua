@@ -17,5 +17,5 @@ for i = 1, left > 0 and #line or 0 do
   end
 end
 if served and second then
-  tell(second, 'n1000:')
+  tell(second, 'n' .. reservation .. ':')
 end

@@ -5,6 +5,6 @@
 --! include wake_time
 local told = {}
 if at then
-  local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
-  told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, 64)
+  local last, first = string.format('%.0f', -at - reservation), string.format('%.0f', -at)
+  told = redis.pcall('zrangebyscore', queue, last, first, 'limit', 0, entries_told)
 end

@@ -5,10 +5,10 @@
 --! include wake_time
 local line = {}
 if at then
-  local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
+  local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, entries_told)
   if #late > 0 then
     redis.pcall('zrem', queue, unpack(late))
     redis.pcall('hdel', queue .. ':wants', unpack(late))
   end
-  line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
+  line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, entries_told)
 end

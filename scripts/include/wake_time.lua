@@ -4,6 +4,6 @@
 -- is put into a queue, and no entry is told.
 if not came then
   local time = redis.pcall('time')
-  at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-  came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
+  at = time[1] and time[1] * ms_per_second + math.floor(time[2] / us_per_ms)
+  came = time[1] and string.format('%.0f', time[1] * us_per_second + time[2])
 end

@@ -4,5 +4,5 @@
 if foreign > 0 then
   --! include server_time
   local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
-  foreign = pause > now and pause < now + 4000 and 0 or foreign
+  foreign = pause > now and pause < now + pause_longest and 0 or foreign
 end

@@ -2,6 +2,7 @@ package alerts
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"sync/atomic"
@@ -196,6 +197,27 @@ func TestMortiseHeldTooLong(t *testing.T) {
 	s.keep(20) // five minutes
 	s.silent("MortiseHeldTooLong")
 	s.fires("MortiseHeldTooLong")
+}
+
+func TestMortiseTicksStopped(t *testing.T) {
+	s, server, c := onRedis(t)
+	claim := func(ctx context.Context) {
+		c.ClaimTick(ctx, "report", mortise.TickRequest{ID: rand.Text(), Interval: 10 * time.Millisecond})
+		select {
+		case <-ctx.Done():
+		case <-time.After(pace):
+		}
+	}
+	for range 20 {
+		claim(background)
+		s.keep(1)
+	}
+	s.silent("MortiseTicksStopped")
+	s.goOn(1, claim)
+	// What a server leaves behind whose clock was an hour ahead for a while.
+	server.Must("SET", "mortise:1:tick:{report}", fmt.Sprint(time.Now().Add(time.Hour).UnixMilli(), ":an-id"))
+	s.fires("MortiseTicksStopped")
+	s.silent("MortiseStoreUnavailable")
 }
 
 func TestMortiseDelegationsRefused(t *testing.T) {

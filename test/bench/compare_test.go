@@ -23,7 +23,10 @@ var (
 
 // What the new revision may cost, beside the old one.
 const (
-	leastRatio = 0.95 // the median of the rounds' ratios of rates, new to old
+	// The least median of the rounds' ratios of rates, new to old. Where the old revision beside itself differs
+	// by more than sameRatio allows, although the row was repeated, the lower edge of that is the least.
+	leastRatio = 0.97
+	sameRatio  = 0.015
 
 	// Rows of one goroutine: every operation sends and allocates the same. The rest is for the background
 	// and for the operation that the window's end cuts in two.
@@ -36,7 +39,8 @@ const (
 	leaseBytes, leaseCommands = 0.05, 0.10
 )
 
-// A row that misses goes on until it has extended times as many rounds. All its rounds count.
+// A row that misses, or whose old revision beside itself differs too much, goes on until it has extended times as many
+// rounds. All its rounds count.
 const extended = 4
 
 // BenchmarkCompare is `make bench-compare`. The workers of the old side run -base, the workers of the
@@ -83,7 +87,7 @@ func BenchmarkCompare(b *testing.B) {
 type comparison struct {
 	workload, contender string
 	alone               bool      // one goroutine
-	old, new            []outcome // by round
+	old, new, again     []outcome // by round: the old revision runs before the new one, and again after it
 	oldSent, newSent    []float64 // commands an operation, counted in runs of their own
 }
 
@@ -93,7 +97,7 @@ func older(c contender) contender {
 	return c
 }
 
-// compare runs rounds of old, new, old, new; and more of them if the row misses.
+// compare runs rounds of old, new and old; and more of them if the row misses, or if the old rates differ.
 func compare(t testing.TB, h *hosts, w workload, c contender, rounds int, least time.Duration) *comparison {
 	t.Helper()
 	p := &comparison{workload: w.name, contender: c.name, alone: w.waiters() == 1}
@@ -102,10 +106,11 @@ func compare(t testing.TB, h *hosts, w workload, c contender, rounds int, least 
 		harness.FatalIf(t, err != nil, "%s, %s, binary %q: %v", w.name, c.name, c.binary, err)
 		return *o
 	}
-	for len(p.old) == 0 || len(p.old) < extended*rounds && len(p.faults()) > 0 {
+	for len(p.old) == 0 || len(p.old) < extended*rounds && (!p.steady() || len(p.faults()) > 0) {
 		for range rounds {
 			p.old = append(p.old, run(older(c), w.window(least), nothing))
 			p.new = append(p.new, run(c, w.window(least), nothing))
+			p.again = append(p.again, run(older(c), w.window(least), nothing))
 		}
 		for range min(rounds, 3) {
 			p.oldSent = append(p.oldSent, run(older(c), least, sending).commands)
@@ -115,29 +120,58 @@ func compare(t testing.TB, h *hosts, w workload, c contender, rounds int, least 
 	return p
 }
 
-// ratios of rates are new to old, by round.
+// ratios of rates are new to old, by round. The old rate of a round is the mean of those before and after the new one:
+// a machine that grows slower or faster meanwhile does not count.
 func (p *comparison) ratios() (list []float64) {
 	for i := range p.old {
-		list = append(list, p.new[i].rate/p.old[i].rate)
+		list = append(list, 2*p.new[i].rate/(p.old[i].rate+p.again[i].rate))
 	}
 	return list
 }
 
-// work is the ratio of the processor time of an operation, clients' and server's, new to old: the
-// median of the rounds. It is steadier than the rate on a machine with other work.
-func (p *comparison) work() float64 {
+// same is the median ratio of the old revision's rates to its own rates.
+func (p *comparison) same() float64 {
 	var list []float64
 	for i := range p.old {
-		list = append(list, (p.new[i].cpu+p.new[i].server)/(p.old[i].cpu+p.old[i].server))
+		list = append(list, p.again[i].rate/p.old[i].rate)
 	}
 	return median(list)
+}
+
+// edge is the lower edge of what the old revision differs by from itself. Which of its runs is first does not count.
+func (p *comparison) edge() float64 { return min(p.same(), 1/p.same()) }
+
+// steady reports whether the old revision is as fast as itself.
+func (p *comparison) steady() bool { return math.Abs(p.same()-1) <= sameRatio }
+
+// verdict says whether the row is met, and by what, and names commands and allocations that differ.
+func (p *comparison) verdict() string {
+	var said []string
+	differ := func(what string, old, new, exact float64) {
+		if math.Abs(new-old) > exact {
+			said = append(said, fmt.Sprintf("%+.2f %s", new-old, what))
+		}
+	}
+	differ("commands", median(p.oldSent), median(p.newSent), exactCommands)
+	differ("allocations", medians(p.old).allocs, medians(p.new).allocs, exactAllocs)
+	is := "met"
+	if len(p.faults()) > 0 {
+		is = "MISSED"
+	} else if median(p.ratios()) < leastRatio {
+		is = "met by A/A"
+	}
+	return strings.Join(append([]string{is}, said...), ", ")
 }
 
 // faults lists what the row misses. A figure that is not a number is a miss.
 func (p *comparison) faults() (list []string) {
 	add := func(format string, args ...any) { list = append(list, fmt.Sprintf(format, args...)) }
-	if r := median(p.ratios()); !(r >= leastRatio) {
-		add("the median ratio of rates is %.3f, want %.2f at least", r, leastRatio)
+	least := leastRatio
+	if !p.steady() {
+		least = min(least, p.edge())
+	}
+	if r := median(p.ratios()); !(r >= least) {
+		add("the median ratio of rates is %.3f, want %.3f at least", r, least)
 	}
 	judge := func(what string, old, new, exact, shared float64) {
 		if p.alone && !(new-old <= exact) {
@@ -156,26 +190,19 @@ func printComparisons(out io.Writer, list []*comparison) {
 	if len(list) == 0 {
 		return
 	}
-	fmt.Fprintln(out, "\nRates are operations a second, medians. Ratios are new to old, round by round. "+
-		"Commands, allocations and CPU are of one operation.")
+	fmt.Fprintln(out, "\nA is the old revision, B the new one. A/A and A/B are median ratios of rates, the later to the "+
+		"earlier. Commands and allocations are of one operation.")
 	w := columns(out)
-	fmt.Fprintln(w, "\trounds\told\tnew\tmedian ratio\tlowest\thighest\tCPU ratio\t"+
-		"commands, old\tnew\tallocations, old\tnew\t\t")
+	fmt.Fprintln(w, "\trounds\tA/A\tA/B\tcommands, old\tnew\tallocations, old\tnew\tverdict\t")
 	var middles []float64
 	for _, p := range list {
-		old, new, r := medians(p.old), medians(p.new), p.ratios()
-		middles = append(middles, median(r))
-		verdict := "met"
-		if len(p.faults()) > 0 {
-			verdict = "MISSED"
-		}
-		fmt.Fprintf(w, "%s, %s\t%d\t%.0f\t%.0f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f\t%.1f\t%s\t\n", p.workload,
-			p.contender, len(r), old.rate, new.rate,
-			median(r), slices.Min(r), slices.Max(r), p.work(), median(p.oldSent), median(p.newSent), old.allocs, new.allocs,
-			verdict)
+		r := median(p.ratios())
+		middles = append(middles, r)
+		fmt.Fprintf(w, "%s, %s\t%d\t%.3f\t%.3f\t%.3f\t%.3f\t%.1f\t%.1f\t%s\t\n", p.workload, p.contender, len(p.old),
+			p.same(), r, median(p.oldSent), median(p.newSent), medians(p.old).allocs, medians(p.new).allocs, p.verdict())
 	}
 	w.Flush()
-	fmt.Fprintf(out, "median ratios: from %.3f to %.3f, their median %.3f\n", slices.Min(middles), slices.Max(middles),
+	fmt.Fprintf(out, "A/B: from %.3f to %.3f, their median %.3f\n", slices.Min(middles), slices.Max(middles),
 		median(middles))
 }
 
@@ -229,36 +256,63 @@ func anys(list []float64) (all []any) {
 func TestACompareRowMissesByEachOfItsFigures(t *testing.T) {
 	row := func(alone bool, rate, commands, allocs float64) *comparison {
 		p := &comparison{alone: alone}
-		for _, noise := range []float64{1, 0.5, 2} { // of the machine: both sides have it
+		for _, noise := range []float64{1, 0.5, 2} { // of the machine: all runs of a round have it
 			p.old = append(p.old, outcome{rate: 1000 * noise, allocs: 20})
 			p.new = append(p.new, outcome{rate: 1000 * noise * rate, allocs: allocs})
+			p.again = append(p.again, outcome{rate: 1000 * noise, allocs: 20})
 			p.oldSent, p.newSent = append(p.oldSent, 2), append(p.newSent, commands)
 		}
 		return p
 	}
+	// The old revision's second run is faster than the first, both by half of what is said.
+	unsteady := func(same, rate float64) *comparison {
+		p := row(true, rate, 2, 20)
+		for i := range p.again {
+			mean := p.old[i].rate
+			p.old[i].rate, p.again[i].rate = 2*mean/(1+same), 2*mean*same/(1+same)
+		}
+		return p
+	}
 	for _, c := range []struct {
-		what   string
-		row    *comparison
-		missed string // the fault's beginning
+		what    string
+		row     *comparison
+		verdict string
+		missed  string // the fault's beginning
 	}{
-		{"the same", row(true, 1, 2, 20), ""},
-		{"5 % slower", row(true, 0.9501, 2, 20), ""},
-		{"more than 5 % slower", row(true, 0.949, 2, 20), "the median ratio of rates is 0.949"},
-		{"no rate", row(true, math.NaN(), 2, 20), "the median ratio of rates is NaN"},
-		{"alone, one command more in ten operations", row(true, 1, 2.1, 20), "2.10 commands"},
-		{"alone, one command less in ten operations", row(true, 1, 1.9, 20), ""},
-		{"alone, an allocation more", row(true, 1, 2, 21), "21.00 allocations"},
-		{"alone, an allocation less", row(true, 1, 2, 19), ""},
-		{"not alone, commands within", row(false, 1, 2.3, 20), ""},
-		{"not alone, commands above", row(false, 1, 2.35, 20), "2.35 commands"},
-		{"not alone, fewer commands", row(false, 1, 1, 20), ""},
-		{"not alone, allocations within", row(false, 1, 2, 21.4), ""},
-		{"not alone, allocations above", row(false, 1, 2, 21.6), "21.60 allocations"},
+		{"the same", row(true, 1, 2, 20), "met", ""},
+		{"faster", row(true, 1.5, 2, 20), "met", ""},
+		{"3 % slower", row(true, 0.9701, 2, 20), "met", ""},
+		{"more than 3 % slower", row(true, 0.969, 2, 20), "MISSED", "the median ratio of rates is 0.969, want 0.970"},
+		{"A/A within, 3 % slower", unsteady(0.986, 0.9701), "met", ""},
+		{"A/A within, more than 3 % slower", unsteady(1.014, 0.969), "MISSED",
+			"the median ratio of rates is 0.969, want 0.970"},
+		{"A/A without, but above the least", unsteady(0.98, 0.9701), "met", ""},
+		{"A/A 5 % slower, above its edge", unsteady(0.95, 0.9501), "met by A/A", ""},
+		{"A/A 5 % slower, below its edge", unsteady(0.95, 0.949), "MISSED", "the median ratio of rates is 0.949, want 0.950"},
+		{"A/A faster, above its edge", unsteady(1/0.95, 0.9501), "met by A/A", ""},
+		{"A/A faster, below its edge", unsteady(1/0.95, 0.949), "MISSED", "the median ratio of rates is 0.949, want 0.950"},
+		{"no rate", row(true, math.NaN(), 2, 20), "MISSED", "the median ratio of rates is NaN"},
+		{"no rate of A/A", unsteady(math.NaN(), 1), "MISSED", "the median ratio of rates is NaN"},
+		{"alone, one command more in ten operations", row(true, 1, 2.1, 20), "MISSED, +0.10 commands", "2.10 commands"},
+		{"alone, one command less in ten operations", row(true, 1, 1.9, 20), "met, -0.10 commands", ""},
+		{"alone, an allocation more", row(true, 1, 2, 21), "MISSED, +1.00 allocations", "21.00 allocations"},
+		{"alone, an allocation less", row(true, 1, 2, 19), "met, -1.00 allocations", ""},
+		{"not alone, commands within", row(false, 1, 2.3, 20), "met, +0.30 commands", ""},
+		{"not alone, commands above", row(false, 1, 2.35, 20), "MISSED, +0.35 commands", "2.35 commands"},
+		{"not alone, fewer commands", row(false, 1, 1, 20), "met, -1.00 commands", ""},
+		{"not alone, allocations within", row(false, 1, 2, 21.4), "met, +1.40 allocations", ""},
+		{"not alone, allocations above", row(false, 1, 2, 21.6), "MISSED, +1.60 allocations", "21.60 allocations"},
 	} {
 		got := c.row.faults()
 		met := len(got) == 0
 		harness.ErrorIf(t, met != (c.missed == "") || !met && (len(got) != 1 || !strings.HasPrefix(got[0], c.missed)),
 			"%s: %q, want %q", c.what, got, c.missed)
+		harness.ErrorIf(t, c.row.verdict() != c.verdict, "%s: the verdict is %q, want %q", c.what, c.row.verdict(), c.verdict)
+	}
+	for same, steady := range map[float64]bool{
+		1: true, 0.986: true, 1.014: true, 0.984: false, 1.016: false, math.NaN(): false,
+	} {
+		harness.ErrorIf(t, unsteady(same, 1).steady() != steady, "A/A %.3f: steady is %v", same, !steady)
 	}
 	old := holding{bytes: 500, commands: 40, goroutines: 6}
 	for _, c := range []struct {

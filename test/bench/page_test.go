@@ -478,6 +478,11 @@ func (r *results) bars() []bar {
 	least(20, r.figure("refused", oursRueidis, rate)/r.best("refused", peer, rate),
 		"refused: mortise/rueidis to the best peer")
 	most(0.01, r.figure("refused", oursRueidis, commands), "refused: commands, rueidis")
+	least(500_000, r.figure("refused", oursRueidis, rate), "refused: a second, rueidis")
+	for _, l := range r.late {
+		most(0, float64(l.late), "refused: of %d locks that another process released, those refused later than %v after "+
+			"an invalidation's trip of %v", l.releases, refusalBound, l.trip)
+	}
 	for _, h := range r.held {
 		most(8, float64(h.goroutines), "%d leases: own goroutines, %s", h.leases, client(h.contender))
 		most(600, h.bytes, "%d leases: bytes each, %s", h.leases, client(h.contender))

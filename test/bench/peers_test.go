@@ -130,7 +130,7 @@ func startEtcd(t testing.TB, path string) (*etcdStore, error) {
 	if _, err := s.client.Get(ctx, "/"); err != nil { // it waits for the server
 		return nil, fmt.Errorf("etcd does not answer: %w\n%s", err, p.Output.String())
 	}
-	s.slow = slowLink(t, s.address)
+	s.slow = slowLink(t, s.address, delay)
 	return s, nil
 }
 

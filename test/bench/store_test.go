@@ -41,7 +41,7 @@ type meter interface {
 
 // slowLink is a proxy before the server at addr that holds everything back for delay, each
 // way. What is on its way meanwhile overlaps, as on a wire.
-func slowLink(t testing.TB, addr string) string {
+func slowLink(t testing.TB, addr string, delay time.Duration) string {
 	t.Helper()
 	return redistest.NewRelay(t, addr, func(l *redistest.Line) (up, down func()) {
 		late := func(to, from net.Conn) func() {
@@ -70,7 +70,7 @@ func startRedis(t testing.TB) *redisStore {
 	t.Helper()
 	x := redistest.NewTLS(t)
 	s := redistest.Start(t, redistest.WithTLS(x))
-	return &redisStore{s, slowLink(t, s.Addr()), x}
+	return &redisStore{s, slowLink(t, s.Addr(), delay), x}
 }
 
 func (s *redisStore) addr(w workload) string {

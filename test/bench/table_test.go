@@ -64,6 +64,13 @@ func BenchmarkTable(b *testing.B) {
 		all.held = hold(b, holders(), *leases, 30*time.Second, *leaseFor, *heapFile)
 		printHoldings(os.Stdout, all.held, *leaseFor)
 	}
+	if strings.Contains("refused", *only) {
+		for _, trip := range tripsOfInvalidations {
+			l := refusals(b, h.redis.Server, trip, 100)
+			l.print(os.Stdout)
+			all.late = append(all.late, l)
+		}
+	}
 	all.spending(os.Stdout)
 	all.printBars(os.Stdout)
 	fmt.Printf("\nin %v\n", time.Since(began).Round(time.Second))
@@ -85,6 +92,7 @@ type result struct {
 type results struct {
 	of      map[string]*result
 	held    []holding
+	late    []lateness
 	hosts   *hosts
 	at      time.Time
 	setting string

@@ -217,7 +217,7 @@ func total(all []outcome) (v harness.Verdict, faults int) {
 	return v, faults
 }
 
-// smokeKinds are those of the test that is part of `make test`.
+// smokeKinds are those of the test that is part of `make verify`.
 var smokeKinds = []string{"holder killed", "partition of half of the processes", "reply lost, connection cut",
 	"CLIENT KILL TYPE pubsub", "server killed, back with its AOF"}
 

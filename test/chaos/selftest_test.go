@@ -96,7 +96,7 @@ func TestSelftest(t *testing.T) {
 	}
 }
 
-// One of them is part of `make test`.
+// One of them is part of `make verify`.
 func TestSmokeOfTheSelftest(t *testing.T) { caught(t, deletesAnybodys, twoHolders, nil) }
 
 func TestSelftestPassesALockThatIsRight(t *testing.T) {

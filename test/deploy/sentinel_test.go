@@ -4,7 +4,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -22,11 +21,9 @@ var bound = flag.Duration("deploy.resume", 0, "how long after the sentinels name
 // sentinelUsers are one that may do what docs/reference/deployments.md says of locks and of Sentinel, and one
 // without the latter.
 func sentinelUsers(t *testing.T) redistest.Option {
-	rows := permissions(t, least)
-	rules := slices.Concat([]string{"on", ">" + password, "resetchannels"}, rows["every kind"], rows["locks, `LockAll`"],
-		rows["`WithReplicas`"])
+	rules := append([]string{"on", ">" + password, "resetchannels"}, least(t, "client", "locks", "replicas")...)
 	bare := strings.Join(rules, " ")
-	return redistest.WithACL("bare "+bare, user+" "+bare+" "+strings.Join(rows[sentinels], " "), replicator)
+	return redistest.WithACL("bare "+bare, user+" "+bare+" "+strings.Join(least(t, "sentinel"), " "), replicator)
 }
 
 // replicator is the user as whom replicas log in: a replica that may not any more has no news.

@@ -45,15 +45,11 @@ func olderWorker(t *testing.T) string {
 // buildOlder builds in dir. The dependencies are those of today.
 func buildOlder(dir, worker string) error {
 	root := filepath.Join(dir, "older")
-	if err := unpack("testdata/older.tar.gz", root); err != nil {
-		return err
-	}
-	var err error
-	for _, shared := range []string{"test/internal/harness", "internal/redistest"} {
-		err = errors.Join(err, os.CopyFS(filepath.Join(root, shared), os.DirFS(filepath.Join("../..", shared))))
-	}
+	err := unpack("testdata/older.tar.gz", root)
+	const shared = "internal/redistest"
+	err = errors.Join(err, os.CopyFS(filepath.Join(root, shared), os.DirFS(filepath.Join("../..", shared))))
 	for to, from := range map[string]string{
-		"older/go.mod": "../../go.mod", "older/go.sum": "../../go.sum", "go.mod": "go.mod", "go.sum": "go.sum",
+		"older/go.mod": "../../go.mod", "older/go.sum": "../../go.sum", "go.mod": "../go.mod", "go.sum": "../go.sum",
 	} {
 		text, failed := os.ReadFile(from)
 		err = errors.Join(err, failed, os.WriteFile(filepath.Join(dir, to), text, 0o600))

@@ -10,12 +10,13 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/wire"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
 // How long a lock is reserved for a client, and when a waiter asks though it was told of nothing.
 const (
-	reservation = time.Second
+	reservation = wire.Reservation
 	recheck     = 5500 * time.Millisecond
 )
 

@@ -211,7 +211,7 @@ func TestAPlaceThatRedissonRemovedIsTakenAgainWithinASecond(t *testing.T) {
 			await(t, patience, what+": they have places again",
 				func() bool { return srv.Must("LLEN", list) == places })
 			took := time.Since(begun)
-			harness.ErrorIf(t, took > 1500*time.Millisecond, "%s: the places were gone for %v", what, took)
+			quick(t, what+": the places were gone, that", took, 1500*time.Millisecond)
 			cancel()
 			for _, r := range results {
 				<-r

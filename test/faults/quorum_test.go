@@ -375,7 +375,7 @@ func TestQuorum_ThreeOfFiveKilledOrFrozen(t *testing.T) {
 					check(t, err, mortise.ErrUnavailable)
 					harness.ErrorIf(t, errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled),
 						"%s: the caller's context has no end: %v", op, err)
-					harness.ErrorIf(t, took > patience/2, "%s took %v", op, took)
+					quick(t, op, took, patience/2)
 					for _, i := range which {
 						says := fmt.Sprintf("store %d: ", i)
 						harness.ErrorIf(t, err == nil || !strings.Contains(err.Error(), says),
@@ -458,9 +458,7 @@ func TestQuorum_RestartedEmptyIsHealedWithinARenewal(t *testing.T) {
 			})
 			d := time.Since(begun)
 			t.Logf("server %d is healed after %v", i, d.Round(time.Millisecond))
-			if d > quorumWatchdog/3+patience/4 { // what the machine may add
-				t.Errorf("healed after %v, a renewal is %v", d, quorumWatchdog/3)
-			}
+			quick(t, "to heal it", d, quorumWatchdog/3+patience/4)
 			if l.Err() != nil || inner.Err() != nil {
 				t.Fatalf("%v, %v", l.Err(), inner.Err())
 			}
@@ -485,7 +483,7 @@ func TestQuorum_TwoOfFiveFrozen(t *testing.T) {
 		check(t, tries(t, b, "n"), mortise.ErrNotAcquired)
 		took := time.Since(begun)
 		t.Logf("a Lock and a TryLock took %v", took.Round(time.Millisecond))
-		harness.ErrorIf(t, took > patience/4, "a Lock and a TryLock took %v", took)
+		quick(t, "a Lock and a TryLock", took, patience/4)
 		stays(t, quorumWatchdog*3/2, "both are held", func() bool { return l.Err() == nil && m.Err() == nil })
 		begun = time.Now()
 		unlock(t, m)

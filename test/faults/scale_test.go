@@ -233,7 +233,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		harness.OK(t, harness.Workers(n, 16, func(i int) error { return leases[i].Unlock(ctx) }))
 		await(t, patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
 		n := srv.Must("DBSIZE")
-		harness.ErrorIf(t, n != int64(0), "%d keys are left", n)
+		harness.ErrorIf(t, n != int64(0), "%d keys are left: %.300q", n, fmt.Sprint(srv.Must("KEYS", "*")))
 		harness.Check(t, c.Close())
 		if s.name == "go-redis" {
 			// The user's own client: only the subscription's connection was ours.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -55,7 +56,7 @@ func listening(serve func(net.Conn)) func(*testing.T) string {
 // the operation, is ErrUnavailable (or ErrWrongKind), and says what to do.
 func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 	const timeout = time.Second
-	const bound = 8 * time.Second
+	const bound = 10*time.Second + 2*timeout // repeats for ten seconds (decision 85), the last of which takes its time
 	cases := []struct {
 		what string
 		// server returns the address.
@@ -128,9 +129,17 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 		{what: "too many clients", says: "", server: func(t *testing.T) string {
 			srv := redistest.Start(t)
 			srv.Must("CONFIG", "SET", "maxclients", "1")
-			c := harness.Must(net.Dial("tcp", srv.Addr()))(t)
-			t.Cleanup(func() { c.Close() })
-			await(t, patience, "it refuses", func() bool { _, err := srv.Do("PING"); return err != nil })
+			await(t, patience, "the only client is connected", func() bool { // the one that sent CONFIG may still be there
+				c := harness.Must(net.Dial("tcp", srv.Addr()))(t)
+				var reply [7]byte
+				_, err := c.Write([]byte("PING\r\n"))
+				if _, read := io.ReadFull(c, reply[:]); err != nil || read != nil || string(reply[:]) != "+PONG\r\n" {
+					c.Close()
+					return false
+				}
+				t.Cleanup(func() { c.Close() })
+				return true
+			})
 			return srv.Addr()
 		}},
 		{what: "EVALSHA is renamed", says: "unknown command",
@@ -158,7 +167,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 					took := time.Since(begun)
 					harness.FatalIf(t, err == nil, "%s: no error", op)
 					t.Logf("%s after %v: %v", s.name, took.Round(time.Millisecond), err)
-					harness.ErrorIf(t, took > bound, "%s took %v", op, took)
+					quick(t, op, took, bound)
 					check(t, err, want)
 					for _, other := range []error{mortise.ErrNotAcquired, context.Canceled, context.DeadlineExceeded} {
 						if errors.Is(err, other) { // the caller's context has no end

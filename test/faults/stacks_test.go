@@ -48,7 +48,10 @@ func TestMain(m *testing.M) {
 		flag.Set("test.parallel", strconv.Itoa(max(8, n)))
 	}
 	redis.SetLogger(harness.Silent{}) // it tells each failed dial
+	var stop func()
+	machine, stop = redistest.Watch()
 	code := m.Run()
+	stop()
 	if err := leaks(
 		// go-redis looks for its server once a second, and then sees that the client is closed.
 		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"),
@@ -177,10 +180,13 @@ func stays(t testing.TB, d time.Duration, what string, ok func() bool) {
 	}
 }
 
-// quick checks how long something took.
+// machine knows when this machine was busy while the tests of this package ran.
+var machine *redistest.Machine
+
+// quick checks how long something took that has just ended. What the machine was late by is not counted.
 func quick(t testing.TB, what string, took, bound time.Duration) {
 	t.Helper()
-	harness.ErrorIf(t, took > bound, "%s took %v, want %v at most", what, took, bound)
+	machine.Within(t, what, took, bound)
 }
 
 func lock(t testing.TB, c mortise.Locker, ctx context.Context, name string, opts ...mortise.Option) *mortise.Lease {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -111,15 +112,21 @@ func order(p *pair) {
 
 	event := time.Now()
 	first.give()
-	for want := range all {
+	served, next := make([]bool, waiters), 0
+	for gave := event; next < waiters; gave = time.Now() {
+		got := 0
 		select {
-		case got := <-turns:
-			harness.FatalIf(p, got != want, "number %d to ask was served as number %d", got, want)
+		case got = <-turns:
 		case <-time.After(long):
-			p.Fatalf("number %d was not served; the queue is %v", want, p.site.must(p.T, "LRANGE", queue, "0", "-1"))
+			p.Fatalf("number %d was not served; the queue is %v", next, p.site.must(p.T, "LRANGE", queue, "0", "-1"))
 		}
-		all[want].woken(event)
-		all[want].give()
+		// A client that a busy machine keeps from asking for so long is passed over, by its rule.
+		harness.FatalIf(p, got != next && time.Since(gave) < backend.Absence,
+			"number %d to ask was served as number %d", got, next)
+		for served[got] = true; next < waiters && served[next]; next++ {
+		}
+		all[got].woken(event)
+		all[got].give()
 	}
 	p.figure(fmt.Sprintf("%d handovers in", waiters), time.Since(event))
 }

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -397,6 +398,12 @@ func (h *history) handover(t *rapid.T) {
 	}
 	for range h.worlds {
 		harness.OKf(t, <-got, "a waiter did not get what was released")
+	}
+	for _, w := range h.worlds { // a grant by a message is short until the client has renewed it
+		await(t, w.label+": the grant is confirmed", func() bool {
+			s := h.state(t, w, name)
+			return !s.Held || s.Remaining > backend.FirstLease
+		})
 	}
 	h.add(t, d)
 }

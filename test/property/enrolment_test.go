@@ -34,6 +34,8 @@ func (e *queueEars) hears(what string) {
 	e.told = append(e.told, what)
 }
 
+func (*queueEars) Granted(backend.Topic, backend.Grant) {}
+
 func (e *queueEars) Reserved(_ backend.Topic, entry uint64) { e.hears(fmt.Sprint("reserved ", entry)) }
 
 func (e *queueEars) First(_ backend.Topic, entry uint64, after time.Duration) {

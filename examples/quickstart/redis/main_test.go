@@ -12,6 +12,7 @@ import (
 
 	"github.com/mortise-go/mortise/examples/quickstart/internal/story"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // TestMain lets the test binary be the process that is killed.
@@ -28,6 +29,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestQuickstartOnRedis(t *testing.T) {
+	check.Long(t)
 	for _, client := range []string{"go-redis", "rueidis"} {
 		t.Run(client, func(t *testing.T) {
 			s := redistest.Start(t)

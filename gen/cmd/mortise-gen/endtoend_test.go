@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 const root = "../../.."
@@ -22,6 +23,9 @@ func TestTheTreeIsGenerated(t *testing.T) {
 		args      []string
 	}{
 		{"scripts", "scripts_gen.go", "", []string{"scripts"}},
+		{"scripts", "permissions_gen.go", "", []string{"permissions"}},
+		{"internal/wire", "numbers_gen.go", "", []string{"numbers"}},
+		{"backend/redisproto", "structs_gen.go", "", []string{"structs"}},
 		{"backend/redisproto", "commands_gen_test.go", "", []string{"commands", "-profile", "testdata/fake.tmpl"}},
 		{"redisgo", "commands_gen.go", "sending_gen.go", []string{"commands", "-profile", "goredis"}},
 		{"redisgo", "adapter_gen.go", "", []string{"adapter", "-profile", "goredis"}},
@@ -40,6 +44,9 @@ func TestTheTreeIsGenerated(t *testing.T) {
 					args = append(args, "-sending", filepath.Join(dir, test.sending))
 					files = append(files, test.sending)
 				}
+				if what := test.args[0]; what == "numbers" || what == "structs" {
+					args = append(args, "../../scripts")
+				}
 				if err := run(args); err != nil {
 					t.Fatal(err)
 				}
@@ -50,6 +57,37 @@ func TestTheTreeIsGenerated(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// The tables of the page are those that are generated.
+func TestThePageOfPermissionsIsGenerated(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	committed := read(t, filepath.Join(root, "docs/reference/deployments.md"))
+	write(t, page, committed)
+	t.Chdir(filepath.Join(root, "scripts"))
+	if err := run([]string{"permissions", "-package", "scripts", "-page", page, "-o", page + ".go"}); err != nil {
+		t.Fatal(err)
+	}
+	if read(t, page) != committed {
+		t.Error("docs/reference/deployments.md is not what is generated; run go generate ./scripts")
+	}
+}
+
+// The table of the page is the one that is generated.
+func TestTheTableOfBoundsIsGenerated(t *testing.T) {
+	page := filepath.Join(t.TempDir(), "page.md")
+	committed := read(t, filepath.Join(root, "SECURITY.md"))
+	write(t, page, committed)
+	t.Chdir(filepath.Join(root, "scripts"))
+	if err := run([]string{"bounds", "-package", "scripts", "-page", page, "-o", page + ".go"}); err != nil {
+		t.Fatal(err)
+	}
+	if read(t, page) != committed {
+		t.Error("SECURITY.md is not what is generated; run go generate ./scripts")
+	}
+	if read(t, page+".go") != read(t, "bounds_gen.go") {
+		t.Error("scripts/bounds_gen.go is not what is generated; run go generate ./scripts")
 	}
 }
 
@@ -112,6 +150,7 @@ func TestTheAdapterOfAnotherClientIsWrittenByHand(t *testing.T) {
 // A stranger's module generates both adapters, one of them from a profile of its
 // own, the other as two files, and its tests run them against servers.
 func TestAStrangersModule(t *testing.T) {
+	check.Long(t)
 	if testing.Short() {
 		t.Skip("compiles a module")
 	}

@@ -12,6 +12,10 @@
 // writes a struct for the keys of each script, and one for its arguments, as its header declares them. The
 // methods of an interface take these structs.
 //
+//	mortise-gen numbers [-o numbers_gen.go] [folder]
+//
+// writes the numbers that the folder's constants.lua declares as Go constants.
+//
 //	mortise-gen commands -profile NAME [-o commands_gen.go]
 //
 // loads the interface redisproto.Commands, checks each method's structs against
@@ -27,6 +31,16 @@
 //	mortise-gen adapter -profile NAME [-o adapter_gen.go]
 //
 // writes the type adapter of a built-in profile: the client's operations other than scripts.
+//
+//	mortise-gen permissions [-features features.txt] [-page FILE] [-o permissions_gen.go] [folder]
+//
+// writes what a Redis user must be permitted, for each script and for each feature of the file of features, and writes
+// the blocks of a page anew: see package gen/internal/permissions.
+//
+//	mortise-gen bounds [-page FILE] [-o bounds_gen.go] [folder]
+//
+// writes the most that each script does, as its header says, and writes the table of a page anew: see package
+// gen/internal/bounds.
 //
 // All commands take -package NAME. Under go generate the default is the package with the
 // directive. In another module, first make the generator a tool of that module:
@@ -54,15 +68,17 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/mortise-go/mortise/gen/internal/bounds"
 	"github.com/mortise-go/mortise/gen/internal/commands"
 	"github.com/mortise-go/mortise/gen/internal/constants"
 	"github.com/mortise-go/mortise/gen/internal/luascript"
+	"github.com/mortise-go/mortise/gen/internal/permissions"
 	"github.com/mortise-go/mortise/gen/profiles"
 )
 
 const module = "github.com/mortise-go/mortise"
 
-var errUsage = errors.New("usage: mortise-gen scripts|structs|commands|adapter [flags]; " +
+var errUsage = errors.New("usage: mortise-gen scripts|structs|numbers|commands|adapter|permissions|bounds [flags]; " +
 	"see go doc " + module + "/gen/cmd/mortise-gen")
 
 func main() {
@@ -84,6 +100,8 @@ func run(args []string) error {
 	iface := flags.String("interface", module+"/backend/redisproto.Commands", "interface that commands implements")
 	scripts := flags.String("scripts", module+"/scripts", "package that holds the scripts of commands")
 	sending := flags.String("sending", "", "file to write of commands, beside -o, that holds what the methods share")
+	features := flags.String("features", "features.txt", "file of features, for permissions")
+	page := flags.String("page", "", "page whose blocks permissions or bounds writes anew")
 	_ = flags.Parse(args[1:])
 	if *pkg == "" { // outside go generate
 		abs, err := filepath.Abs(*out)
@@ -99,6 +117,8 @@ func run(args []string) error {
 		src, err = renderScripts(constants.Render, *pkg, cmp.Or(flags.Arg(0), "."))
 	case what == "structs" && flags.NArg() <= 1:
 		src, err = renderScripts(constants.Structs, *pkg, cmp.Or(flags.Arg(0), "."))
+	case what == "numbers" && flags.NArg() <= 1:
+		src, err = renderNumbers(*pkg, cmp.Or(flags.Arg(0), "."))
 	case what == "commands" && flags.NArg() == 0 && *profile != "":
 		if *sending != "" && !beside(*sending, *out) {
 			return fmt.Errorf("-sending %s: not a second file in the folder of -o %s; name one", *sending, *out)
@@ -111,6 +131,10 @@ func run(args []string) error {
 				"by hand, as docs/how-to/new-backend.md says", *profile, strings.Join(profiles.Names, ", "))
 		}
 		src, err = format.Source(adapter)
+	case what == "permissions" && flags.NArg() <= 1:
+		src, err = renderPermissions(*pkg, cmp.Or(flags.Arg(0), "."), *features, *page)
+	case what == "bounds" && flags.NArg() <= 1:
+		src, err = renderBounds(*pkg, cmp.Or(flags.Arg(0), "."), *page)
 	default:
 		return errUsage
 	}
@@ -133,6 +157,63 @@ func renderScripts(render renderer, pkg, dir string) ([]byte, error) {
 		return nil, err
 	}
 	return render(pkg, all)
+}
+
+func renderNumbers(pkg, dir string) ([]byte, error) {
+	f, err := luascript.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return constants.Numbers(pkg, f.Constants)
+}
+
+// renderPermissions renders a Go file, and writes the page.
+func renderPermissions(pkg, dir, features, page string) ([]byte, error) {
+	all, err := luascript.ParseDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	list, err := permissions.Load(features, all)
+	if err != nil {
+		return nil, err
+	}
+	src, err := permissions.Render(pkg, all, list)
+	if err != nil {
+		return nil, err
+	}
+	return src, rewrite(page, func(old []byte) ([]byte, error) { return permissions.Page(old, list) })
+}
+
+// renderBounds renders a Go file, and writes the page.
+func renderBounds(pkg, dir, page string) ([]byte, error) {
+	all, err := luascript.ParseDir(dir)
+	if err == nil {
+		err = bounds.Check(all)
+	}
+	if err != nil {
+		return nil, err
+	}
+	src, err := bounds.Render(pkg, all)
+	if err != nil {
+		return nil, err
+	}
+	return src, rewrite(page, func(old []byte) ([]byte, error) { return bounds.Page(old, all) })
+}
+
+// rewrite writes a page anew, if there is one.
+func rewrite(page string, blocks func(old []byte) ([]byte, error)) error {
+	if page == "" {
+		return nil
+	}
+	old, err := os.ReadFile(page)
+	if err != nil {
+		return err
+	}
+	text, err := blocks(old)
+	if err != nil {
+		return fmt.Errorf("%s: %w", page, err)
+	}
+	return os.WriteFile(page, text, 0o644)
 }
 
 // beside reports whether a and b are two files in one folder.

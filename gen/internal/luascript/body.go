@@ -25,21 +25,25 @@ var globals = strings.Fields(`
 // body walks one script and records its use of KEYS and ARGV.
 type body struct {
 	*Script
+	declared string // what to do about a name that is not declared
 	mistakes mistake.List
 	scope    *scope
-	line     int // of the current statement
+	line     int                // of the current statement
+	loop     *ast.NumberForStmt // whose block begins
 
 	used    map[string]bool // KEYS[1] and so on; KEYS[] for an index that is no declared number
 	binding map[*ast.IdentExpr]*local
 	keyArgs []keyArg // checked after the walk, when all assignments are known
+	called  []called // likewise
 }
 
 // local is a local variable, and all values that are assigned to it. A nil value is an unknown one, such as a
 // parameter's.
 type local struct {
 	values   []ast.Expr
-	elements []ast.Expr // the values assigned to a table's elements; a nil value if other code may assign any
-	seen     bool       // guards against a circle of assignments
+	elements []ast.Expr         // the values assigned to a table's elements; a nil value if other code may assign any
+	seen     bool               // guards against a circle of assignments
+	steps    *ast.NumberForStmt // the loop whose variable it is; nil if it is none
 }
 
 type scope struct {
@@ -54,8 +58,16 @@ type keyArg struct {
 	line    int
 }
 
-func checkBody(s *Script, text string) mistake.List {
-	b := &body{Script: s, used: map[string]bool{}, binding: map[*ast.IdentExpr]*local{}}
+// called is one redis.call or redis.pcall.
+type called struct {
+	must bool
+	line int
+	args []ast.Expr
+	keys []ast.Expr
+}
+
+func checkBody(s *Script, text, declared string) mistake.List {
+	b := &body{Script: s, declared: declared, used: map[string]bool{}, binding: map[*ast.IdentExpr]*local{}}
 	chunk, err := parse.Parse(strings.NewReader(text), s.File)
 	if err != nil {
 		line, what := strings.Count(text, "\n")+1, err.Error()
@@ -78,6 +90,9 @@ func checkBody(s *Script, text string) mistake.List {
 			b.bad(k.line, "use a KEYS[i], a local assigned from one, a concatenation with one, or string.sub(KEYS[i], n)",
 				"the key of redis.call(%s, ...) is not one of KEYS", k.command)
 		}
+	}
+	if len(b.mistakes) == 0 {
+		b.calls()
 	}
 	b.compare("key", "KEYS", s.Keys)
 	b.compare("arg", "ARGV", s.Args)
@@ -201,8 +216,8 @@ func nameOf(e ast.Expr) string {
 	return ""
 }
 
-// call records the keys among the arguments of redis.call and redis.pcall.
-func (b *body) call(line int, args []ast.Expr) {
+// call records a redis.call or redis.pcall, and the keys among its arguments.
+func (b *body) call(must bool, line int, args []ast.Expr) {
 	// A command whose name is not a literal (publish or spublish, from an argument) has its key first.
 	command, first, last := "...", 1, 1
 	if len(args) > 0 {
@@ -219,8 +234,13 @@ func (b *body) call(line int, args []ast.Expr) {
 		b.bad(line, "pass one of KEYS", "redis.call(%s) has no key", command)
 		return
 	}
+	c := called{must: must, line: line, args: args}
 	for i := first; i <= min(last, len(args)-1); i++ {
+		c.keys = append(c.keys, args[i])
 		b.keyArgs = append(b.keyArgs, keyArg{args[i], command, max(args[i].Line(), line)})
+	}
+	if len(args) > 0 {
+		b.called = append(b.called, c)
 	}
 }
 
@@ -238,8 +258,10 @@ func keyPositions(command string, n int) (first, last int) {
 		return 1, n
 	case "rename", "renamenx", "copy", "smove", "rpoplpush", "lmove", "zrangestore", "lcs":
 		return 1, 2
-	case "bitop", "object", "memory":
+	case "bitop":
 		return 2, max(2, n)
+	case "object", "memory":
+		return 2, 2
 	}
 	return 1, 1
 }
@@ -247,8 +269,11 @@ func keyPositions(command string, n int) (first, last int) {
 // block walks statements in a new scope. The scope begins with locals, and with their values as far as known.
 func (b *body) block(stmts []ast.Stmt, locals []string, values ...ast.Expr) {
 	b.scope = &scope{outer: b.scope, names: map[string]*local{}}
+	loop := b.loop
+	b.loop = nil
 	for i, name := range locals {
-		b.declare(name).values = valueOf(append(values, nil), i)
+		l := b.declare(name)
+		l.values, l.steps = valueOf(append(values, nil), i), loop
 	}
 	for _, s := range stmts {
 		b.walk(s)
@@ -313,6 +338,7 @@ func (b *body) walk(node any) {
 		}
 	case *ast.NumberForStmt:
 		b.walk([]ast.Expr{n.Init, n.Limit, n.Step})
+		b.loop = n
 		b.block(n.Stmts, []string{n.Name})
 	case *ast.GenericForStmt:
 		b.walk(n.Exprs)
@@ -397,7 +423,7 @@ func (b *body) index(e *ast.AttrGetExpr) {
 func (b *body) function(e *ast.FuncCallExpr) {
 	switch nameOf(e.Func) {
 	case "redis.call", "redis.pcall":
-		b.call(e.Line(), e.Args)
+		b.call(nameOf(e.Func) == "redis.call", e.Line(), e.Args)
 		b.walk(e.Args)
 	case "unpack", "ipairs":
 		for _, table := range e.Args {
@@ -430,7 +456,7 @@ func (b *body) ident(e *ast.IdentExpr) *local {
 		b.bad(e.Line(), "write redis.call where it is called",
 			"redis is passed on, and the keys of its calls cannot be checked")
 	case !slices.Contains(globals, e.Value):
-		b.bad(e.Line(), "declare it with local", "%s is a global that Redis does not have", e.Value)
+		b.bad(e.Line(), b.declared, "%s is a global that Redis does not have", e.Value)
 	}
 	return nil
 }

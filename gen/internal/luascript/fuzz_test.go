@@ -18,17 +18,18 @@ import (
 // FuzzParse reads arbitrary scripts: what is wrong with one is told as mistakes with a line
 // and a remedy, and what is accepted is still the same script when its comments are gone, as any other Lua is.
 func FuzzParse(f *testing.F) {
-	files, err := filepath.Glob("../../../scripts/*.lua")
-	if err != nil || len(files) == 0 {
-		f.Fatal("there are no scripts: ", err)
+	const dir = "../../../scripts"
+	folder, err := ReadDir(dir)
+	if err != nil {
+		f.Fatal(err)
 	}
-	for _, file := range files {
-		src, err := os.ReadFile(file)
+	for _, s := range folder.Scripts {
+		src, err := os.ReadFile(filepath.Join(dir, s.Name+".lua"))
 		if err != nil {
 			f.Fatal(err)
 		}
 		// A script's name is its file's.
-		f.Add(strings.Replace(string(src), "--! script "+baseName(file), "--! script fuzz", 1))
+		f.Add(folder.constants.fill(strings.Replace(string(src), "--! script "+s.Name, "--! script fuzz", 1)))
 	}
 	for _, src := range []string{
 		"", "--!", "--! script", "--! script fuzz\n--! key 1 a hash\n--! reply int\nreturn 1",
@@ -43,21 +44,24 @@ func FuzzParse(f *testing.F) {
 	} {
 		f.Add(src)
 	}
+	for _, src := range []string{"x = 'a' .. kept .. 'b'", "x = #'a' .. kept .. #'b\\''", "local kept = {kept = 3}",
+		"x = kept[3 * kept].kept", "function f(kept) end", "x = 'a' .. 3 .. kept --[[ 'b' ]] .. \"'\"",
+		"x = kept'a' .. 1 .. 'b'"} {
+		f.Add(src)
+	}
 	f.Add(good)
+	kept := &Constant{Name: "kept", Value: "60000", Unit: "ms"}
+	named := &Folder{constants: &constants{all: []*Constant{kept}, byName: map[string]*Constant{"kept": kept}}}
 	f.Fuzz(func(t *testing.T, src string) {
 		stripKeepsTheMeaning(t, src)
+		_, mistakes := named.parse("fuzz.lua", []byte(src))
+		areMistakesIn(t, src, mistakes)
 		s, err := Parse("fuzz.lua", []byte(src))
 		if err != nil {
-			var mistakes mistake.List
 			if !errors.As(err, &mistakes) || len(mistakes) == 0 {
 				t.Fatalf("%T, want mistakes: %v", err, err)
 			}
-			for _, m := range mistakes {
-				if m.What == "" || m.Remedy == "" || m.Line < 0 ||
-					m.Line > 1+strings.Count(src, "\n")+strings.Count(src, "\r") {
-					t.Errorf("a mistake without a text, a remedy or a line of the script: %+v", m)
-				}
-			}
+			areMistakesIn(t, src, mistakes)
 			return
 		}
 		if s.Name != "fuzz" || len(s.Keys) == 0 || s.Reply == "" {
@@ -68,6 +72,17 @@ func FuzzParse(f *testing.F) {
 			t.Errorf("stripped twice it differs:\n%q\n%q", s.Source, twice)
 		}
 	})
+}
+
+// areMistakesIn checks that mistakes have a text, a remedy, and a line of the script.
+func areMistakesIn(t *testing.T, src string, mistakes mistake.List) {
+	t.Helper()
+	for _, m := range mistakes {
+		if m.What == "" || m.Remedy == "" || m.Line < 0 ||
+			m.Line > 1+strings.Count(src, "\n")+strings.Count(src, "\r") {
+			t.Errorf("a mistake without a text, a remedy or a line of the script: %+v", m)
+		}
+	}
 }
 
 func stripKeepsTheMeaning(t *testing.T, src string) {

@@ -80,21 +80,55 @@ func (h *header) parseLine(words []string) {
 			return
 		}
 		h.Reply, h.ReplyComment = words[1], strings.Join(words[2:], " ")
+	case "needs":
+		if h.NeedsLine, h.Needed = h.line, words[1:]; len(words) == 1 {
+			h.bad(`write "--! needs COMMAND...", or remove the line`, "the needs line names no command")
+		}
+	case "bound":
+		h.bound(words)
 	default:
-		h.bad(`write "--! script", "--! key", "--! arg" or "--! reply"`, "a header line says %q, which is not known",
+		h.bad(`write "--! script", "--! key", "--! arg", "--! reply", "--! needs" or "--! bound"`,
+			"a header line says %q, which is not known",
 			kind)
 	}
 }
 
-// param reads "key N NAME TYPE" or "arg N NAME TYPE".
+// bound reads "bound CALLS calls BYTES KB".
+func (h *header) bound(words []string) {
+	if len(words) == 5 && words[2] == "calls" && (words[4] == "KB" || words[4] == "MB") {
+		calls, err := strconv.Atoi(words[1])
+		size, err2 := strconv.Atoi(words[3])
+		if h.BoundLine == 0 && err == nil && err2 == nil && calls > 0 && size > 0 {
+			unit := map[string]int{"KB": 1000, "MB": 1000000}[words[4]]
+			h.BoundLine, h.MaxCalls, h.MaxBytes = h.line, calls, size*unit
+			return
+		}
+	}
+	h.bad(`write one line such as "--! bound 300 calls 20 KB"; the unit is KB or MB`, "the bound is not one of work")
+}
+
+// param reads "key N NAME TYPE [FORM]" or "arg N NAME TYPE".
 func (h *header) param(params []Param, kind string, types, words []string) []Param {
+	var forms []string
+	if len(words) == 5 && kind == "key" {
+		forms, words = strings.Split(words[4], "|"), words[:4]
+	}
 	if len(words) != 4 {
 		h.bad(`write "--! `+kind+` N NAME TYPE", or * for N where there is one for each item of a batch`,
 			"the %s line has %d words after --!, not 4", kind, len(words))
 		return params
 	}
-	p := Param{Name: words[2], Type: words[3], Each: words[1] == "*", Line: h.line}
+	p := Param{Name: words[2], Type: words[3], Each: words[1] == "*", Line: h.line, Forms: forms}
+	if kind == "arg" && strings.Contains(p.Type, "|") {
+		p.Type, p.Words = "string", strings.Split(p.Type, "|")
+	}
 	h.checkName(p.Name)
+	if slices.Contains(p.Words, "") {
+		h.bad("write words such as publish|spublish", "a word of %q is empty", words[3])
+	}
+	if slices.Contains(forms, "") {
+		h.bad("write forms such as NAME or mortise:1:tick:{NAME}", "a form of %q is empty", strings.Join(forms, "|"))
+	}
 	if !slices.Contains(types, p.Type) {
 		h.bad("use one of "+strings.Join(types, ", "), "%q is not a type of %s", p.Type, kind)
 	}

@@ -4,16 +4,19 @@
 // The header is the first lines of the file, each of which starts with "--!":
 //
 //	--! script NAME              the file's name without .lua
-//	--! key N NAME TYPE          KEYS[N]; TYPE is what the key holds
-//	--! key * NAME TYPE          KEYS, any number of them, instead of numbered ones
-//	--! arg N NAME TYPE          ARGV[N]; TYPE is string, ms, int or bool
+//	--! key N NAME TYPE [FORM]   KEYS[N]; TYPE is what the key holds, FORM how it is made of a lock's name, NAME
+//	--! key * NAME TYPE [FORM]   KEYS, any number of them, instead of numbered ones
+//	--! arg N NAME TYPE          ARGV[N]; TYPE is string, ms, int, bool, or words such as publish|spublish
 //	--! arg * NAME TYPE          after the numbered ones, once for each key
 //	--! reply TYPE COMMENT       TYPE is int, ints or strings
+//	--! needs COMMAND...         commands that the script only sends by redis.pcall, and cannot do without
+//	--! bound CALLS calls SIZE KB|MB   the most that the script does, whatever its keys hold
 //
 // A NAME has ASCII letters, digits and _, a letter first, because it becomes a Go name. The names of two scripts, or of
 // two fields of one Go struct, differ in more than case and _.
 //
-// A line "--! include NAME PARAM=EXPRESSION..." below the header stands for the fragment include/NAME.lua.
+// A line "--! include NAME PARAM=EXPRESSION..." below the header stands for the fragment include/NAME.lua, and a name
+// in constants.lua for a number.
 package luascript
 
 import (
@@ -36,6 +39,13 @@ type Script struct {
 	Keys []Param
 	Args []Param
 
+	Needed    []string // the commands of "--! needs"
+	NeedsLine int
+	Calls     []Call // in the order of the text
+
+	MaxCalls, MaxBytes int // of "--! bound": commands, and bytes of their arguments and replies; 0 where it is not given
+	BoundLine          int
+
 	Reply        string // int, ints or strings
 	ReplyLine    int
 	ReplyComment string
@@ -50,6 +60,9 @@ type Param struct {
 	Type string
 	Each bool // declared with *: once for each item of a batch
 	Line int
+
+	Forms []string // of a key: how it is made of a lock's name; nil if that is not declared
+	Words []string // of an argument of type string: the only values; nil for any
 }
 
 // locals begins the source of a batch, which reads these names many times: a local is read faster than a global.
@@ -70,21 +83,36 @@ func Each(params []Param) []Param {
 
 // Parse reads and checks a script without includes. An error is a [mistake.List].
 func Parse(file string, src []byte) (*Script, error) {
-	s, mistakes := fragments(nil).parse(file, src)
+	s, mistakes := (&Folder{}).parse(file, src)
 	return s, mistakes.Err()
 }
 
+// Folder is what a folder of scripts has.
+type Folder struct {
+	Scripts   []*Script
+	Constants []*Constant
+
+	fragments fragments
+	constants *constants
+}
+
 // parse reads and checks a script. The result is complete only without mistakes.
-func (all fragments) parse(file string, src []byte) (*Script, mistake.List) {
-	expanded := all.expand(file, string(src))
-	text := strings.Join(expanded.lines, "\n")
+func (f *Folder) parse(file string, src []byte) (*Script, mistake.List) {
+	expanded := f.fragments.expand(file, string(src))
+	named := strings.Join(expanded.lines, "\n")
+	unnamed, misused := f.constants.check(file, named)
+	text := f.constants.fill(named)
 	s, mistakes := parseHeader(file, text)
+	mistakes = append(mistakes, unnamed...)
+	if len(misused) > 0 { // the text is no Lua
+		return s, expanded.located(append(mistakes, misused...))
+	}
 	if i := strings.IndexByte(strings.ReplaceAll(text, "\r\n", "\n\n"), '\r'); i >= 0 {
 		// In Lua a lone CR ends a line, and so a comment. Tools that strip comments may not heed that.
 		mistakes.Addf(file, 1+strings.Count(text[:i], "\n"), "end lines with LF or CR LF",
 			"a CR without an LF ends a line")
 	}
-	mistakes = append(mistakes, checkBody(s, text)...)
+	mistakes = append(mistakes, checkBody(s, text, f.constants.remedy())...)
 	s.Source = strip(text)
 	if s.Batch() {
 		s.Source = locals + s.Source
@@ -93,18 +121,35 @@ func (all fragments) parse(file string, src []byte) (*Script, mistake.List) {
 	return s, expanded.located(mistakes)
 }
 
-// ParseDir reads and checks the .lua files of a folder, in the order of their names, with the fragments in
-// the folder's folder include.
+// ParseDir returns the scripts of ReadDir.
 func ParseDir(dir string) ([]*Script, error) {
+	f, err := ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	return f.Scripts, nil
+}
+
+// ReadDir reads and checks the scripts of a folder: its .lua files in the order of their names, but for the file of
+// constants. The fragments are in the folder's folder include.
+func ReadDir(dir string) (*Folder, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.lua"))
 	if err != nil {
 		return nil, err
 	}
-	shared, mistakes, err := readFragments(filepath.Join(dir, "include"))
+	fragments, mistakes, err := readFragments(filepath.Join(dir, "include"))
 	if err != nil {
 		return nil, err
 	}
-	var all []*Script
+	constants, wrong, err := readConstants(dir)
+	if err != nil {
+		return nil, err
+	}
+	f, mistakes := &Folder{fragments: fragments, constants: constants}, append(mistakes, wrong...)
+	if constants != nil {
+		f.Constants = constants.all
+		files = slices.DeleteFunc(files, func(file string) bool { return filepath.Base(file) == constantsFile })
+	}
 	names := map[string]*Script{}
 	if len(files) == 0 {
 		mistakes.Addf(mistake.Path(dir), 0, "run the command where the scripts are, or name their folder",
@@ -115,18 +160,18 @@ func ParseDir(dir string) ([]*Script, error) {
 		if err != nil {
 			return nil, err
 		}
-		s, wrong := shared.parse(mistake.Path(file), src)
-		all, mistakes = append(all, s), append(mistakes, wrong...)
+		s, wrong := f.parse(mistake.Path(file), src)
+		f.Scripts, mistakes = append(f.Scripts, s), append(mistakes, wrong...)
 		if other := names[fold(s.Name)]; other != nil {
 			mistakes.Addf(s.File, s.Line, "rename one: both become Go constants",
 				"the name %s is that of %s (case and _ aside)", s.Name, other.File)
 		}
 		names[fold(s.Name)] = s
 	}
-	if err := append(mistakes, shared.unused()...).Err(); err != nil {
+	if err := slices.Concat(mistakes, fragments.unused(), constants.unused()).Err(); err != nil {
 		return nil, err
 	}
-	return all, nil
+	return f, nil
 }
 
 func baseName(file string) string {

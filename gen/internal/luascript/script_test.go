@@ -45,6 +45,11 @@ redis.call('hset', KEYS[1], ARGV[1], 1)
 redis.call('publish', KEYS[2], '0')
 return 1`,
 		SHA1: s.SHA1,
+		Calls: []Call{
+			{Line: 9, Must: true, Commands: []string{"pttl"}, Keys: []string{"*"}},
+			{Line: 13, Must: true, Commands: []string{"hset"}, Keys: []string{"*"}},
+			{Line: 14, Must: true, Commands: []string{"publish"}, Channels: []string{"*"}},
+		},
 	}
 	if !reflect.DeepEqual(s, want) {
 		t.Errorf("got  %+v\nwant %+v", s, want)
@@ -143,7 +148,8 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 		{"no name", "--! script lock\n", "",
 			`1: the header does not name the script; start the file with "--! script lock"`},
 		{"unknown line", "--! key 1", "--! kez 1",
-			`2: a header line says "kez", which is not known; write "--! script", "--! key", "--! arg" or "--! reply"` + "\n" +
+			`2: a header line says "kez", which is not known; write "--! script", "--! key", "--! arg", "--! reply", ` +
+				`"--! needs" or "--! bound"` + "\n" +
 				`3: key "2" should be key 1; number the lines 1, 2, 3 in order` + "\n" +
 				`14: KEYS[2] is used but not declared; add a line "--! key 2 NAME TYPE" to the header`},
 		{"too few words", "--! arg 2 lease ms", "--! arg 2 lease",
@@ -156,6 +162,22 @@ func TestMistakesNameLineAndRemedy(t *testing.T) {
 			`3: "2nd" makes no Go name; use ASCII letters, digits and _, a letter first`},
 		{"name with a sign", "--! arg 2 lease", "--! arg 2 lease-time",
 			`5: "lease-time" makes no Go name; use ASCII letters, digits and _, a letter first`},
+		{"needs nothing", "--! reply int   1 done; 0 not\n", "--! reply int   1 done; 0 not\n--! needs\n",
+			`7: the needs line names no command; write "--! needs COMMAND...", or remove the line`},
+		{"needs what it does not send", "--! reply int   1 done; 0 not\n", "--! reply int   1 done; 0 not\n--! needs get\n",
+			`7: the script needs get, but sends no such command by redis.pcall; remove it from the line`},
+		{"a bound without a unit", "--! reply int   1 done; 0 not\n", "--! reply int   1 done; 0 not\n--! bound 5 calls 1\n",
+			`7: the bound is not one of work; write one line such as "--! bound 300 calls 20 KB"; the unit is KB or MB`},
+		{"a second bound", "--! reply int   1 done; 0 not\n",
+			"--! reply int   1 done; 0 not\n--! bound 5 calls 1 KB\n--! bound 6 calls 1 KB\n",
+			`8: the bound is not one of work; write one line such as "--! bound 300 calls 20 KB"; the unit is KB or MB`},
+		{"command is an argument", "redis.call('publish', KEYS[2], '0')", "redis.call(ARGV[1], KEYS[2], '0')",
+			"14: the command of a redis.call is not known; write the command, or pass it as an argument of a type such as " +
+				"publish|spublish"},
+		{"command is an argument of two words", "--! arg 1 owner string", "--! arg 1 owner publish|",
+			`4: a word of "publish|" is empty; write words such as publish|spublish`},
+		{"form without a word", "--! key 2 note  channel", "--! key 2 note channel a|",
+			`3: a form of "a|" is empty; write forms such as NAME or mortise:1:tick:{NAME}`},
 		{"two keys of one name", "--! key 2 note", "--! key 2 lock",
 			`3: the name lock is that of line 2 (case and _ aside); choose another: both become fields of one Go struct`},
 		{"two args of one Go name", "--! arg 2 lease", "--! arg 2 own_er",
@@ -271,6 +293,46 @@ func TestKeysMayBeBuilt(t *testing.T) {
 	}
 }
 
+func TestNeedsFollowTheText(t *testing.T) {
+	const header = "--! script f\n--! key 1 a hash NAME\n--! key 2 b hash b:{NAME}\n--! arg 1 say publish|spublish\n" +
+		"--! reply int\n"
+	for _, test := range []struct {
+		needs, body string
+		want        Needs
+	}{
+		{"", "return redis.call('GET', KEYS[1])", Needs{Must: []string{"get"}}},
+		{"", "return redis.pcall('get', KEYS[1])", Needs{May: []string{"get"}}},
+		{"", "redis.pcall('get', KEYS[1]) return redis.call('get', KEYS[1])", Needs{Must: []string{"get"}}},
+		{"get", "return redis.pcall('get', KEYS[1] .. ':x')", Needs{Must: []string{"get"}}},
+		{"", "return redis.pcall('get', 'x:' .. KEYS[2])", Needs{May: []string{"get"}, MayKeys: []string{"x:b:{NAME"}}},
+		{"get", "return redis.pcall('get', 'x:' .. KEYS[2])", Needs{Must: []string{"get"}, Keys: []string{"x:b:{NAME"}}},
+		{"", "return redis.call('info', 'server')", Needs{Must: []string{"info"}}},
+		{"", "local c = KEYS[1] == 'a' and 'hget' or 'hset' return redis.call(c, KEYS[1], 'f')",
+			Needs{Must: []string{"hget", "hset"}}},
+		{"", "return redis.call(ARGV[1], 'to:' .. KEYS[1] .. ':x', '1')",
+			Needs{Must: []string{"publish", "spublish"}, Channels: []string{"to:NAME"}}},
+		{"", "local k k = 'x:' .. KEYS[1] if k then k = 'y:' .. KEYS[1] end return redis.call('get', k)",
+			Needs{Must: []string{"get"}, Keys: []string{"x:NAME", "y:NAME"}}},
+		{"", "local t = {} t[1] = 'x:' .. KEYS[1] return redis.call('del', unpack(t))",
+			Needs{Must: []string{"del"}, Keys: []string{"x:NAME"}}},
+		{"", "return redis.call('get', string.sub(KEYS[2], 3))", Needs{Must: []string{"get"}, Keys: []string{"{NAME"}}},
+	} {
+		head := header
+		if test.needs != "" {
+			head += "--! needs " + test.needs + "\n"
+		}
+		s, err := Parse("f.lua", []byte(head+"local use = {KEYS[1], KEYS[2], ARGV[1]}\n"+test.body))
+		if err != nil {
+			t.Errorf("%s:\n%s", test.body, err)
+			continue
+		}
+		test.want.Keys = append([]string{"NAME", "b:{NAME"}, test.want.Keys...)
+		if got := s.Needs(); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s:\ngot  %+v\nwant %+v", test.body, got, test.want)
+		}
+	}
+}
+
 func TestStripKeepsStrings(t *testing.T) {
 	for _, test := range []struct{ src, want string }{
 		{"  a = 1\n\n\t b = 2  \n", "a = 1\nb = 2"},
@@ -292,15 +354,11 @@ func TestStripKeepsStrings(t *testing.T) {
 
 func TestStripKeepsTheMeaning(t *testing.T) {
 	const dir = "../../../scripts"
-	all, err := ParseDir(dir)
+	f, err := ReadDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	shared, _, err := readFragments(filepath.Join(dir, "include"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, s := range all {
+	for _, s := range f.Scripts {
 		if strings.Contains(s.Source, "--") || strings.Contains(s.Source, "\n ") {
 			t.Errorf("%s is not stripped:\n%s", s.Name, s.Source)
 		}
@@ -308,7 +366,7 @@ func TestStripKeepsTheMeaning(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		expanded := strings.Join(shared.expand(s.File, string(src)).lines, "\n")
+		expanded := f.constants.fill(strings.Join(f.fragments.expand(s.File, string(src)).lines, "\n"))
 		want := strip(expanded)
 		if s.Batch() {
 			want = locals + want

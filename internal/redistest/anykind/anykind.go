@@ -53,6 +53,7 @@ type RenewRequest struct {
 	Kind        backend.Kind
 	Name, Owner string
 	Lease       time.Duration
+	Exact       bool
 }
 
 // HoldsRequest is a re-entry of Kind.
@@ -147,7 +148,8 @@ func (s Store) Renew(ctx context.Context, in []RenewRequest, out []backend.Renew
 	for n := 0; len(in) > 0; in, out = in[n:], out[n:] {
 		var same []backend.RenewRequest
 		for n = 0; n < len(in) && in[n].Kind == in[0].Kind; n++ {
-			same = append(same, backend.RenewRequest{Name: in[n].Name, Owner: in[n].Owner, Lease: in[n].Lease})
+			same = append(same, backend.RenewRequest{Name: in[n].Name, Owner: in[n].Owner, Lease: in[n].Lease,
+				Exact: in[n].Exact})
 		}
 		renew := s.Store.Renew
 		switch in[0].Kind {

@@ -1,11 +1,12 @@
 //go:build unix
 
 // Package conformance runs the suite of backend/backendtest over a Redis client:
-// each test on a redis-server of its own.
+// each test on a redis-server that no other test uses meanwhile.
 package conformance
 
 import (
 	"strconv"
+	"sync"
 	"testing"
 
 	"github.com/mortise-go/mortise/backend"
@@ -25,10 +26,52 @@ func Run(t *testing.T, open func(t *testing.T, addr string) backend.Backend) {
 // options.
 func RunSomeOn(t *testing.T, opts []redistest.Option, open func(t *testing.T, s *redistest.Server) backend.Backend,
 	chosen func(name string) bool) {
+	servers := pool{owner: t, opts: append([]redistest.Option{redistest.WithAOF()}, opts...)}
 	backendtest.RunSome(t, func(t *testing.T) backendtest.Store {
-		s := redistest.Start(t, append([]redistest.Option{redistest.WithAOF()}, opts...)...)
-		return &store{t: t, server: s, open: open}
+		return &store{t: t, server: servers.lend(t), open: open}
 	}, chosen)
+}
+
+// pool are servers that run until the end of owner, and are lent to one test after the other: to start one for each
+// test takes longer than most of the tests.
+type pool struct {
+	owner *testing.T
+	opts  []redistest.Option
+	mu    sync.Mutex
+	idle  []*redistest.Server
+}
+
+// lend returns a server that is t's until its end.
+func (p *pool) lend(t *testing.T) *redistest.Server {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var s *redistest.Server
+	if last := len(p.idle) - 1; last >= 0 {
+		s, p.idle = p.idle[last], p.idle[:last]
+	} else {
+		s = redistest.Start(p.owner, p.opts...)
+	}
+	s.Lend(t)
+	t.Cleanup(func() { p.takeBack(t, s) })
+	return s
+}
+
+// takeBack empties a server for the next test. The sessions of t are closed by then. A server that t stopped is not
+// lent again, nor one of a test that failed: the failure may have left anything there.
+func (p *pool) takeBack(t *testing.T, s *redistest.Server) {
+	if _, err := s.Do("PING"); err != nil || t.Failed() {
+		s.Stop()
+		return
+	}
+	for _, kind := range []string{"normal", "pubsub"} {
+		s.Must("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+	}
+	s.Must("FLUSHALL")
+	s.Must("SCRIPT", "FLUSH")
+	s.Lend(p.owner)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.idle = append(p.idle, s)
 }
 
 type store struct {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	rueidisclient "github.com/redis/rueidis"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
@@ -21,6 +22,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/rueidis"
 )
 
 // Patience bounds everything that a test waits for.
@@ -252,4 +254,22 @@ func client(t testing.TB, b backend.Backend, opts []mortise.ClientOption) *morti
 	c := check.Value(mortise.New(b, opts...)).In(t)
 	t.Cleanup(func() { c.Close() })
 	return c
+}
+
+// Stale is a client whose cache says that [Order] is held. The lock is free in the Redis: the invalidation is on its
+// way for as long as the test runs.
+func (s *Site) Stale() *mortise.Client {
+	s.Helper()
+	proxy := redistest.NewProxy(s, s.Redis.Addr())
+	locks := client(s, rueidis.New(rueidisclient.ClientOption{InitAddress: []string{proxy.Addr()}}), nil)
+	s.Redis.Must("HSET", Order, "java:1", "1")
+	scripts := func() int { return proxy.Count(redistest.Named("EVALSHA", "EVAL")) }
+	refused := func() bool {
+		before := scripts()
+		return errors.Is(check.Err(locks.TryLock(s.Context(), Order)), mortise.ErrNotAcquired) && scripts() == before
+	}
+	s.Until("a refusal without a command", refused)
+	proxy.Hang(func(tracking bool) bool { return tracking })
+	s.Redis.Must("DEL", Order)
+	return locks
 }

@@ -8,9 +8,11 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/mortise-go/mortise/examples/internal/fleet"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // Main is TestMain: it lets the test binary be a replica.
@@ -22,19 +24,22 @@ func Main(m *testing.M, s fleet.Show) {
 	os.Exit(m.Run())
 }
 
-// Run runs a show everywhere, and has what it wrote checked.
-func Run(t *testing.T, s fleet.Show, check func(t *testing.T, out string)) {
+// Run runs a show everywhere, and checks what it wrote with passes.
+func Run(t *testing.T, s fleet.Show, passes func(t *testing.T, out string)) {
 	run := func(t *testing.T, redis, client string) {
 		var out strings.Builder
 		if err := s.Run(context.Background(), redis, client, 0, &out); err != nil {
 			t.Fatalf("%v\n%s", err, &out)
 		}
-		check(t, out.String())
+		passes(t, out.String())
 		t.Logf("\n%s", &out)
 	}
-	t.Run("in memory", func(t *testing.T) { run(t, "", "") })
+	t.Run("in memory", func(t *testing.T) { synctest.Test(t, func(t *testing.T) { run(t, "", "") }) })
 	for _, client := range []string{"go-redis", "rueidis"} {
-		t.Run(client, func(t *testing.T) { run(t, redistest.Start(t).Addr(), client) })
+		t.Run(client, func(t *testing.T) {
+			check.Long(t)
+			run(t, redistest.Start(t).Addr(), client)
+		})
 	}
 	t.Run("an unknown client is refused", func(t *testing.T) {
 		err := s.Run(context.Background(), "127.0.0.1:1", "redigo", 0, nil)

@@ -1,0 +1,141 @@
+package redisproto
+
+import (
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/wire"
+)
+
+// A release grants the lock to the owner in the first entry of its queue, and tells the owner's session: the message is
+// the grant. It has the server's time of the grant. When the lease began by this process's clocks follows from a
+// *pair*: when a request for the entry was sent, and the server's time in the reply to the same request. See
+// docs/decisions/0123-a-release-grants-what-the-model-shows.md.
+
+// grantsBySwitch reports whether sessions ask for grants. It is a switch until grants are the only way.
+func grantsBySwitch() bool { return os.Getenv("MORTISE_GRANTS") == "1" }
+
+// pair is the time at which a request was sent, and the server's time when it was carried out: zero if that is unknown.
+type pair struct {
+	sent   time.Time
+	server time.Duration // since the epoch of the server's clock
+	// The last request was to put this owner, with this number of the engine's, into the queue.
+	owner string
+	entry uint64
+}
+
+const (
+	// pairKept is how long a pair is used. The clocks of client and server drift apart, and the server may be another.
+	pairKept = 99 * time.Second
+	// pairSlack is how much later than by this process's clock a grant may have been made. What is more is another
+	// clock: of another server, or set forward.
+	pairSlack = 20 * time.Millisecond
+)
+
+// pairs are the last pairs of a session, by the names that it waits for.
+type pairs struct {
+	mu  sync.Mutex
+	all map[string]pair
+}
+
+// asks notes a request that is to put an owner into the queue of a name. Messages about the entry may come before the
+// reply.
+func (p *pairs) asks(name, owner string, entry uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.all == nil {
+		p.all = make(map[string]pair)
+	}
+	x := p.all[name]
+	x.owner, x.entry = owner, entry
+	p.all[name] = x
+}
+
+// note notes the times of a request for a name for which asks was called.
+func (p *pairs) note(name string, sent time.Time, server time.Duration) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x, is := p.all[name]; is && x.sent.Before(sent) {
+		x.sent, x.server = sent, server
+		p.all[name] = x
+	}
+}
+
+// of returns the pair of a name; the zero pair if there is none.
+func (p *pairs) of(name string) pair {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.all[name]
+}
+
+// doubt drops the times of a name, and of its requests before now: another server may answer from now on.
+func (p *pairs) doubt(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if x, is := p.all[name]; is {
+		x.sent, x.server = time.Now(), 0
+		p.all[name] = x
+	}
+}
+
+// forget drops the pair of a name for which nothing waits.
+func (p *pairs) forget(name string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.all, name)
+}
+
+// grant is what a message about a grant says.
+type grant struct {
+	at    time.Duration // the server's time
+	token int64
+	lease time.Duration
+}
+
+// grantIn decodes "time:token:lease:entry".
+func grantIn(text string) (g grant, entry string, is bool) {
+	parts := strings.SplitN(text, ":", 4)
+	if len(parts) < 4 {
+		return g, "", false
+	}
+	var n [3]int64
+	for i := range n {
+		x, err := strconv.ParseUint(parts[i], 10, 63)
+		if err != nil {
+			return g, "", false
+		}
+		n[i] = int64(x)
+	}
+	g = grant{micros(n[0]), n[1], millis(min(n[2], wire.FirstLease.Milliseconds()))}
+	return g, parts[3], true
+}
+
+func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+
+// granted passes a grant on.
+func (s queue) granted(h backend.QueueHandler, t backend.Topic, owner string, g grant) {
+	s.seen.Freed(t.Name) // the record is another than the one that the held cache has
+	from := s.pairs.of(t.Name).since(g.at, time.Now())
+	h.Granted(t, backend.Grant{Owner: owner, Token: g.token, From: from, Lease: g.lease})
+}
+
+// since returns the time at which the server's clock was at. If the pair does not tell it, that is so long ago that the
+// lease is over: the engine asks then, and the owner is granted the whole lease.
+func (p pair) since(at time.Duration, now time.Time) time.Time {
+	passed, waited := at-p.server, max(now.Sub(p.sent), now.Round(0).Sub(p.sent.Round(0)))
+	if p.server == 0 || passed < 0 || waited > pairKept || passed > now.Sub(p.sent)+pairSlack {
+		return now.Add(-time.Hour)
+	}
+	from := p.sent.Add(passed - passed/drift)
+	if from.After(now) {
+		return now
+	}
+	return from
+}
+
+// drift is by what part of a time two clocks may differ in it: as for a lease's margin.
+const drift = 100

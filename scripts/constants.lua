@@ -1,0 +1,85 @@
+-- The numbers of the scripts, each with its name, value, unit and meaning. Scripts write the names; their sources have
+-- the numbers. Package internal/wire has the same constants for Go. docs/reference/generation.md has the grammar.
+
+-- The server's clock.
+--! const ms_per_second 1000 count the number of milliseconds in a second
+--! const us_per_second 1000000 count the number of microseconds in a second
+--! const us_per_ms 1000 count the number of microseconds in a millisecond
+
+-- The range of numbers in Lua, in Redis and in Redisson.
+--! const exact_most 9007199254740991 number the largest integer that Lua distinguishes from its neighbors, 2^53-1; as a deadline it means that there is no end
+--! const latch_most 9007199254740992 number the largest count of a latch that a script replies, 2^53
+--! const token_refused 9007199254740992 number the smallest fencing token that is not drawn, 2^53: a token could come twice
+--! const permits_most 2147483647 count the largest count of permits, since Redisson keeps counts in 32 bits
+--! const permits_longest 17 bytes the length of the longest text that counts permits
+--! const tick_longest 15 bytes the length of the longest text of a tick's time
+--! const score_endless 922337203685477 number the score from which on a permit has no end, as Redisson writes it
+--! const longest_time 3153600000000 ms a hundred years, the longest time that a script sets, or adds to another; a longer one counts as no end
+--! const unpack_most 1000 count how many values a script passes to one command; Lua's limit is some 8000
+--! const ended_most 10000 count how many expired permits one script returns to the count
+
+-- What a script reads of one key.
+--! const owners_read 1000 count how many owners of a lock a script reads; a lock with more is damaged
+--! const few_fields 16 count the number of fields up to which a script reads a hash without asking for its size, and looks for a foreign owner in a record
+--! const fields_bytes 8000000 bytes the memory of the largest hash that a script reads; a lock of holds_read readers takes less
+--! const holds_read 10000 count the number of holds of a read-write lock whose leases a script reads; a lock with more is damaged
+--! const owner_longest 512 bytes the length of the longest name of a holder of a read-write lock; a longer name is damage
+--! const readers_few 64 count the number of readers up to which a release reads the lease of each reader that is left
+--! const readers_sampled 16 count how many of more readers a release looks at
+--! const lease_enough 0.875 number the part of a lock's remaining time that one reader's lease needs, so that the lock keeps its time to live
+
+-- Owners under other owners.
+--! const owners_told 64 count the number of owners of a lock removed by force whose waiters are told
+--! const nest_outlives 1000 ms how much longer than a lock the deadlines of its owners are kept
+--! const nest_entry_kept 3600000 ms how long the deadline of an owner without a field in the lock is kept after it has passed
+--! const delegate_not_held 3 number the reply of delegate_enter where under does not hold the lock
+
+-- Queues.
+--! const reservation 1000 ms how long a lock, permits or a side are kept for a client that was told to ask
+--! const first_lease 1000 ms the longest lease of a grant by a message, until the owner's client renews it
+--! const first_spare 150 ms how much longer the record of such a grant lasts than its client believes, in case the server's clock was set forward meanwhile
+--! const polled_reservation 100 ms the longest time for which a lock is kept for a client that polls and was not told
+--! const asks_soonest 20 ms the shortest time after which the client of a first entry is told to ask, and the time for a writer behind readers, which leaves a claim then
+-- A waiter asks again before its queue is gone. A client that waits for very many names asks for each of them after
+-- 22.5 ms times their number at the latest: after 225 s if they are 10,000.
+--! const queue_kept 600000 ms how long a queue outlives the holder's lease, or the last request
+--! const entry_new 100000 us how long an entry is not removed for want of a subscriber: its client may not have subscribed yet
+--! const entries_passed 64 count how many entries without a subscriber a script passes or removes until it tells another
+--! const entries_told 64 count how many entries of a semaphore's or a read-write lock's queue a script reads, or removes, at once
+--! const entries_tried 256 count how many entries of a plain lock's queue a script tries to reserve the lock for
+--! const lapses_most 3 count how often in a row a record may be absent though nothing released it, until the queue is removed
+--! const extra_kept 250 ms how long a client that goes on alone is remembered, to be told when another client waits
+--! const serve_granted 3 number the reply of serve where the successor holds the lock
+--! const serve_granted_foreign 4 number the reply of serve where the successor holds the lock, and a foreign client waits
+
+-- Turns of the entries and of foreign clients.
+--! const turn_most 8 count the largest number of entries, of foreign clients, and of tenures for each, that a turn counts
+--! const owed_most 64 count the largest number of releases in a turn of the entries
+--! const window_shortest 20 ms the length of the shortest window
+--! const window_longest 200 ms the length of the longest window
+--! const window_after_use 0.75 number the length of the window after a used one, as a part of the used one
+--! const misses_most 3 count the number of unused windows in a row that a pause follows
+--! const pause_windows 16 count the length of a pause, in windows
+--! const pause_longest 4000 ms longer than every pause; a longer one was written by another program
+--! const pause_short 1000 ms the length of a pause if a foreign client was seen, and before foreign clients that are all dead are tried again
+--! const foreign_seen 10000 ms how long a foreign client is assumed to wait after it was seen
+--! const round_kept 60000 ms how long the hash of the turns is kept after its last change
+--! const counted_from 5 number the index at which the further channels begin in the reply of foreign_subscribers
+--! const places_tried 256 count the number of places of a fair lock among which tell_places looks for a live client
+
+-- Fair locks.
+--! const places_read 4096 count how many places of a queue a script changes, or tries, in their order
+--! const places_page 256 count how many places a script reads at once
+--! const places_bytes 1000000 bytes about how many bytes of places a script reads; more are damaged data
+--! const places_searched 8192 count the number of places among which a script looks for the caller's
+--! const places_told 64 count how many owners are told where subscribers are not counted
+--! const place_wait 300000 ms how long a place lasts by default, as Redisson's fairLockWaitTimeout
+--! const places_outlive 3600000 ms how long the queue outlives its latest place
+--! const places_slack 600000 ms the time by which the queue's time to live is longer than it needs, so that few requests set it
+--! const raise_parts 8 count the divisor of a wait that gives the smallest raise of a score
+--! const later_parts 10 count the divisor of absence that gives the time by which others ask later than the first owner
+--! const patience_times 5 count the patience with a first owner that listens, as a multiple of absence
+--! const score_most 1e13 number the largest score of a place; also a time without an end, in ms
+--! const mark_ours 0.5 number what the score of a place is below an integer if no waiter of Redisson was before the place
+--! const mark_ours_cut 0.25 number what such a score is below an integer if the place was cut
+--! const mark_cut 0.75 number what the score of a cut place is below an integer if a waiter of Redisson was before the place

@@ -1,0 +1,90 @@
+package scripts_test
+
+import (
+	"testing"
+
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/scripts"
+)
+
+const (
+	queueOfN = "mortise:1:next:{n}2"
+	asksOfN  = queueOfN + ":asks"
+	roundOfN = queueOfN + ":round"
+	waiting  = "ntag:host/1/x:1" // its subscribers cannot be counted
+)
+
+// queues puts an entry into the queue of n, whose owner asks for a token.
+func queues(t *testing.T, srv *redistest.Server, entry string) {
+	t.Helper()
+	call(t, srv, "ZADD", queueOfN, "1", entry)
+	call(t, srv, "HSET", asksOfN, entry, "60000:1")
+}
+
+// releases releases n, which h:1 holds.
+func releases(t *testing.T, srv *redistest.Server) {
+	t.Helper()
+	call(t, srv, "HSET", "n", "h:1", "1")
+	reply := call(t, srv, "EVAL", scripts.ReleaseSource, "2", "n", "redisson_lock__channel:{n}", "h:1", "0", "publish")
+	check.FatalIf(t, reply != int64(1), "the release: %v", reply)
+}
+
+// A counter that is made by a user who may not set it would start below the tokens of before.
+func TestAGrantWhoseCounterCannotBeSetDrawsNoToken(t *testing.T) {
+	srv := redistest.Start(t)
+	queues(t, srv, waiting)
+	call(t, srv, "ACL", "SETUSER", "default", "-set")
+	releases(t, srv)
+	n := call(t, srv, "EXISTS", "redisson_lock_token:{n}", "n")
+	check.ErrorIf(t, n != int64(0), "%v of the counter and the lock are there", n)
+	call(t, srv, "ACL", "SETUSER", "default", "+set")
+	queues(t, srv, waiting)
+	releases(t, srv)
+	n = call(t, srv, "EXISTS", "redisson_lock_token:{n}", "n")
+	check.ErrorIf(t, n != int64(2), "%v of the counter and the lock are there", n)
+}
+
+// What another program has written into the hash of the turns fails no release.
+func TestAGrantMeetsAnEntryThatPollsAtNoTime(t *testing.T) {
+	srv := redistest.Start(t)
+	const polls = "ptag:host/1/x:1"
+	for _, every := range []string{"nan", "-nan", "inf", "-1", "0", "1e300", "x"} {
+		queues(t, srv, polls)
+		call(t, srv, "HSET", roundOfN, "polls:"+polls, every)
+		releases(t, srv)
+		left := call(t, srv, "PTTL", "n").(int64)
+		check.ErrorIf(t, left == -1 || left > 100, "polls %s: the lock is kept for %d ms", every, left)
+		call(t, srv, "FLUSHALL")
+	}
+}
+
+// A version before grants reserves the lock for an entry with an owner.
+func TestAnOwnerThatLeavesLeavesAReservation(t *testing.T) {
+	srv := redistest.Start(t)
+	call(t, srv, "HSET", "n", "mortise:reserved:"+waiting, "-")
+	call(t, srv, "PEXPIRE", "n", "60000")
+	reply := call(t, srv, "EVAL", scripts.LeaveQueueSource, "3", "n", "redisson_lock__channel:{n}", queueOfN, waiting,
+		"publish", "host/1/x:1")
+	check.ErrorIf(t, reply != int64(1) || call(t, srv, "EXISTS", "n") != int64(0), "it is still reserved: %v", reply)
+}
+
+// The hash of the turns lives for as long as a lock is contended: nothing of an owner stays there.
+func TestAnOwnerThatPolledLeavesNothing(t *testing.T) {
+	srv := redistest.Start(t)
+	enrol := func(owner, instead string) {
+		t.Helper()
+		call(t, srv, "EVAL", scripts.EnrolSource, "4", "n", queueOfN, "redisson_lock_token:{n}",
+			"redisson_lock__channel:{n}", owner, "60000", "0", "0", "ntag:"+owner, "600000", "0", "10", "1", instead)
+	}
+	call(t, srv, "HSET", "n", "h:1", "1")
+	enrol("host/1/x:1", "")
+	enrol("host/1/x:2", "ntag:host/1/x:1")
+	releases(t, srv)
+	enrol("host/1/x:2", "")
+	check.ErrorIf(t, call(t, srv, "HEXISTS", "n", "host/1/x:2") != int64(1), "it is not granted")
+	for _, key := range []string{roundOfN, asksOfN, queueOfN} {
+		n := call(t, srv, "EXISTS", key)
+		check.ErrorIf(t, n != int64(0), "%s is left", key)
+	}
+}

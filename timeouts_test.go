@@ -1,0 +1,203 @@
+package mortise
+
+import (
+	"errors"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise/backend/memory"
+)
+
+// goRedisTimeout is go-redis' ReadTimeout. A call over a connection that a firewall has dropped silently, or to a
+// server that hangs, fails after it.
+const goRedisTimeout = 3 * time.Second
+
+// timesOut returns a spy on s. The next calls, as many as left says, time out, and do not reach the store.
+func timesOut(s *memory.Store, can string) (b *spy, left *atomic.Int32) {
+	left = new(atomic.Int32)
+	return spyOn(s, can, hooks{anyCall: func(c *call) error {
+		if left.Add(-1) >= 0 {
+			time.Sleep(goRedisTimeout)
+			return unknownOutcome()
+		}
+		return c.run(c.ctx)
+	}}), left
+}
+
+// With go-redis' time-outs no request had a second attempt: a repeat was refused once 2.5 s were over.
+func TestEachRequestIsRepeatedAfterTimeOuts(t *testing.T) {
+	const can = "Fair Batch Queue ReadWrite CountingSemaphores CountDownLatches Semaphores Enrolments Proclamations"
+	wait := WithWait(10 * time.Second)
+	for what, prepare := range map[string]func(t *testing.T, c *Client) func() error{
+		"Lock": func(t *testing.T, c *Client) func() error {
+			return func() error { return errorOf(c.Lock(t.Context(), "x", wait)) }
+		},
+		"Lock without a wait": func(t *testing.T, c *Client) func() error {
+			return func() error { return errorOf(c.Lock(t.Context(), "x")) }
+		},
+		"TryLock": func(t *testing.T, c *Client) func() error {
+			return func() error { return errorOf(c.TryLock(t.Context(), "x")) }
+		},
+		"a lease that ends before the time-out": func(t *testing.T, c *Client) func() error {
+			return func() error { return errorOf(c.Lock(t.Context(), "x", wait, WithLease(time.Second))) }
+		},
+		"a re-entry": func(t *testing.T, c *Client) func() error {
+			l := need(c.Lock(t.Context(), "x"))(t)
+			return func() error { return errorOf(c.Lock(l.Context(), "x", wait)) }
+		},
+		"Unlock of a re-entry": func(t *testing.T, c *Client) func() error {
+			inner := need(c.Lock(need(c.Lock(t.Context(), "x"))(t).Context(), "x"))(t)
+			return func() error { return inner.Unlock(t.Context()) }
+		},
+		"Unlock": func(t *testing.T, c *Client) func() error {
+			l := need(c.Lock(t.Context(), "x"))(t)
+			return func() error { return l.Unlock(t.Context()) }
+		},
+		"a fair lock's lease that ends before the time-out": func(t *testing.T, c *Client) func() error {
+			fair := need(c.Locker(Fair()))(t)
+			return func() error { return errorOf(fair.Lock(t.Context(), "x", wait, WithLease(time.Second))) }
+		},
+		"a fair lock": func(t *testing.T, c *Client) func() error {
+			fair := need(c.Locker(Fair()))(t)
+			return func() error { return errorOf(fair.Lock(t.Context(), "x", wait)) }
+		},
+		"a reader": func(t *testing.T, c *Client) func() error {
+			return func() error { return errorOf(c.RW().Read.Lock(t.Context(), "x", wait)) }
+		},
+		"a writer": func(t *testing.T, c *Client) func() error {
+			return func() error { return errorOf(c.RW().Write.Lock(t.Context(), "x", wait)) }
+		},
+		"LockAll": func(t *testing.T, c *Client) func() error {
+			return func() error { return errorOf(LockAll(t.Context(), []Part{{c, "x"}, {c, "y"}}, wait)) }
+		},
+		"Unlock of several": func(t *testing.T, c *Client) func() error {
+			l := need(c.LockAll(t.Context(), "x", "y"))(t)
+			return func() error { return l.Unlock(t.Context()) }
+		},
+		"a permit": func(t *testing.T, c *Client) func() error {
+			return func() error { return errorOf(c.Semaphore("x", 1).Acquire(t.Context(), 1, wait)) }
+		},
+		"a counting semaphore": func(t *testing.T, c *Client) func() error {
+			s := c.CountingSemaphore("x")
+			must(t, errorOf(s.TrySetPermits(t.Context(), 1)))
+			return func() error { return s.Acquire(t.Context(), 1, wait) }
+		},
+		"a release of a counting semaphore": func(t *testing.T, c *Client) func() error {
+			s := c.CountingSemaphore("x")
+			must(t, errorOf(s.TrySetPermits(t.Context(), 1)))
+			return func() error { return s.Release(t.Context(), 1) }
+		},
+		"a latch": func(t *testing.T, c *Client) func() error {
+			return func() error { return c.CountDownLatch("x").Wait(t.Context(), wait) }
+		},
+		"Inspect": func(t *testing.T, c *Client) func() error {
+			return func() error { return errorOf(c.Inspect(t.Context(), "x")) }
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+				defer time.Sleep(time.Minute) // what goes on in the background ends in the bubble
+				b, left := timesOut(s, can)
+				call := prepare(t, on(t, b))
+				began := time.Now()
+				left.Store(2) // a pool has more than one connection
+				if err := call(); err != nil {
+					t.Errorf("after %v: %v", time.Since(began), err)
+				}
+			})
+		})
+	}
+}
+
+// A server that hangs answers once it goes on; a call whose time-out is over does not hear it.
+func TestACallOutlastsAServerThatHangs(t *testing.T) {
+	const repeated = 10 * time.Second // retry.Patience: an attempt that began within it may last longer
+	for _, x := range []struct {
+		hangs time.Duration
+		wait  time.Duration // 0: none
+		most  time.Duration // after which the call returns at the latest
+		want  error
+	}{
+		{7 * time.Second, 25 * time.Second, 7 * time.Second, nil},
+		{7 * time.Second, 0, 7 * time.Second, nil},
+		{7 * time.Second, 5 * time.Second, 5 * time.Second, ErrUnavailable},
+		{time.Hour, 25 * time.Second, repeated + goRedisTimeout, ErrUnavailable},
+		{time.Hour, 0, repeated + goRedisTimeout, ErrUnavailable},
+	} {
+		bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+			began := time.Now()
+			b := spyOn(s, "Queue", hooks{"Acquire": func(c *call) error {
+				if left := x.hangs - time.Since(began); left > goRedisTimeout {
+					time.Sleep(goRedisTimeout)
+					return unknownOutcome()
+				} else if left > 0 {
+					time.Sleep(left)
+				}
+				return c.run(c.ctx)
+			}})
+			c := on(t, b)
+			var opts []Option
+			if x.wait > 0 {
+				opts = append(opts, WithWait(x.wait))
+			}
+			_, err := c.Lock(t.Context(), "x", opts...)
+			if took := time.Since(began); !errors.Is(err, x.want) || took > x.most {
+				t.Errorf("a server that hangs for %v, a wait of %v: %v after %v", x.hangs, x.wait, err, took)
+			}
+			time.Sleep(time.Minute)
+			if err == nil {
+				return
+			}
+			if n := c.engine.Probe().Snapshot(); n.Held+n.Running+n.Slots != 0 {
+				t.Errorf("left behind: %+v", n)
+			}
+		})
+	}
+}
+
+// The in-flight limiter bounds how many requests are on their way, not how many calls wait for a slot.
+func TestACrowdOfCallersIsServedThoughEachRequestTakesASecond(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		c := on(t, spyOn(s, "", hooks{"Acquire": func(c *call) error {
+			time.Sleep(time.Second)
+			return c.run(c.ctx)
+		}}))
+		const callers = 256 * 16
+		errs := make(chan error, callers)
+		for i := range callers {
+			go func() { errs <- errorOf(c.Lock(t.Context(), strconv.Itoa(i))) }()
+		}
+		failed, last := 0, error(nil)
+		for range callers {
+			if err := <-errs; err != nil {
+				failed, last = failed+1, err
+			}
+		}
+		if failed > 0 {
+			t.Errorf("%d of %d calls failed: %v", failed, callers, last)
+		}
+	})
+}
+
+// Only failures that come at once are few. The first one of this Unlock is a time-out.
+func TestAnUnlockThatTimedOutIsRepeatedAfterFailuresThatComeAtOnce(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		n := 0
+		b := spyOn(s, "", hooks{"Release": func(c *call) error {
+			switch n++; {
+			case n == 1:
+				time.Sleep(3 * time.Second)
+				return unknownOutcome()
+			case n <= 3:
+				return unknownOutcome()
+			}
+			return c.run(c.ctx)
+		}})
+		l := need(on(t, b).Lock(t.Context(), "x"))(t)
+		if err := l.Unlock(t.Context()); err != nil || n != 4 {
+			t.Errorf("%v after %d commands", err, n)
+		}
+	})
+}
