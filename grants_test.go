@@ -89,6 +89,44 @@ func TestACallThatNeedsMoreThanAFirstLeaseAsksForTheGrant(t *testing.T) {
 	})
 }
 
+// The client of a lease that the caller chose does not renew it: of that, the message may take no more than a request.
+func TestAGrantThatIsHeardLateIsNoLeaseThatTheCallerChose(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b, late := spyOn(s, "Queue", nil), new(lateGrants)
+		b.listen = func(h backend.Handler) backend.Handler { late.QueueHandler = h.(backend.QueueHandler); return late }
+		holder := need(open().Lock(t.Context(), "x"))(t)
+		next := queued(t.Context(), on(t, b), "x", WithLease(500*time.Millisecond))
+		time.Sleep(time.Second)
+		must(t, holder.Unlock(t.Context()))
+		time.Sleep(300 * time.Millisecond)
+		synctest.Wait()
+		late.deliver()
+		l := next.lease(t)
+		time.Sleep(450 * time.Millisecond)
+		must(t, l.Err())
+	})
+}
+
+// A client with a cache hears that the record has changed: by its own grant.
+func TestTheChangeByAGrantNeedsNoRequest(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b := spyOn(s, "Queue", nil)
+		var told backend.Handler
+		b.listen = func(h backend.Handler) backend.Handler { told = h; return h }
+		holder := need(open().Lock(t.Context(), "x"))(t)
+		next := queued(t.Context(), on(t, b), "x")
+		b.take("Acquire")
+		must(t, holder.Unlock(t.Context()))
+		l := next.lease(t)
+		told.Changed(backend.Topic{Kind: backend.KindLock, Name: "x"})
+		time.Sleep(40 * time.Millisecond)
+		if n := b.take("Acquire", "Renew"); n != 0 {
+			t.Errorf("%d requests for a grant by a message", n)
+		}
+		must(t, l.Unlock(t.Context()))
+	})
+}
+
 // The reply to a handoff by command is late: the message that its waiter was granted the lock has come before.
 func TestTheReplyToAHandoffThatComesAfterTheGrantTakesNothingBack(t *testing.T) {
 	for how, fails := range map[string]bool{"late": false, "lost": true} {

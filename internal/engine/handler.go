@@ -192,7 +192,7 @@ func (h *handler) changed(n *name) {
 		return
 	}
 	n.Changes++
-	if t := n.holder(); t != nil {
+	if t := n.holder(); t != nil && t.first == 0 { // otherwise the grant itself was a change, and it is confirmed soon
 		t.hinted()
 	}
 	if !n.recheckIfEnrolled(e.Now().Mono) {

@@ -154,12 +154,18 @@ func (n *name) give(w *waiter, g *grant) {
 // lease returns the lease of a grant by a message that is not confirmed yet; 0 for any other.
 func (g *grant) lease() time.Duration { return time.Duration(g.first) * time.Millisecond }
 
-// takes reports whether a grant by a message is enough for the waiter, and leaves time to confirm it. Otherwise the
+// takes reports whether a grant by a message is enough for the waiter, and leaves time to confirm it. A lease that the
+// caller chose is not confirmed: of that, no more may be over than a request would take, or a twentieth. Otherwise the
 // waiter asks: for replicas, for the lease that it wants, or with a new owner.
 func (w *waiter) takes(p *place, g *grant, now clock.Instant) bool {
 	c := w.call
-	return c != nil && !c.Part && w.handoffGrant == nil && p.fenced == c.Fenced && p.ttl == c.ttl &&
-		(c.Lease == 0 || c.Lease <= g.lease()) && clock.Deadline(g.sent, g.lease()).Until(now) >= confirmAfter+2*p.trip
+	if c == nil || c.Part || w.handoffGrant != nil || p.fenced != c.Fenced || p.ttl != c.ttl {
+		return false
+	}
+	if c.Lease > 0 {
+		return c.Lease <= g.lease() && now.Sub(g.sent) <= max(2*p.trip, c.Lease/20)
+	}
+	return clock.Deadline(g.sent, g.lease()).Until(now) >= confirmAfter+2*p.trip
 }
 
 // decline gives a grant back that no waiter expects, unless the owner has the lock: its own request may have found the
