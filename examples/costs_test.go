@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -30,25 +31,33 @@ import (
 )
 
 // TestCosts counts, at a proxy before a real Redis, the commands in the table of
-// docs/reference/costs.md, and compares.
+// docs/reference/costs.md, and compares. On a busy machine a renewal or a recheck falls due while an operation is
+// counted, and adds to it: the least of up to three counts is the operation's.
 func TestCosts(t *testing.T) {
 	check.Long(t)
 	table := costTable(t)
 	for column, client := range []string{"go-redis", "rueidis"} {
 		t.Run(client, func(t *testing.T) {
 			t.Parallel()
-			c := newCosts(t, client)
-			seen := 0
-			for _, row := range c.measure() {
-				seen++
+			rows := newCosts(t, client).measure()
+			disagrees := func(row cost) bool { return !agrees(table[row.what][column], row.commands) }
+			for range 2 {
+				if !slices.ContainsFunc(rows, disagrees) {
+					break
+				}
+				for i, again := range newCosts(t, client).measure() {
+					rows[i].commands = min(rows[i].commands, again.commands)
+				}
+			}
+			for _, row := range rows {
 				if want, ok := table[row.what]; !ok {
 					t.Errorf("costs.md has no row %q; it costs %d", row.what, row.commands)
-				} else if !agrees(want[column], row.commands) {
+				} else if disagrees(row) {
 					t.Errorf("%s costs %d, costs.md says %s", row.what, row.commands, want[column])
 				}
 			}
-			if seen != len(table) {
-				t.Errorf("costs.md has %d rows, %d were measured", len(table), seen)
+			if len(rows) != len(table) {
+				t.Errorf("costs.md has %d rows, %d were measured", len(table), len(rows))
 			}
 		})
 	}

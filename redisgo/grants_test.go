@@ -28,12 +28,6 @@ func TestConformanceWithGrants(t *testing.T) {
 	conformance.Run(t, onServer)
 }
 
-func TestOnClusterWithGrants(t *testing.T) {
-	check.Long(t)
-	grants(t)
-	conformance.RunOnCluster(t, onCluster(redisgo.WithShardedPubSub(redisgo.ShardedOn)))
-}
-
 // held holds back what comes over connections with subscriptions while it is shut.
 type held struct {
 	shut atomic.Bool

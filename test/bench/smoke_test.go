@@ -199,13 +199,16 @@ func TestAProfileTellsWhereTheTimeGoes(t *testing.T) {
 		if !w.smoke || !w.profiled() {
 			continue
 		}
-		o := harness.Must(w.run(t, h, c, time.Second, profiling))(t)
-		all := 0.0
-		for _, v := range o.parts {
-			all += v
+		seen := false
+		for window := time.Second; !seen && window <= 16*time.Second; window *= 2 { // a busy machine leaves few samples
+			o := harness.Must(w.run(t, h, c, window, profiling))(t)
+			all := 0.0
+			for _, v := range o.parts {
+				all += v
+			}
+			seen = o.parts[partOwn] > 0 && o.parts[partKernel] > 0
+			harness.ErrorIf(t, all < 0.999 || all > 1.001 || o.switches <= 0 || o.cpu <= 0, "%s: %+v", w.name, o)
 		}
-		harness.ErrorIf(t, all < 0.999 || all > 1.001 || o.parts[partOwn] == 0 || o.parts[partKernel] == 0 ||
-			o.switches <= 0 || o.cpu <= 0,
-			"%s: %+v", w.name, o)
+		harness.ErrorIf(t, !seen, "%s: nothing of it is ours, or the kernel's", w.name)
 	}
 }

@@ -90,8 +90,8 @@ func (s *store) dial(context.Context, string, string) (net.Conn, error) {
 	return c, nil
 }
 
-// buffered is a connection whose Write does not wait for the other side, as on a network. On the pipe itself a client that
-// writes to its subscription and a server that sends it a message wait for each other for ever.
+// buffered is a connection whose Write does not wait for the other side, as on a network. On the pipe itself a client
+// that writes to its subscription and a server that sends it a message wait for each other for ever.
 type buffered struct {
 	net.Conn
 	out    chan []byte
