@@ -518,7 +518,8 @@ func TestAnEntryThatLeavesIsFollowedByTheNext(t *testing.T) {
 		}
 		leave := func(w *waiter, entry uint64) {
 			t.Helper()
-			check.NoError(t, w.Capabilities().Queue.Leave(t.Context(), backend.LeaveEntryRequest{Name: "n", Entry: entry}))
+			check.NoError(t, w.Capabilities().Queue.Leave(t.Context(),
+				backend.LeaveEntryRequest{Name: "n", Entry: entry, Owner: w.owner}))
 		}
 		leave(first, 1)
 		second.await(t, "first n 2 1s", 1) // the record is held for longer
@@ -569,7 +570,7 @@ func TestAnEntryThatPollsIsReservedForBriefly(t *testing.T) {
 			w.enters(t, uint64(i))
 			do(t, srv, "ZADD", queueOf("n"), "-inf", "pdead:1")
 			do(t, srv, "HSET", roundOf("n"), "polls:pdead:1", pause)
-			briefly("a pause of "+pause, 1000)
+			briefly("a pause of "+pause, servedFor().Milliseconds())
 			w.gets(t, uint64(i))
 			w.frees(t)
 		}
@@ -618,7 +619,8 @@ func TestEntriesThatPollLeaveNothing(t *testing.T) {
 			check.ErrorIf(t, len(fields) > 0, "%s: left %q", what, fields)
 		}
 		enters(1)
-		check.NoError(t, s.Capabilities().Queue.Leave(t.Context(), backend.LeaveEntryRequest{Name: "n", Entry: 1}))
+		check.NoError(t, s.Capabilities().Queue.Leave(t.Context(),
+			backend.LeaveEntryRequest{Name: "n", Entry: 1, Owner: "p:1"}))
 		left("the client left")
 		enters(2)
 		h.frees(t)
@@ -674,7 +676,8 @@ func TestTheQueueAndTheRoundEnd(t *testing.T) {
 			Lease: time.Hour, Yield: true, Entry: 1})
 		check.FatalIf(t, err != nil || !r.Held || r.Granted, "%+v, %v", r, err)
 		pttl(t, srv, queueOf("n"), time.Hour+recheck, time.Hour+10*time.Minute)
-		check.NoError(t, h.Capabilities().Queue.Leave(t.Context(), backend.LeaveEntryRequest{Name: "n", Entry: 1}))
+		check.NoError(t, h.Capabilities().Queue.Leave(t.Context(),
+			backend.LeaveEntryRequest{Name: "n", Entry: 1, Owner: "h:2"}))
 		check.FatalIf(t, !w.enrol(t, 1).Granted, "the claim was refused")
 		other := waits(t, b, "n", "o:1")
 		other.enters(t, 2)
@@ -707,25 +710,26 @@ func TestTheLeastPermissionsServeTheQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			srv := redistest.Start(t, redistest.WithACL("least on >pw ~* resetchannels &redisson_* -@all "+
 				"+evalsha +eval +script|load +ping +subscribe +unsubscribe +exists +hexists +hset +hdel +hlen +pexpire +pttl "+
-				"+publish +time +zadd +zrange +zrem +hello +auth +client +select"))
+				"+publish +time +zadd +zrange +zrem +hello +auth +client +select"+map[bool]string{true: " +hget"}[grants]))
 			b := adapter(t, srv.Addr(), login{"least", "pw"})
 			h, w := waits(t, b, "n", "h:1"), waits(t, b, "n", "w:1")
 			h.takes(t)
 			w.enters(t, 1)
 			all := listenAsOurs(t, srv, "redisson_lock__channel:{n}")
 			h.frees(t)
-			w.await(t, "reserved n 1", 1) // these are not enough for a grant: it is to ask
+			w.isServed(t, 1)
 			do(t, srv, "PUBLISH", "redisson_lock__channel:{n}", "over")
 			check.Equal(t, "all are told %q", all(), "redisson_lock__channel:{n} over")
 		})
 	}
 }
 
-// unowned tells that n has no owner. It may be reserved.
+// unowned tells that n has no owner. It may be reserved for the waiter w:1, or granted to it.
 func unowned(t *testing.T, srv *redistest.Server, what string) {
 	t.Helper()
 	for _, field := range do(t, srv, "HKEYS", "n").([]any) {
-		check.ErrorIf(t, !strings.HasPrefix(field.(string), "mortise:reserved:"), "%s: the lock is held by %q", what, field)
+		its := strings.HasPrefix(field.(string), "mortise:reserved:") || grants && field == "w:1"
+		check.ErrorIf(t, !its, "%s: the lock is held by %q", what, field)
 	}
 }
 
@@ -749,7 +753,7 @@ func TestEntriesThatAreForged(t *testing.T) {
 			h.frees(t)
 			unowned(t, srv, what)
 			left := do(t, srv, "PTTL", "n").(int64)
-			check.ErrorIf(t, left == -1 || left > wire.Reservation.Milliseconds(), "%s: reserved for %d ms", what, left)
+			check.ErrorIf(t, left == -1 || left > servedFor().Milliseconds(), "%s: reserved for %d ms", what, left)
 			do(t, srv, "PEXPIRE", "n", "1")
 			w.gets(t, number)
 			check.Equal(t, "after "+what+" the record is %s", hash(t, srv, "n"), "w:1=1")
@@ -884,11 +888,16 @@ func TestMessagesOfAnyForm(t *testing.T) {
 		do(t, srv, "PUBLISH", channel+":mortise", "rp"+tag+":1")
 		do(t, srv, "PUBLISH", channel, "rp"+tag+":1")
 		w.await(t, "released n", 1)
-		do(t, srv, "PUBLISH", own, "n4294967295:p"+tag+":zz")
-		do(t, srv, "PUBLISH", own, "rp"+tag+":2s")
-		w.isServed(t, 100)
-		got := slices.Sorted(slices.Values(w.all()))
+		first, reserved := "zz", "2s"
 		want := []string{"first n 1295 1193h2m47.295s 1", "released n 1", "reserved n 100 1", "watching n 1"}
+		if grants { // entries have owners, and the client knows its number
+			first, reserved = "w:1", "w:1"
+			want = []string{"first n 1 1193h2m47.295s 1", "released n 1", "reserved n 1 1", "watching n 1"}
+		}
+		do(t, srv, "PUBLISH", own, "n4294967295:p"+tag+":"+first)
+		do(t, srv, "PUBLISH", own, "rp"+tag+":"+reserved)
+		w.await(t, strings.TrimSuffix(want[2], " 1"), 1)
+		got := slices.Sorted(slices.Values(w.all()))
 		check.ErrorIf(t, !slices.Equal(got, want), "heard %q, want %q", got, want)
 		check.ErrorIf(t, w.enrol(t, 1).Granted, "granted, and is held")
 		check.Equal(t, "the record is %s", hash(t, srv, "n"), "h:1=1")
@@ -1108,8 +1117,9 @@ func TestADeadFairPlaceHasNoWindow(t *testing.T) {
 		w.fenced = fenced
 		ask(t, h.Store, "n", "dead:1", fairWait)
 		w.enters(t, 1)
+		tag := tagOf(t, srv, "n")
 		h.frees(t)
-		check.ErrorIf(t, !strings.HasSuffix(hash(t, srv, "n"), ":1=-"), "the record is %q", hash(t, srv, "n"))
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), w.kept(tag, 1))
 		r := w.enrol(t, 1)
 		check.ErrorIf(t, !r.Granted || r.Foreign, "%+v; want it granted, without foreign waiters", r)
 

@@ -117,10 +117,10 @@ func (e *ears) hear(what string) {
 	close(e.more)
 	e.more = make(chan struct{})
 }
-func (e *ears) Watching(t backend.Topic)           { e.hear("watching " + t.Name) }
-func (e *ears) Released(t backend.Topic)           { e.hear("released " + t.Name) }
-func (e *ears) Changed(t backend.Topic)            { e.hear("changed " + t.Name) }
-func (e *ears) Freed(t backend.Topic)              { e.hear("released " + t.Name) }
+func (e *ears) Watching(t backend.Topic)                 { e.hear("watching " + t.Name) }
+func (e *ears) Released(t backend.Topic)                 { e.hear("released " + t.Name) }
+func (e *ears) Changed(t backend.Topic)                  { e.hear("changed " + t.Name) }
+func (e *ears) Freed(t backend.Topic)                    { e.hear("released " + t.Name) }
 func (e *ears) Granted(t backend.Topic, g backend.Grant) { e.hear("granted " + t.Name + " " + g.Owner) }
 
 func (e *ears) Reserved(t backend.Topic, entry uint64) {
