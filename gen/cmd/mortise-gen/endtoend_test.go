@@ -36,7 +36,11 @@ func TestTheTreeIsGenerated(t *testing.T) {
 	} {
 		t.Run(test.dir+"/"+test.args[0], func(t *testing.T) {
 			t.Chdir(filepath.Join(root, test.dir))
-			for range 2 {
+			times := 2
+			if testing.Short() {
+				times = 1
+			}
+			for range times {
 				dir := t.TempDir()
 				args := append(test.args, "-package", filepath.Base(test.dir), "-o", filepath.Join(dir, test.file))
 				files := []string{test.file}
