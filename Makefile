@@ -70,8 +70,7 @@ servers: deps conformance ## the suites, the bounds of scripts, test/deploy, tes
 
 .PHONY: grants
 grants: deps ## the suites of the adapters with MORTISE_GRANTS=1, which has a release grant the lock
-	MORTISE_GRANTS=1 go test -count=1 -timeout 20m -run 'Conformance|OnCluster' ./redisgo ./rueidis; \
-	MORTISE_GRANTS=1 go test -count=1 -timeout 20m ./backend/redisproto
+	MORTISE_GRANTS=1 go test -count=1 -timeout 20m -run 'Conformance|OnCluster' ./redisgo ./rueidis
 
 .PHONY: conformance
 conformance: deps ## the conformance suites alone, of all adapters, on those servers
