@@ -53,19 +53,24 @@ func TestAGrantByAMessageThatIsNotConfirmedEndsAfterItsFirstLease(t *testing.T) 
 	})
 }
 
-// The lease of a grant counts from the grant, and WithMaxHold from when the client heard of it.
-func TestAGrantThatIsHeardLateIsHeldForAsLongAsWithMaxHoldAllows(t *testing.T) {
+// heardLateInABubble has a client wait for the lock x, be granted it, and hear of the grant after by.
+func heardLateInABubble(t *testing.T, by time.Duration, opt Option, test func(t *testing.T, l *Lease)) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		b, late := spyOn(s, "Queue", nil), new(lateGrants)
-		b.listen = func(h backend.Handler) backend.Handler { late.QueueHandler = h.(backend.QueueHandler); return late }
+		b, late := lateGrantsOf(s)
 		holder := need(open().Lock(t.Context(), "x"))(t)
-		next := queued(t.Context(), on(t, b), "x", WithMaxHold(500*time.Millisecond))
+		next := queued(t.Context(), on(t, b), "x", opt)
 		time.Sleep(time.Second)
 		must(t, holder.Unlock(t.Context()))
-		time.Sleep(30 * time.Millisecond)
+		time.Sleep(by)
 		synctest.Wait()
 		late.deliver()
-		l := next.lease(t)
+		test(t, next.lease(t))
+	})
+}
+
+// The lease of a grant counts from the grant, and WithMaxHold from when the client heard of it.
+func TestAGrantThatIsHeardLateIsHeldForAsLongAsWithMaxHoldAllows(t *testing.T) {
+	heardLateInABubble(t, 30*time.Millisecond, WithMaxHold(500*time.Millisecond), func(t *testing.T, l *Lease) {
 		time.Sleep(499 * time.Millisecond)
 		must(t, l.Err())
 		time.Sleep(time.Millisecond)
@@ -91,17 +96,7 @@ func TestACallThatNeedsMoreThanAFirstLeaseAsksForTheGrant(t *testing.T) {
 
 // The client of a lease that the caller chose does not renew it: of that, the message may take no more than a request.
 func TestAGrantThatIsHeardLateIsNoLeaseThatTheCallerChose(t *testing.T) {
-	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		b, late := spyOn(s, "Queue", nil), new(lateGrants)
-		b.listen = func(h backend.Handler) backend.Handler { late.QueueHandler = h.(backend.QueueHandler); return late }
-		holder := need(open().Lock(t.Context(), "x"))(t)
-		next := queued(t.Context(), on(t, b), "x", WithLease(500*time.Millisecond))
-		time.Sleep(time.Second)
-		must(t, holder.Unlock(t.Context()))
-		time.Sleep(300 * time.Millisecond)
-		synctest.Wait()
-		late.deliver()
-		l := next.lease(t)
+	heardLateInABubble(t, 300*time.Millisecond, WithLease(500*time.Millisecond), func(t *testing.T, l *Lease) {
 		time.Sleep(450 * time.Millisecond)
 		must(t, l.Err())
 	})
@@ -166,9 +161,8 @@ func TestTheReplyToAHandoffThatComesAfterTheGrantTakesNothingBack(t *testing.T) 
 // nothing back.
 func TestALateMessageOfAGrantReleasesNoOwnerThatIsBeingHandedOver(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		b, o := spyOn(s, "Queue", nil), open()
-		late := new(lateGrants)
-		b.listen = func(h backend.Handler) backend.Handler { late.QueueHandler = h.(backend.QueueHandler); return late }
+		b, late := lateGrantsOf(s)
+		o := open()
 		gate, calls := make(chan struct{}), 0
 		c := on(t, b, WithObserver(Observer{Waiting: func(WaitingEvent) {
 			if calls++; calls == 2 {
@@ -203,6 +197,13 @@ type lateGrants struct {
 	backend.QueueHandler
 	kept      []func()
 	delivered bool
+}
+
+// lateGrantsOf is a store for one client, which hears of its grants late.
+func lateGrantsOf(s *memory.Store) (*spy, *lateGrants) {
+	b, late := spyOn(s, "Queue", nil), new(lateGrants)
+	b.listen = func(h backend.Handler) backend.Handler { late.QueueHandler = h.(backend.QueueHandler); return late }
+	return b, late
 }
 
 func (h *lateGrants) Handler() backend.Handler { return h.QueueHandler.(backend.Handler) }
@@ -335,8 +336,7 @@ func TestAHandoffForgetsNoRequestThatIsOnItsWay(t *testing.T) {
 // same, before the waiters that come later.
 func TestAWaiterThatLeavesAsItsGrantComesHasTheNextOneAsk(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		b, late := spyOn(s, "Queue", nil), new(lateGrants)
-		b.listen = func(h backend.Handler) backend.Handler { late.QueueHandler = h.(backend.QueueHandler); return late }
+		b, late := lateGrantsOf(s)
 		c, o, second, third := on(t, b), open(), open(), open()
 		holder := need(o.Lock(t.Context(), "x"))(t)
 		ctx := &leaving{Context: t.Context(), done: make(chan struct{}), leaves: late.deliver}

@@ -5,6 +5,7 @@ package redisproto_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,35 +17,27 @@ import (
 	"github.com/mortise-go/mortise/scripts"
 )
 
-// delaying delays the exact renewals of its sessions on their way to the server.
-type delaying struct {
+// renewing has renew carry out the renewals of its sessions.
+type renewing struct {
 	backend.Backend
-	begun      chan struct{}
-	pass, done chan struct{}
+	renew func(ctx context.Context, s backend.Store, in []backend.RenewRequest, out []backend.RenewResult)
 }
 
-func (d delaying) Open(h backend.Handler) (backend.Store, error) {
-	s, err := d.Backend.Open(h)
-	return delayingStore{s, d}, err
+func (r renewing) Open(h backend.Handler) (backend.Store, error) {
+	s, err := r.Backend.Open(h)
+	return renewingStore{s, r}, err
 }
 
-type delayingStore struct {
+type renewingStore struct {
 	backend.Store
-	d delaying
+	by renewing
 }
 
-func (s delayingStore) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	exact := false
-	for _, q := range in {
-		exact = exact || q.Exact
-	}
-	if exact {
-		s.d.begun <- struct{}{}
-		<-s.d.pass
-		defer func() { s.d.done <- struct{}{} }()
-	}
-	s.Store.Renew(ctx, in, out)
+func (s renewingStore) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	s.by.renew(ctx, s.Store, in, out)
 }
+
+func isExact(q backend.RenewRequest) bool { return q.Exact }
 
 // exactBesideReentry lets an exact renewal and a re-entry meet, and has another client try the lock after pause.
 func exactBesideReentry(t *testing.T, pause time.Duration, outer, inner []mortise.Option, unlockOuter bool) {
@@ -52,14 +45,22 @@ func exactBesideReentry(t *testing.T, pause time.Duration, outer, inner []mortis
 	check.Long(t)
 	const watchdog = 3 * time.Second
 	srv := redistest.Start(t)
-	d := delaying{adapters["go-redis"](t, srv.Addr(), login{}),
-		make(chan struct{}, 9), make(chan struct{}, 9), make(chan struct{}, 9)}
+	begun, pass, done := make(chan struct{}, 9), make(chan struct{}, 9), make(chan struct{}, 9)
+	d := renewing{adapters["go-redis"](t, srv.Addr(), login{}),
+		func(ctx context.Context, s backend.Store, in []backend.RenewRequest, out []backend.RenewResult) {
+			if slices.ContainsFunc(in, isExact) {
+				begun <- struct{}{}
+				<-pass
+				defer func() { done <- struct{}{} }()
+			}
+			s.Renew(ctx, in, out)
+		}}
 	c := check.Value(mortise.New(d, mortise.WithWatchdogTimeout(watchdog))).In(t)
 	other := check.Value(mortise.New(adapters["go-redis"](t, srv.Addr(), login{}))).In(t)
 	t.Cleanup(func() { _ = c.Shutdown(canceled()); _ = other.Shutdown(canceled()) })
 	l := check.Value(c.Lock(t.Context(), "n", outer...)).In(t)
 	do(t, srv, "PEXPIRE", "n", "600000") // the server's clock set back
-	<-d.begun                            // the exact renewal is on its way
+	<-begun                              // the exact renewal is on its way
 	got := make(chan *mortise.Lease, 1)
 	go func() {
 		x, err := c.Lock(l.Context(), "n", inner...)
@@ -73,8 +74,8 @@ func exactBesideReentry(t *testing.T, pause time.Duration, outer, inner []mortis
 	case x = <-got: // the re-entry overtakes it
 	case <-time.After(300 * time.Millisecond): // it waits for the renewal
 	}
-	d.pass <- struct{}{}
-	<-d.done
+	pass <- struct{}{}
+	<-done
 	if x == nil {
 		x = <-got
 	}
@@ -135,47 +136,30 @@ func TestTheLastOfManyReadersFreesTheLock(t *testing.T) {
 	check.ErrorIf(t, worst > 0, "no reader lives, and the lock lasts for %d ms more", worst)
 }
 
-// late has the first exact renewal time out, and passes on a function that carries it out later.
-type late struct {
-	backend.Backend
-	begun chan func()
-	taken *atomic.Bool
-}
-
-func (d late) Open(h backend.Handler) (backend.Store, error) {
-	s, err := d.Backend.Open(h)
-	return lateStore{s, d}, err
-}
-
-type lateStore struct {
-	backend.Store
-	d late
-}
-
-// Renew implements [backend.Store].
-func (s lateStore) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
-	for i, q := range in {
-		if q.Exact && s.d.taken.CompareAndSwap(false, true) {
-			s.d.begun <- func() {
-				s.Store.Renew(context.Background(), []backend.RenewRequest{q}, make([]backend.RenewResult, 1))
-			}
-			out[i].Err = errors.New("timeout")
-			return
-		}
-	}
-	s.Store.Renew(ctx, in, out)
-}
-
+// The first exact renewal times out, and is carried out later.
 func TestAnExactRenewalThatComesLateCutsNoLease(t *testing.T) {
 	check.Long(t)
 	srv := redistest.Start(t)
-	d := late{adapters["go-redis"](t, srv.Addr(), login{}), make(chan func(), 1), new(atomic.Bool)}
+	begun, taken := make(chan func(), 1), new(atomic.Bool)
+	d := renewing{adapters["go-redis"](t, srv.Addr(), login{}),
+		func(ctx context.Context, s backend.Store, in []backend.RenewRequest, out []backend.RenewResult) {
+			i := slices.IndexFunc(in, isExact)
+			if i < 0 || !taken.CompareAndSwap(false, true) {
+				s.Renew(ctx, in, out)
+				return
+			}
+			q := in[i]
+			begun <- func() {
+				s.Renew(context.Background(), []backend.RenewRequest{q}, make([]backend.RenewResult, 1))
+			}
+			out[i].Err = errors.New("timeout")
+		}}
 	c := check.Value(mortise.New(d, mortise.WithWatchdogTimeout(3*time.Second))).In(t)
 	other := check.Value(mortise.New(adapters["go-redis"](t, srv.Addr(), login{}))).In(t)
 	t.Cleanup(func() { _ = c.Shutdown(canceled()); _ = other.Shutdown(canceled()) })
 	l := check.Value(c.Lock(t.Context(), "n")).In(t)
 	do(t, srv, "PEXPIRE", "n", "600000")
-	arrive := <-d.begun
+	arrive := <-begun
 	x := check.Value(c.Lock(l.Context(), "n", mortise.WithLease(time.Minute))).In(t)
 	check.NoError(t, l.Unlock(t.Context()))
 	arrive()

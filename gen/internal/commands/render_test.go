@@ -1,7 +1,6 @@
 package commands
 
 import (
-	"flag"
 	"fmt"
 	"go/parser"
 	"go/token"
@@ -14,11 +13,10 @@ import (
 	"golang.org/x/tools/go/packages"
 
 	"github.com/mortise-go/mortise/gen/internal/constants"
+	"github.com/mortise-go/mortise/gen/internal/golden"
 	"github.com/mortise-go/mortise/gen/internal/luascript"
 	"github.com/mortise-go/mortise/gen/profiles"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 const goldenPath = "github.com/mortise-go/mortise/gen/internal/commands/testdata/golden"
 
@@ -31,7 +29,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compare(t, "testdata/golden/scripts.golden", src)
+	golden.Compare(t, "testdata/golden/scripts.golden", src)
 
 	in, err := Load(goldenPath+"/proto.Commands", goldenPath+"/scripts")
 	if err != nil {
@@ -46,7 +44,7 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		compare(t, "testdata/golden/"+name+".golden", src)
+		golden.Compare(t, "testdata/golden/"+name+".golden", src)
 		if name != "valkey" { // whose client is not in this module
 			compile(t, src)
 		}
@@ -163,23 +161,6 @@ func TestAnImportWhoseNameIsNotKnownCannotBeSplit(t *testing.T) {
 	if want := "mine.tmpl: the path " + path + " does not tell the package's name, or nothing uses the package; " +
 		"write NAME " + path + " in the block imports, or remove it"; err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
-	}
-}
-
-func compare(t *testing.T, file string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Errorf("%s is not what is generated; look at the difference with\n\tgo test ./gen/internal/commands -update && "+
-			"git diff\ngot:\n%s", file, got)
 	}
 }
 

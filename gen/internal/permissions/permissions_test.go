@@ -1,16 +1,14 @@
 package permissions
 
 import (
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/mortise-go/mortise/gen/internal/golden"
 	"github.com/mortise-go/mortise/gen/internal/luascript"
 )
-
-var update = flag.Bool("update", false, "write the golden files")
 
 func TestGolden(t *testing.T) {
 	all, err := luascript.ParseDir("testdata/scripts")
@@ -25,7 +23,7 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compare(t, "testdata/permissions.golden", src)
+	golden.Compare(t, "testdata/permissions.golden", src)
 	page, err := os.ReadFile("testdata/page.md")
 	if err != nil {
 		t.Fatal(err)
@@ -34,26 +32,10 @@ func TestGolden(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	compare(t, "testdata/page.golden", written)
+	golden.Compare(t, "testdata/page.golden", written)
 	again, err := Page(written, features)
 	if err != nil || string(again) != string(written) {
 		t.Errorf("a second time the page is\n%s\n%v", again, err)
-	}
-}
-
-func compare(t *testing.T, file string, got []byte) {
-	t.Helper()
-	if *update {
-		if err := os.WriteFile(file, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(got) != string(want) {
-		t.Errorf("%s differs; run go test ./gen/internal/permissions -update and look at the difference. Got\n%s", file, got)
 	}
 }
 
