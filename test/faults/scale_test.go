@@ -232,8 +232,8 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		}
 		harness.OK(t, harness.Workers(n, 16, func(i int) error { return leases[i].Unlock(ctx) }))
 		await(t, patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
-		n := srv.Must("DBSIZE")
-		harness.ErrorIf(t, n != int64(0), "%d keys are left: %.300q", n, fmt.Sprint(srv.Must("KEYS", "*")))
+		left := srv.Must("EVAL", leftBehind, "0")
+		harness.ErrorIf(t, fmt.Sprint(left) != "[]", "left behind: %.300v", left)
 		harness.Check(t, c.Close())
 		if s.name == "go-redis" {
 			// The user's own client: only the subscription's connection was ours.
@@ -246,6 +246,18 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		harness.Check(t, leaks(ignore, goleak.IgnoreAnyFunction(server)))
 	})
 }
+
+// leftBehind returns the keys on the server, without the turns of foreign clients that expire. On a slow machine a
+// client may take its connection for dead while it subscribes, and replace it; until the server sees the end of the
+// old one, both count as subscribers of a topic, and one of them is taken for a foreign client.
+const leftBehind = `local left = {}
+for _, key in ipairs(redis.call('keys', '*')) do
+	local ttl = redis.call('pttl', key)
+	if not string.find(key, ':round$') or ttl < 0 or ttl > 60000 then
+		left[#left + 1] = key .. ' ' .. ttl
+	end
+end
+return left`
 
 // put makes records of another owner's, n of them.
 func put(t testing.TB, srv *redistest.Server, n int, name func(int) string, lease time.Duration) {
