@@ -40,7 +40,9 @@ func TestBesideAPatternDeadEntriesArePassedOver(t *testing.T) {
 		w.enters(t, 3)
 		do(t, srv, "ZADD", queueOf("n"), "4", "pdead:4")
 		release(t, s, "n", "h:1")
-		check.ErrorIf(t, !strings.HasSuffix(hash(t, srv, "n"), ":3=-"), "a lock: the record is %s", hash(t, srv, "n"))
+		if record := hash(t, srv, "n"); !strings.HasSuffix(record, ":3=-") && record != w.owner+"=1" {
+			t.Errorf("a lock: the record is %s", record)
+		}
 		check.Equal(t, "a lock: %d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 0)
 		for kind, k := range sharedKinds {
 			do(t, srv, "FLUSHALL")
