@@ -38,7 +38,11 @@ func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(
 // Stores are emptied, fail, come back and are slow at random, any number of them at a time: no
 // two leases ever live at one time. Without the rejoin delay this test fails.
 func TestQuorumAtRandomHasOneHolder(t *testing.T) {
-	for range 5 {
+	times := 5
+	if testing.Short() {
+		times = 2
+	}
+	for range times {
 		synctest.Test(t, func(t *testing.T) {
 			var most atomic.Int64
 			stores := make([]*memory.Store, 3+2*rand.IntN(2))

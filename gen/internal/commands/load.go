@@ -98,11 +98,12 @@ func Load(iface, scripts string) (*Interface, error) {
 const loadMode = packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedDeps |
 	packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo
 
-// parse drops the function bodies of the standard library: checking them would take half of the time.
+// parse drops the function bodies of the standard library and of the module cache, whose directories have a version in
+// their names: checking them would take most of the time.
 func parse(fset *token.FileSet, name string, src []byte) (*ast.File, error) {
 	f, err := parser.ParseFile(fset, name, src, parser.AllErrors|parser.ParseComments|parser.SkipObjectResolution)
 	standard := filepath.Join(build.Default.GOROOT, "src") + string(filepath.Separator)
-	if f == nil || !strings.HasPrefix(name, standard) {
+	if f == nil || !strings.HasPrefix(name, standard) && !strings.Contains(name, "@v") {
 		return f, err
 	}
 	for _, d := range f.Decls {
