@@ -1,6 +1,7 @@
 package scripts_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/mortise-go/mortise/internal/redistest"
@@ -36,13 +37,16 @@ func TestAGrantWhoseCounterCannotBeSetDrawsNoToken(t *testing.T) {
 	queues(t, srv, waiting)
 	call(t, srv, "ACL", "SETUSER", "default", "-set")
 	releases(t, srv)
-	n := call(t, srv, "EXISTS", "redisson_lock_token:{n}", "n")
-	check.ErrorIf(t, n != int64(0), "%v of the counter and the lock are there", n)
+	n := call(t, srv, "EXISTS", "redisson_lock_token:{n}")
+	check.ErrorIf(t, n != int64(0), "the counter is there")
+	check.Equal(t, "the record has %v", fmt.Sprint(call(t, srv, "HKEYS", "n")), "[mortise:reserved:"+waiting+"]")
 	call(t, srv, "ACL", "SETUSER", "default", "+set")
+	call(t, srv, "DEL", "n")
 	queues(t, srv, waiting)
 	releases(t, srv)
-	n = call(t, srv, "EXISTS", "redisson_lock_token:{n}", "n")
-	check.ErrorIf(t, n != int64(2), "%v of the counter and the lock are there", n)
+	n = call(t, srv, "EXISTS", "redisson_lock_token:{n}")
+	check.ErrorIf(t, n != int64(1), "the counter is not there")
+	check.Equal(t, "the record has %v", fmt.Sprint(call(t, srv, "HKEYS", "n")), "[host/1/x:1]")
 }
 
 // What another program has written into the hash of the turns fails no release.

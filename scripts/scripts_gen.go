@@ -319,11 +319,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -390,7 +391,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "8c22b684b19bcff8ea8b1bb34f3b7854e92f56e1"
+const AcquireSHA = "dea8e6f4d8ef7231901c2de77def92af141a2a2f"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -657,11 +658,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', lock, owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -762,7 +764,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "03ddbfac25cfc2c470d98fa5f3182a58c48137dd"
+const AcquireAllSHA = "4400a29e5f54b377359f3e74e95e6cc9fccf5580"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -1023,11 +1025,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1104,7 +1107,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "fbe243b0501067b63dfb9bc410f29af9144931fa"
+const AcquireFencedSHA = "1fa9ae951e5f554f8a19a0d83fd69cf3fad88f25"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1388,11 +1391,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1457,7 +1461,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "7709f1c6f0c95999904b05d3e3b280656d933ea4"
+const AgedAcquireSHA = "8bef02e95b7f3d76fd266cb10da0a0bdab085d32"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1977,11 +1981,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -2042,7 +2047,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "a0b6e0374be42df791f2a9d60b320cf9bbd0ac17"
+const DelegateReleaseSHA = "c1ef9d9487276da42665acb8ebe8c1bd01e54fe4"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2402,11 +2407,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -2618,7 +2624,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "1f4be831cbd4a30fad2aad0683645ee6d634730a"
+const EnrolSHA = "dc729ef0629a4ad9a39ec26c3d5808b747e6431b"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3307,11 +3313,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3684,11 +3691,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3741,7 +3749,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "f0627bb624074d792293ad41b91b1ab4df15e64e"
+const FairLeaveSHA = "8a0b416cd751aa80a7e25adab21612b98e10162e"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -4012,11 +4020,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4389,11 +4398,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4446,7 +4456,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "676dc9566265e46cae93206b35bf61d708c8bf92"
+const FairReleaseSHA = "5f67dbc4cf11694b6a5dd164eae0e36a36e4a688"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -4727,11 +4737,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4789,7 +4800,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "6381d711acb30e4c19b61c908bee156122906e2c"
+const ForceReleaseSHA = "52ef09a98fb136e36312e0e330577f3282ba788d"
 
 // InspectSource is inspect.lua.
 //
@@ -5294,11 +5305,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -5379,7 +5391,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "49ed72b58df81541145393b7d5692669df4ffdab"
+const LeaveQueueSHA = "bc406751c638d62ae169be870439174c229f3a5d"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -7389,11 +7401,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -7455,7 +7468,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "53690fd4eb3f743fec9530e73168ca63e0c98dcf"
+const ReleaseSHA = "1b5c89060137d0819510e0b400cbf1f4391f0c98"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -7734,11 +7747,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', lock, owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -7792,7 +7806,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "8a3c8967a7c50bfb60eb6095b22df185e3e5089b"
+const ReleaseAllSHA = "91974a5e34c95443b063373b58ca42d4e7652f7c"
 
 // RenewSource is renew.lua.
 //
@@ -9656,11 +9670,12 @@ if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = -1
 end
-else
+elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
-else
+end
+if not owner or granted == -1 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -9739,7 +9754,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "926025f91b0fac8ca6097873bce65a794a3d7096"
+const ServeSHA = "a9db7c1bb34c9912af8db8b1fa9b378288ece061"
 
 // WriteAcquireSource is write_acquire.lua.
 //

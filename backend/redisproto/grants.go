@@ -119,16 +119,23 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 // granted passes a grant on.
 func (s queue) granted(h backend.QueueHandler, t backend.Topic, owner string, g grant) {
 	s.seen.Freed(t.Name) // the record is another than the one that the held cache has
-	from := s.pairs.of(t.Name).since(g.at, time.Now())
+	now := time.Now()
+	from := s.pairs.of(t.Name).since(g.at, now)
+	if !s.counts() { // a message by PUBLISH in a cluster may be of another server than the pair, with another clock
+		from = longOver(now)
+	}
 	h.Granted(t, backend.Grant{Owner: owner, Token: g.token, From: from, Lease: g.lease})
 }
 
-// since returns the time at which the server's clock was at. If the pair does not tell it, that is so long ago that the
-// lease is over: the engine asks then, and the owner is granted the whole lease.
+// longOver is when a grant is said to have been made whose time is not known: its lease is over, so the engine asks, and
+// the owner is granted the whole lease.
+func longOver(now time.Time) time.Time { return now.Add(-time.Hour) }
+
+// since returns the time at which the server's clock was at, or longOver if the pair does not tell it.
 func (p pair) since(at time.Duration, now time.Time) time.Time {
 	passed, waited := at-p.server, max(now.Sub(p.sent), now.Round(0).Sub(p.sent.Round(0)))
 	if p.server == 0 || passed < 0 || waited > pairKept || passed > now.Sub(p.sent)+pairSlack {
-		return now.Add(-time.Hour)
+		return longOver(now)
 	}
 	from := p.sent.Add(passed - passed/drift)
 	if from.After(now) {

@@ -118,6 +118,35 @@ func TestAMessageAboutAnEntryBeforeTheReply(t *testing.T) {
 	}
 }
 
+// clustered is an adapter whose client is one of a cluster, without sharded pub/sub.
+type clustered struct{ early }
+
+func (*clustered) Features() Features { return Features{Cluster: true} }
+
+// believing notes when grants were made.
+type believing struct {
+	queueing
+	from []time.Time
+}
+
+func (b *believing) Granted(_ backend.Topic, g backend.Grant) { b.from = append(b.from, g.From) }
+
+// In a cluster a message by PUBLISH comes from whichever server granted, and the pair may be of one that has failed.
+func TestAMessageThroughAClusterTellsNoTime(t *testing.T) {
+	t.Setenv("MORTISE_GRANTS", "1")
+	for name, a := range map[string]Adapter{"a server": new(early), "a cluster": new(clustered)} {
+		h := new(believing)
+		s := check.Value(New(func() (Adapter, error) { return a, nil }).Open(h)).In(t).(*session)
+		s.pairs.asks("n", "c:1", 1)
+		s.pairs.note("n", time.Now(), time.Hour)
+		queue{s.core}.granted(h, backend.Topic{Name: "n"}, "c:1", grant{at: time.Hour, lease: time.Second})
+		check.FatalIf(t, len(h.from) != 1, "%s: %d grants", name, len(h.from))
+		over := time.Since(h.from[0]) > time.Minute
+		check.ErrorIf(t, over != (name == "a cluster"), "%s: the grant was made %v ago", name, time.Since(h.from[0]))
+		check.NoError(t, s.Close())
+	}
+}
+
 // A name that a client polls is not watched, so nothing tells when its pair is not needed any more.
 func TestPollingLeavesNoPairs(t *testing.T) {
 	t.Setenv("MORTISE_GRANTS", "1")

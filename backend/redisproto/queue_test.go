@@ -219,6 +219,27 @@ func TestAReleaseThatCannotReserve(t *testing.T) {
 	})
 }
 
+// A client that may draw no token sends no waiter to the end of the queue who may: it reserves the lock.
+func TestAReleaserThatMayDrawNoTokenReserves(t *testing.T) {
+	for name, adapter := range adapters {
+		t.Run(name, func(t *testing.T) {
+			srv := redistest.Start(t, redistest.WithACL("plain on >pw ~* &* +@all -incr -set"))
+			h := waits(t, adapter(t, srv.Addr(), login{"plain", "pw"}), "n", "h:1")
+			b := adapter(t, srv.Addr(), login{})
+			first, second := waits(t, b, "n", "w:1"), waits(t, b, "n", "w:2")
+			first.fenced, second.fenced = true, true
+			h.takes(t)
+			first.enters(t, 1)
+			second.enters(t, 2)
+			h.frees(t)
+			first.await(t, "reserved n 1", 1)
+			check.ErrorIf(t, !first.enrol(t, 1).Granted, "the first is not granted the lock")
+			first.frees(t)
+			second.isServed(t, 2)
+		})
+	}
+}
+
 // n and {n} share a channel, and no queue: a release of one takes nothing out of the other's.
 func TestANameAndItsTwinShareNoQueue(t *testing.T) {
 	check.Long(t)

@@ -3,13 +3,11 @@
 -- Grants a free lock to the owner in an entry, for a first lease, and tells its client: the message is the grant. The
 -- hash queue:asks has the lease that the owner asks for, and whether it asks for a token. The record lasts a little
 -- longer than what the client believes (first_spare). granted is 1 then, and lasts the time until the record ends. It
--- is 0 if the client does not listen, and does not poll. What cannot be granted (the server is full, or the counter of
--- tokens has no more, or the entry was not written by mortise) is -1. Nothing that a grant meets fails the release of
--- another.
+-- is 0 if the client does not listen, and does not poll. What cannot be granted (the server is full, or the user may not
+-- draw a token, or the entry was not written by mortise) is -1. Nothing that a grant meets fails the release of another.
 --
 -- The subscribers are counted before the message is sent, and a grant that was told is not undone: a client that this
--- server does not count may hear the message from a replica. Such a client, and that of an entry that cannot be
--- granted, is told to ask.
+-- server does not count may hear the message from a replica. Such a client is told to ask.
 local asks = queue .. ':asks'
 local ask = redis.pcall('hget', asks, entry)
 local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
@@ -49,6 +47,6 @@ if granted == 1 and count ~= 0 then
     redis.call('hdel', lock, owner)
     granted = -1
   end
-else
+elseif granted == 0 then
   tell(entry, 'r')
 end

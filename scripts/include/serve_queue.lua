@@ -1,8 +1,9 @@
 --! fragment serve_queue lock queue channel mark asker heard freed served
 --
 -- Serves the queue of a lock whose record is absent, for the first entry whose client can be reached, or polls. If the
--- entry has an owner, the owner is granted the lock (see grant_entry). Otherwise the record is reserved for the entry:
--- it gets the field mortise:reserved:<entry>, and expires after a second at most. The client is told, and the client of
+-- entry has an owner, the owner is granted the lock (see grant_entry). If it has none, or the lock cannot be granted
+-- (this user may not draw a token, for example), the record is reserved for the entry: it gets the field
+-- mortise:reserved:<entry>, and expires after a second at most. The client is told, and the client of
 -- the next entry is told that its entry is now the first, and when the reservation ends (see tell_first). served
 -- becomes true. It stays false if no entry can be served, or if the asker's entry is the first: the entry is removed,
 -- and the lock is free. freed: this script has removed the record; otherwise the record was absent before.
@@ -76,7 +77,8 @@ for i = 1, served and 0 or entries_tried do
   if owner then
     --! include grant_entry lock=lock queue=queue channel=channel entry=first owner=owner granted=granted lasts=lasts
     served = granted == 1
-  else
+  end
+  if not owner or granted == -1 then
     local told = tell(first, 'r', true)
     told = type(told) == 'number' and told or 0 -- an error if the server has no SPUBLISH
     local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first) -- a table if HGET fails
