@@ -17,7 +17,9 @@ const unheard = 5500 * time.Millisecond
 // entered awaits that so many clients are in the queue of n.
 func entered(t *testing.T, srv *redistest.Server, entries int64) {
 	t.Helper()
-	await(t, patience, "they are in the queue", func() bool { return srv.Must("ZCARD", "mortise:1:next:{n}2") == entries })
+	await(t, 3*patience, "they are in the queue", func() bool {
+		return srv.Must("ZCARD", "mortise:1:next:{n}2") == entries
+	})
 }
 
 // A lock is free, and nothing tells the waiter, whose holder's lease is far from its end.
@@ -63,7 +65,7 @@ func TestRule08And12_SilenceOfALatch(t *testing.T) {
 		for range 2 {
 			go func() { over <- latch.Wait(ctx) }()
 		}
-		await(t, patience, "the latch is watched", func() bool {
+		await(t, 3*patience, "the latch is watched", func() bool {
 			return len(srv.Must("PUBSUB", "CHANNELS", "redisson_countdownlatch__*").([]any)) == 1
 		})
 		srv.Must("DEL", "n")
@@ -115,7 +117,7 @@ func (r reserved) ends(t *testing.T, srv *redistest.Server, free time.Time) {
 		free = time.Now()
 		r.claim.let()
 	}
-	await(t, patience, "the record is gone", func() bool { return !exists(srv, "n") })
+	await(t, 3*patience, "the record is gone", func() bool { return !exists(srv, "n") })
 }
 
 // What happens to a server, or by hand, while a lock is reserved for a client that does not claim it, costs the next
