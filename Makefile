@@ -49,7 +49,7 @@ race: deps ## the tests of verify, without models, examples and lint
 
 .PHONY: nightly
 nightly: deps ## what takes longer or needs more: other servers, Redisson, models, pages, alerts, fuzzing, soak, a thousand faults
-	$(call targets,servers grants interop model browser alerts fuzz limits jobs faults-long chaos-selftest chaos-long soak)
+	$(call targets,servers reservations interop model browser alerts fuzz limits jobs faults-long chaos-selftest chaos-long soak)
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them
@@ -68,9 +68,10 @@ servers: deps conformance ## the suites, the bounds of scripts, test/deploy, tes
 	MORTISE_SERVER=$$s go test -count=1 -run '^TestEveryScriptIsBounded$$' ./scripts || rc=1; done; exit $$rc
 	cd test/deploy && go test -count=1 -run 'OlderServer' -deploy.old=$(abspath $(wildcard bin/servers/redis-6.2)) .
 
-.PHONY: grants
-grants: deps ## the suites of the adapters with MORTISE_GRANTS=1, which has a release grant the lock
-	MORTISE_GRANTS=1 go test -count=1 -timeout 20m -run 'Conformance|OnCluster' ./redisgo ./rueidis
+.PHONY: reservations
+reservations: deps ## the suites of the adapters with MORTISE_GRANTS=0, as versions wait that know no grants
+	MORTISE_GRANTS=0 go test -count=1 -timeout 20m -run 'Conformance|OnCluster' ./redisgo ./rueidis
+	MORTISE_GRANTS=0 go test -count=1 -timeout 20m ./backend/redisproto
 
 .PHONY: conformance
 conformance: deps ## the conformance suites alone, of all adapters, on those servers

@@ -15,18 +15,8 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
-	"github.com/mortise-go/mortise/internal/redistest/conformance"
 	"github.com/mortise-go/mortise/redisgo"
 )
-
-// grants switches grants by messages on.
-func grants(t *testing.T) { t.Setenv("MORTISE_GRANTS", "1") }
-
-func TestConformanceWithGrants(t *testing.T) {
-	check.Long(t)
-	grants(t)
-	conformance.Run(t, onServer)
-}
 
 // held holds back what comes over connections with subscriptions while it is shut.
 type held struct {
@@ -69,7 +59,6 @@ func (h *held) before(t *testing.T, addr string) string {
 // lock.
 func TestAGrantThatIsHeardAfterItsLeaseIsNoGrant(t *testing.T) {
 	check.Long(t)
-	grants(t)
 	srv := redistest.Start(t)
 	h := &held{open: make(chan struct{})}
 	rdb := redis.NewClient(&redis.Options{Addr: h.before(t, srv.Addr())})
@@ -126,7 +115,6 @@ func untilTrue(t *testing.T, rdb *redis.Client, what, script string) {
 // master does not count it, and grants the lock to another.
 func TestAGrantThatOnlyAReplicaPassesOnIsNoGrant(t *testing.T) {
 	check.Long(t)
-	grants(t)
 	old := redistest.Start(t)
 	now := redistest.StartReplica(t, old)
 	var addr atomic.Pointer[string]

@@ -16,8 +16,9 @@ import (
 // *pair*: when a request for the entry was sent, and the server's time in the reply to the same request. See
 // docs/decisions/0123-a-release-grants-what-the-model-shows.md.
 
-// grantsBySwitch reports whether sessions ask for grants. It is a switch until grants are the only way.
-func grantsBySwitch() bool { return os.Getenv("MORTISE_GRANTS") == "1" }
+// grantsBySwitch reports whether sessions ask for grants. MORTISE_GRANTS=0 has them wait for reservations, as the version
+// before.
+func grantsBySwitch() bool { return os.Getenv("MORTISE_GRANTS") != "0" }
 
 // pair is the time at which a request was sent, and the server's time when it was carried out: zero if that is unknown.
 type pair struct {

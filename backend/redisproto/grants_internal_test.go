@@ -100,7 +100,7 @@ func (q *queueing) Wanted(backend.Topic, uint64) {}
 func (q *queueing) Freed(backend.Topic)          {}
 
 func TestAMessageAboutAnEntryBeforeTheReply(t *testing.T) {
-	for _, grants := range []string{"", "1"} {
+	for _, grants := range []string{"0", "1"} {
 		t.Setenv("MORTISE_GRANTS", grants)
 		a, h := new(early), new(queueing)
 		s := check.Value(New(func() (Adapter, error) { return a, nil }).Open(h)).In(t).(*session)
