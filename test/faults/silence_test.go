@@ -77,14 +77,16 @@ func TestRule08And12_SilenceOfALatch(t *testing.T) {
 	})
 }
 
-// reserved is a lock that is reserved for a client whose claim is held up, with another client behind that.
-type reserved struct {
+// unheardGrant is a lock that was granted to a client that does not hear of it, with another client behind that.
+type unheardGrant struct {
 	first, second <-chan result
-	claim         *fault
+	w             *wire
 }
 
-// reserve has a holder release a lock that two clients wait for, the first of them over a wire.
-func reserve(t *testing.T, srv *redistest.Server, w *wire, holder, first, second *mortise.Client) (r reserved) {
+// grantUnheard has a holder release a lock that two clients wait for, the first of them over a wire.
+func grantUnheard(
+	t *testing.T, srv *redistest.Server, w *wire, holder, first, second *mortise.Client,
+) (r unheardGrant) {
 	t.Helper()
 	ctx := within(t, 3*patience)
 	held := lock(t, holder, ctx, "n", mortise.WithLease(time.Minute))
@@ -92,15 +94,23 @@ func reserve(t *testing.T, srv *redistest.Server, w *wire, holder, first, second
 	entered(t, srv, 1)
 	r.second = locking(second, ctx, "n")
 	entered(t, srv, 2)
-	r.claim = w.arm(holdRequest, 1, script("enrol"))
+	r.w = w
+	w.deaf.Store(true)
 	unlock(t, held)
-	closed(t, patience, "the claim was sent", r.claim.struck)
+	grantedTo(t, srv, first)
 	return r
 }
 
-// ends checks that both have the lock in the end, one after the other, and that nothing is left. A client whose claim
-// was lost with its connection asks again, and may be the first.
-func (r reserved) ends(t *testing.T, srv *redistest.Server, free time.Time) {
+// grantedTo checks that n was granted to a client.
+func grantedTo(t *testing.T, srv *redistest.Server, c *mortise.Client) {
+	t.Helper()
+	fields := srv.Must("HKEYS", "n").([]any)
+	harness.FatalIf(t, len(fields) != 1 || !strings.HasPrefix(fields[0].(string), c.ID()), "n is granted to %v", fields)
+}
+
+// ends checks that both have the lock in the end, one after the other, and that nothing is left. The client that did
+// not hear asks again, and may be the first.
+func (r unheardGrant) ends(t *testing.T, srv *redistest.Server, free time.Time) {
 	t.Helper()
 	for _, which := range []string{"one", "the other"} {
 		var l result
@@ -115,39 +125,45 @@ func (r reserved) ends(t *testing.T, srv *redistest.Server, free time.Time) {
 		quick(t, which, l.at.Sub(free), bar(unheard))
 		unlock(t, l.lease)
 		free = time.Now()
-		r.claim.let()
+		r.w.deaf.Store(false)
 	}
 	await(t, 3*patience, "the record is gone", func() bool { return !exists(srv, "n") })
 }
 
-// What happens to a server, or by hand, while a lock is reserved for a client that does not claim it, costs the next
+// What happens to a server, or by hand, while a lock is granted to a client that does not hear of it, costs the next
 // client seconds, and no call has an error by it.
-func TestRule08And12_SilenceWhileALockIsReserved(t *testing.T) {
-	for what, strike := range map[string]func(t *testing.T, srv *redistest.Server){
-		"nothing":               func(*testing.T, *redistest.Server) {},
-		"the record is deleted": func(t *testing.T, srv *redistest.Server) { srv.Must("DEL", "n") },
-		"the queue is deleted":  func(t *testing.T, srv *redistest.Server) { srv.Must("DEL", "n", "mortise:1:next:{n}2") },
-		"the store is flushed":  func(t *testing.T, srv *redistest.Server) { srv.Must("FLUSHALL") },
-		"the server is full for a while": func(t *testing.T, srv *redistest.Server) {
+func TestRule08And12_SilenceAfterAGrant(t *testing.T) {
+	for what, strike := range map[string]func(*testing.T, *redistest.Server, *wire){
+		"nothing":               func(*testing.T, *redistest.Server, *wire) {},
+		"the record is deleted": func(t *testing.T, srv *redistest.Server, _ *wire) { srv.Must("DEL", "n") },
+		"the queue is deleted": func(_ *testing.T, srv *redistest.Server, _ *wire) {
+			srv.Must("DEL", "n", "mortise:1:next:{n}2")
+		},
+		"the store is flushed": func(t *testing.T, srv *redistest.Server, _ *wire) { srv.Must("FLUSHALL") },
+		"the server is full for a while": func(t *testing.T, srv *redistest.Server, _ *wire) {
 			srv.Must("CONFIG", "SET", "maxmemory", "1")
 			refuses(t, srv, "OOM", 2*time.Second)
 			srv.Must("CONFIG", "SET", "maxmemory", "0")
 		},
-		"the server is a replica for a while": func(t *testing.T, srv *redistest.Server) {
+		"the server is a replica for a while": func(t *testing.T, srv *redistest.Server, _ *wire) {
 			srv.Must("REPLICAOF", "127.0.0.1", "1") // of no server
 			refuses(t, srv, "READONLY", 2*time.Second)
 			srv.Must("REPLICAOF", "NO", "ONE")
 		},
-		"the server is restarted empty": func(t *testing.T, srv *redistest.Server) { srv.Restart() },
-		"the lock is unlocked by force": func(t *testing.T, srv *redistest.Server) {
+		"the server is restarted empty": func(_ *testing.T, srv *redistest.Server, w *wire) {
+			srv.Restart()
+			w.deaf.Store(false)
+			w.Cut() // the client notices that its connections have ended
+		},
+		"the lock is unlocked by force": func(t *testing.T, srv *redistest.Server, _ *wire) {
 			harness.OK(t, harness.Err(direct(t, srv.Addr()).ForceUnlock(within(t, patience), "n")))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			eachParallel(t, func(t *testing.T, s stack) {
 				srv, w, first := wired(t, s, config{})
-				r := reserve(t, srv, w, direct(t, srv.Addr()), first, s.client(t, srv.Addr(), config{}))
-				strike(t, srv)
+				r := grantUnheard(t, srv, w, direct(t, srv.Addr()), first, s.client(t, srv.Addr(), config{}))
+				strike(t, srv, w)
 				r.ends(t, srv, time.Now())
 			})
 		})
@@ -175,14 +191,14 @@ func TestRule08And12_SilenceOfAMasterThatIsReplaced(t *testing.T) {
 		w := newWire(t, old.Addr())
 		through := site
 		through.Wires = map[string]string{old.Addr(): w.Addr()}
-		r := reserve(t, old, w, open(site), open(through), open(site))
+		r := grantUnheard(t, old, w, open(site), open(through), open(site))
 		cluster.Failover(replica)
 		r.ends(t, replica, time.Now())
 	})
 }
 
 // A caller that is cancelled while the server stands still returns at once, wherever its wait is, and leaves nothing:
-// no entry, no reservation, no lock.
+// no entry and no lock.
 func TestRule09_ACancelledWaiterReturnsAtOnceThoughTheServerStandsStill(t *testing.T) {
 	const atOnce = 5 * time.Millisecond
 	// cancels cancels a Lock while the server stands still, and sees to it that nothing is left then.
@@ -234,19 +250,18 @@ func TestRule09_ACancelledWaiterReturnsAtOnceThoughTheServerStandsStill(t *testi
 			unlock(t, o.lease)
 			nothing(t, srv)
 		})
-		harness.Beside(t, "while it claims", func(t *testing.T) {
+		harness.Beside(t, "when it was granted the lock and did not hear", func(t *testing.T) {
 			srv, w, c := wired(t, s, config{})
 			held := lock(t, direct(t, srv.Addr()), within(t, patience), "n", mortise.WithLease(time.Minute))
 			ctx, cancel := context.WithCancel(within(t, patience))
 			ch := locking(c, ctx, "n")
 			entered(t, srv, 1)
-			claim := w.arm(holdRequest, 1, script("enrol"))
+			w.deaf.Store(true)
 			unlock(t, held)
-			closed(t, patience, "the claim was sent", claim.struck)
+			grantedTo(t, srv, c)
 			srv.Must("PEXPIRE", "n", "60000") // it is not to end by itself
 			stop(t, srv)
 			cancels(t, srv, cancel, ch)
-			claim.let()
 			nothing(t, srv)
 		})
 	})

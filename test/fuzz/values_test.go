@@ -159,6 +159,7 @@ var nameKeys = []func(name string) string{
 	func(n string) string { return companion("tick", n) },
 	func(n string) string { return companion("proclaim", n) },
 	func(n string) string { return companion("wake", n) + ":wants" },
+	func(n string) string { return queueOf(n) + ":asks" },
 }
 
 // shapes make a value.

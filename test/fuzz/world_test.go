@@ -100,7 +100,8 @@ func own(key, name string) bool {
 	tag := tagged(name)
 	switch key {
 	case name, "redisson_lock_token:" + tag, "redisson_lock_queue:" + tag, "redisson_lock_timeout:" + tag,
-		queueOf(name), queueOf(name) + ":round", queueOf(name) + ":window", queueOf(name) + ":extra",
+		queueOf(name), queueOf(name) + ":asks", queueOf(name) + ":round", queueOf(name) + ":window",
+		queueOf(name) + ":extra",
 		companion("writer", name), tag + ":timeout", companion("tick", name), companion("proclaim", name),
 		companion("wake", name), companion("wake", name) + ":round", companion("wake", name) + ":wants":
 		return true
@@ -148,7 +149,7 @@ func decoys(names []string) (keys []string) {
 		add(n[:len(n)-1], n[1:], "{"+n+"}", strings.ToUpper(n), strings.Trim(n, "{}"), n+"}",
 			tagged(n)+":", tagged(n)+":timeout:", "redisson_lock__channel:"+tagged(n),
 			"redisson_lock_token:"+n+"x", "redisson_lock_token:{"+n+"x}", "mortise:1:next:{"+n+"}2x",
-			"mortise:1:next:{"+n+"}2:roundx", "mortise:1:next:{"+n+"}2:windowx")
+			"mortise:1:next:{"+n+"}2:asksx", "mortise:1:next:{"+n+"}2:roundx", "mortise:1:next:{"+n+"}2:windowx")
 	}
 	return keys
 }

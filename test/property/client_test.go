@@ -402,7 +402,7 @@ func (h *history) handover(t *rapid.T) {
 	for _, w := range h.worlds { // a grant by a message is short until the client has renewed it
 		await(t, w.label+": the grant is confirmed", func() bool {
 			s := h.state(t, w, name)
-			return !s.Held || s.Remaining > backend.FirstLease
+			return !s.Held || s.Remaining > 2*backend.FirstLease
 		})
 	}
 	h.add(t, d)
