@@ -16,8 +16,8 @@ import (
 // *pair*: when a request for the entry was sent, and the server's time in the reply to the same request. See
 // docs/decisions/0123-a-release-grants-what-the-model-shows.md.
 
-// grantsBySwitch reports whether sessions ask for grants. MORTISE_GRANTS=0 has them wait for reservations, as the version
-// before.
+// grantsBySwitch reports whether sessions ask for grants. MORTISE_GRANTS=0 has them wait for reservations, as those of
+// the version before.
 func grantsBySwitch() bool { return os.Getenv("MORTISE_GRANTS") != "0" }
 
 // pair is the time at which a request was sent, and the server's time when it was carried out: zero if that is unknown.
@@ -128,8 +128,8 @@ func (s queue) granted(h backend.QueueHandler, t backend.Topic, owner string, g 
 	h.Granted(t, backend.Grant{Owner: owner, Token: g.token, From: from, Lease: g.lease})
 }
 
-// longOver is when a grant is said to have been made whose time is not known: its lease is over, so the engine asks, and
-// the owner is granted the whole lease.
+// longOver is when a grant is said to have been made whose time is not known: its lease is over, so the engine asks,
+// and the owner is granted the whole lease.
 func longOver(now time.Time) time.Time { return now.Add(-time.Hour) }
 
 // since returns the time at which the server's clock was at, or longOver if the pair does not tell it.
