@@ -49,6 +49,18 @@ func TestAGrantWhoseCounterCannotBeSetDrawsNoToken(t *testing.T) {
 	check.Equal(t, "the record has %v", fmt.Sprint(call(t, srv, "HKEYS", "n")), "[host/1/x:1]")
 }
 
+// A script looks at 256 entries. If all their clients are dead, the lock is reserved for the last one, unchecked: its
+// end has a client ask, and the queue is served on.
+func TestAReleaseBehindManyDeadOwnersKeepsTheQueueGoing(t *testing.T) {
+	srv := redistest.Start(t)
+	for i := range 600 {
+		queues(t, srv, fmt.Sprintf("pdead%d:host/1/x:%d", i, i))
+	}
+	releases(t, srv)
+	left := call(t, srv, "PTTL", "n").(int64)
+	check.ErrorIf(t, left <= 0 || left > 1000, "the record ends in %d ms", left)
+}
+
 // What another program has written into the hash of the turns fails no release.
 func TestAGrantMeetsAnEntryThatPollsAtNoTime(t *testing.T) {
 	srv := redistest.Start(t)

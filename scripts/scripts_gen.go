@@ -317,14 +317,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -391,7 +391,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "dea8e6f4d8ef7231901c2de77def92af141a2a2f"
+const AcquireSHA = "1aadb2c416741158cab53b1e37f14491f8a983c0"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -656,14 +656,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', lock, owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -764,7 +764,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "4400a29e5f54b377359f3e74e95e6cc9fccf5580"
+const AcquireAllSHA = "269b95aafb1b5f1219ef848826fed69b2db10b1a"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -1023,14 +1023,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1107,7 +1107,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "1fa9ae951e5f554f8a19a0d83fd69cf3fad88f25"
+const AcquireFencedSHA = "5ea92b219312fb2ebe2591de5a21a963ba27a81f"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1389,14 +1389,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1461,7 +1461,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "8bef02e95b7f3d76fd266cb10da0a0bdab085d32"
+const AgedAcquireSHA = "13485f01f1bfa23568dd836c1ef4672d434a6761"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1979,14 +1979,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -2047,7 +2047,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "c1ef9d9487276da42665acb8ebe8c1bd01e54fe4"
+const DelegateReleaseSHA = "bea29ea7160d21e3cd4f0253b325bb6ccd601055"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2405,14 +2405,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -2624,7 +2624,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "dc729ef0629a4ad9a39ec26c3d5808b747e6431b"
+const EnrolSHA = "a08f5cfa82d4914895c7259b42cc4764e43a5941"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3311,14 +3311,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3689,14 +3689,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3749,7 +3749,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "8a0b416cd751aa80a7e25adab21612b98e10162e"
+const FairLeaveSHA = "267891ff65b6efbb03cb909449b87cb9a3cc0f4c"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -4018,14 +4018,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4396,14 +4396,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4456,7 +4456,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "5f67dbc4cf11694b6a5dd164eae0e36a36e4a688"
+const FairReleaseSHA = "818d379afe73d8d4d82203933b65a066705d6305"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -4735,14 +4735,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4800,7 +4800,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "52ef09a98fb136e36312e0e330577f3282ba788d"
+const ForceReleaseSHA = "9734c41a8a7081eb3646d99e2ebb96c49c571c31"
 
 // InspectSource is inspect.lua.
 //
@@ -5303,14 +5303,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -5391,7 +5391,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "bc406751c638d62ae169be870439174c229f3a5d"
+const LeaveQueueSHA = "431bca1d901258550d45f2a238e16a7f07227705"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -7399,14 +7399,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -7468,7 +7468,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "1b5c89060137d0819510e0b400cbf1f4391f0c98"
+const ReleaseSHA = "d50430bd2ec7737da79861a247cccb3928a4db25"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -7745,14 +7745,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', lock, owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -7806,7 +7806,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "91974a5e34c95443b063373b58ca42d4e7652f7c"
+const ReleaseAllSHA = "0ef3efeeb93624955928fe302b6ac54bfcfea701"
 
 // RenewSource is renew.lua.
 //
@@ -9668,14 +9668,14 @@ if granted == 1 and count ~= 0 then
 local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
-granted = -1
+granted = 0
 end
 elseif granted == 0 then
 tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 then
+if not owner or granted == -1 or i == 256 and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -9754,7 +9754,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "a9db7c1bb34c9912af8db8b1fa9b378288ece061"
+const ServeSHA = "1cb578fa29d64c4dfe156c7bbc762a4e63b190fa"
 
 // WriteAcquireSource is write_acquire.lua.
 //

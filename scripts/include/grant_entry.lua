@@ -3,8 +3,9 @@
 -- Grants a free lock to the owner in an entry, for a first lease, and tells its client: the message is the grant. The
 -- hash queue:asks has the lease that the owner asks for, and whether it asks for a token. The record lasts a little
 -- longer than what the client believes (first_spare). granted is 1 then, and lasts the time until the record ends. It
--- is 0 if the client does not listen, and does not poll. What cannot be granted (the server is full, or the user may not
--- draw a token, or the entry was not written by mortise) is -1. Nothing that a grant meets fails the release of another.
+-- is 0 if the client does not listen, and does not poll, or if this user may not tell it. What cannot be granted (the
+-- server is full, or the user may not draw a token, or the entry was not written by mortise) is -1. Nothing that a
+-- grant meets fails the release of another.
 --
 -- The subscribers are counted before the message is sent, and a grant that was told is not undone: a client that this
 -- server does not count may hear the message from a replica. Such a client is told to ask.
@@ -45,7 +46,7 @@ if granted == 1 and count ~= 0 then
   local message = string.format('g%.0f:%.0f:%.0f:', time[1] * us_per_second + time[2], token, lease)
   if type(tell(entry, message)) == 'table' then -- its user may not publish there
     redis.call('hdel', lock, owner)
-    granted = -1
+    granted = 0
   end
 elseif granted == 0 then
   tell(entry, 'r')

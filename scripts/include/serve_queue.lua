@@ -78,7 +78,7 @@ for i = 1, served and 0 or entries_tried do
     --! include grant_entry lock=lock queue=queue channel=channel entry=first owner=owner granted=granted lasts=lasts
     served = granted == 1
   end
-  if not owner or granted == -1 then
+  if not owner or granted == -1 or i == entries_tried and granted == 0 then
     local told = tell(first, 'r', true)
     told = type(told) == 'number' and told or 0 -- an error if the server has no SPUBLISH
     local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first) -- a table if HGET fails
