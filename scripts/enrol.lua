@@ -30,7 +30,8 @@
 local grants, instead, taken = ARGV[9] == '1', ARGV[10], false
 if instead ~= '' then
   local owner = string.match(instead, '^%l[^:]*:([^:]*:.*)$')
-  taken = owner and redis.call('hdel', KEYS[1], owner) == 1 and redis.call('exists', KEYS[1]) == 0
+  taken = owner and redis.call('hdel', KEYS[1], owner, 'mortise:reserved:' .. instead) == 1 and
+    redis.call('exists', KEYS[1]) == 0
   local score = redis.pcall('zscore', KEYS[2], instead)
   if type(score) == 'string' then
     redis.pcall('zrem', KEYS[2], instead)

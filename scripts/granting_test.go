@@ -49,6 +49,32 @@ func TestAGrantWhoseCounterCannotBeSetDrawsNoToken(t *testing.T) {
 	check.Equal(t, "the record has %v", fmt.Sprint(call(t, srv, "HKEYS", "n")), "[host/1/x:1]")
 }
 
+// A client that asks for another owner has the lock that was reserved for the one before, as one that was granted.
+func TestAnOwnerTakesWhatIsReservedForTheOneBefore(t *testing.T) {
+	srv := redistest.Start(t)
+	queues(t, srv, waiting)
+	call(t, srv, "ZADD", queueOfN, "2", "nother:host/2/x:1")
+	call(t, srv, "ACL", "SETUSER", "default", "-set")
+	releases(t, srv)
+	call(t, srv, "ACL", "SETUSER", "default", "+set")
+	reply := call(t, srv, "EVAL", scripts.EnrolSource, "4", "n", queueOfN, "redisson_lock_token:{n}",
+		"redisson_lock__channel:{n}", "host/1/x:2", "60000", "0", "0", "ntag:host/1/x:2", "600000", "0", "0", "1", waiting)
+	check.Equal(t, "the reply begins with %v", reply.([]any)[0], any(int64(1)))
+	check.Equal(t, "the record has %v", fmt.Sprint(call(t, srv, "HKEYS", "n")), "[host/1/x:2]")
+}
+
+// Without PUBSUB NUMSUB, PUBLISH alone says whether a client listens: dead ones are passed over as ever.
+func TestDeadOwnersAreGrantedNothingWhereSubscribersAreNotCounted(t *testing.T) {
+	srv := redistest.Start(t)
+	for i := range 5 {
+		queues(t, srv, fmt.Sprintf("pdead%d:host/1/x:%d", i, i))
+	}
+	call(t, srv, "ACL", "SETUSER", "default", "-pubsub|numsub")
+	releases(t, srv)
+	check.Equal(t, "the record has %v", fmt.Sprint(call(t, srv, "HKEYS", "n")), "[]")
+	check.Equal(t, "%v entries are left", call(t, srv, "ZCARD", queueOfN), any(int64(0)))
+}
+
 // A script looks at 256 entries. If all their clients are dead, the lock is reserved for the last one, unchecked: its
 // end has a client ask, and the queue is served on.
 func TestAReleaseBehindManyDeadOwnersKeepsTheQueueGoing(t *testing.T) {

@@ -15,7 +15,7 @@
 -- was put into the queue.
 local front = redis.pcall('zrange', KEYS[3], 0, 0)[1]
 front = type(front) == 'string' and string.sub(front, 2) == string.sub(ARGV[1], 2)
-local there = 0
+local there, fields = 0, {ARGV[3]} -- no field is empty
 for _, letter in ipairs({'s', 'p', 'n'}) do
   local entry = letter .. string.sub(ARGV[1], 2)
   if ARGV[3] ~= '' or entry == ARGV[1] then
@@ -25,10 +25,11 @@ for _, letter in ipairs({'s', 'p', 'n'}) do
       redis.pcall('hdel', KEYS[3] .. ':asks', entry)
     end
     redis.pcall('hdel', KEYS[3] .. ':round', 'polls:' .. entry)
+    fields[#fields + 1] = 'mortise:reserved:' .. entry
   end
 end
 local served = false
-local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1], ARGV[3]) == 1 -- no field is empty
+local reserved = redis.pcall('hdel', KEYS[1], unpack(fields)) == 1
 if reserved then
   there = 1
 end

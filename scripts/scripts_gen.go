@@ -291,7 +291,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -302,7 +302,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -391,7 +391,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "1aadb2c416741158cab53b1e37f14491f8a983c0"
+const AcquireSHA = "5a4a826ef0c98fed8b4517ad1b407339d8657d84"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -630,7 +630,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -641,7 +641,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', lock, owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -764,7 +764,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "269b95aafb1b5f1219ef848826fed69b2db10b1a"
+const AcquireAllSHA = "b5d7254e31bb4b2ef10af8336d12cd925ce6c316"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -997,7 +997,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -1008,7 +1008,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -1107,7 +1107,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "5ea92b219312fb2ebe2591de5a21a963ba27a81f"
+const AcquireFencedSHA = "3913d23db6e84daea8da283a4c36b8b2181cd4c9"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1363,7 +1363,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -1374,7 +1374,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -1461,7 +1461,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "13485f01f1bfa23568dd836c1ef4672d434a6761"
+const AgedAcquireSHA = "9eec8a62878412591af9cbdeb9b748878bc014fb"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1953,7 +1953,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[3], 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -1964,7 +1964,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -2047,7 +2047,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "bea29ea7160d21e3cd4f0253b325bb6ccd601055"
+const DelegateReleaseSHA = "e285ab04369da160faab1f7d773b8b27352993c5"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2152,7 +2152,8 @@ const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
 const EnrolSource = `local grants, instead, taken = ARGV[9] == '1', ARGV[10], false
 if instead ~= '' then
 local owner = string.match(instead, '^%l[^:]*:([^:]*:.*)$')
-taken = owner and redis.call('hdel', KEYS[1], owner) == 1 and redis.call('exists', KEYS[1]) == 0
+taken = owner and redis.call('hdel', KEYS[1], owner, 'mortise:reserved:' .. instead) == 1 and
+redis.call('exists', KEYS[1]) == 0
 local score = redis.pcall('zscore', KEYS[2], instead)
 if type(score) == 'string' then
 redis.pcall('zrem', KEYS[2], instead)
@@ -2379,7 +2380,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -2390,7 +2391,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -2624,7 +2625,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "a08f5cfa82d4914895c7259b42cc4764e43a5941"
+const EnrolSHA = "5160a82da9a7dee01b25226e5f34d5f68c7ff035"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3285,7 +3286,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -3296,7 +3297,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -3663,7 +3664,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -3674,7 +3675,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -3749,7 +3750,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "267891ff65b6efbb03cb909449b87cb9a3cc0f4c"
+const FairLeaveSHA = "a43884a66f4f1af9c1117dcfc75340d1184d2111"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -3992,7 +3993,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -4003,7 +4004,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -4370,7 +4371,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -4381,7 +4382,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -4456,7 +4457,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "818d379afe73d8d4d82203933b65a066705d6305"
+const FairReleaseSHA = "a5745598c73aa1e3bedcad2d8240b9681da99f0f"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -4709,7 +4710,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -4720,7 +4721,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -4800,7 +4801,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "9734c41a8a7081eb3646d99e2ebb96c49c571c31"
+const ForceReleaseSHA = "0fd4092e9e82ea6d70b4562aba55c7a6ebbab0ac"
 
 // InspectSource is inspect.lua.
 //
@@ -5048,7 +5049,7 @@ const LatchSetSHA = "c02cb283be83ee01d65b03b5f53fa54cdf5fc254"
 // was put into the queue.
 const LeaveQueueSource = `local front = redis.pcall('zrange', KEYS[3], 0, 0)[1]
 front = type(front) == 'string' and string.sub(front, 2) == string.sub(ARGV[1], 2)
-local there = 0
+local there, fields = 0, {ARGV[3]}
 for _, letter in ipairs({'s', 'p', 'n'}) do
 local entry = letter .. string.sub(ARGV[1], 2)
 if ARGV[3] ~= '' or entry == ARGV[1] then
@@ -5058,10 +5059,11 @@ if gone == 1 and ARGV[3] ~= '' then
 redis.pcall('hdel', KEYS[3] .. ':asks', entry)
 end
 redis.pcall('hdel', KEYS[3] .. ':round', 'polls:' .. entry)
+fields[#fields + 1] = 'mortise:reserved:' .. entry
 end
 end
 local served = false
-local reserved = redis.pcall('hdel', KEYS[1], 'mortise:reserved:' .. ARGV[1], ARGV[3]) == 1
+local reserved = redis.pcall('hdel', KEYS[1], unpack(fields)) == 1
 if reserved then
 there = 1
 end
@@ -5277,7 +5279,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -5288,7 +5290,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -5391,7 +5393,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "431bca1d901258550d45f2a238e16a7f07227705"
+const LeaveQueueSHA = "87cee7c86c28f5c6ed72869bf3dd48f0c26f4611"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -7373,7 +7375,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -7384,7 +7386,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -7468,7 +7470,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "d50430bd2ec7737da79861a247cccb3928a4db25"
+const ReleaseSHA = "892cb4913a82272fa7f4bcab48b62c753c07b952"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -7719,7 +7721,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -7730,7 +7732,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', lock, owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -7806,7 +7808,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "0ef3efeeb93624955928fe302b6ac54bfcfea701"
+const ReleaseAllSHA = "93faf482f301e0e4b435bef3f12ca89ccf9a120c"
 
 // RenewSource is renew.lua.
 //
@@ -9642,7 +9644,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then
+if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
@@ -9653,7 +9655,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and time[1] and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -9754,7 +9756,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "1cb578fa29d64c4dfe156c7bbc762a4e63b190fa"
+const ServeSHA = "dd7ae0d2b24526ef45d342ff638b8825ad47d8f6"
 
 // WriteAcquireSource is write_acquire.lua.
 //

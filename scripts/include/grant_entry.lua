@@ -4,7 +4,7 @@
 -- hash queue:asks has the lease that the owner asks for, and whether it asks for a token. The record lasts a little
 -- longer than what the client believes (first_spare). granted is 1 then, and lasts the time until the record ends. It
 -- is 0 if the client does not listen, and does not poll, or if this user may not tell it. What cannot be granted (the
--- server is full, or the user may not draw a token, or the entry was not written by mortise) is -1. Nothing that a
+-- server is full, or the user may not count subscribers or draw a token, or the entry was not written by mortise) is -1. Nothing that a
 -- grant meets fails the release of another.
 --
 -- The subscribers are counted before the message is sent, and a grant that was told is not undone: a client that this
@@ -20,7 +20,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. entry)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
-if fenced == '1' and granted == -1 then -- see draw_token
+if fenced == '1' and granted == -1 and count then -- see draw_token
   local counter = 'redisson_lock_token:' .. string.sub(channel, #'redisson_lock__channel:' + 1)
   token = redis.pcall('exists', counter)
   if token == 1 then
@@ -31,7 +31,7 @@ if fenced == '1' and granted == -1 then -- see draw_token
     token = set.ok and token or set
   end
 end
-if granted == -1 and lease and time[1] and #owner <= owner_longest and
+if granted == -1 and count and lease and time[1] and #owner <= owner_longest and
   type(token) == 'number' and token < token_refused and type(redis.pcall('hset', lock, owner, '1')) == 'number' then
   granted = 1
   lease = math.min(lease, first_lease)

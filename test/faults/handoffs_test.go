@@ -145,7 +145,10 @@ func handoffs(t *testing.T, s stack, x sharing, clients int) {
 		jain = min(jain, float64(n*n*sides)/float64(clients*squares))
 	}
 	each := float64(commands) / float64(sum)
-	harness.ErrorIf(t, each > 4, "%.2f commands a handoff, want 4 at most", each)
+	// Where the machine stands still, each client that waits asks again after a second.
+	rechecks := clients * int(took.Seconds())
+	harness.ErrorIf(t, commands > int64(4*sum+rechecks), "%.2f commands a handoff, want 4 at most, and %d rechecks",
+		each, rechecks)
 	harness.ErrorIf(t, jain < 0.8, "Jain's index of the clients of one side is %.2f: %v", jain, grants)
 	// Readers come in together: where their groups and single writers alternate, each reader has as many tenures as all
 	// writers have, or nearly.
