@@ -51,7 +51,7 @@ func NonReentrant() LockerOption { return LockerOption{nonReentrant: true} }
 // millisecond and a minute. In a process only the first waiter for a name asks.
 //
 // With a pause of 20 ms or less the client has a place in the lock's queue, among clients that do not
-// poll: the lock is reserved for it for two pauses. With a longer pause a waiter gets the lock only
+// poll: the lock is kept for it for two pauses. With a longer pause a waiter gets the lock only
 // if the lock is free when the waiter asks, and so may wait for long beside other waiters; its pauses
 // double up to 64 times the first. Unlock announces the release all the same; Redisson's
 // RedissonSpinLock does not.

@@ -59,8 +59,8 @@ type EnrolRequest struct {
 	// QueueHandler.First: a foreign client has had the lock meanwhile.
 	Heard bool
 	// Polls, if not zero, is the interval at which the session asks without a notification. Such a
-	// session need not watch the topic; the lock is then reserved for its entry for two intervals
-	// at most.
+	// session need not watch the topic; the lock is then kept for its entry for two intervals at
+	// most.
 	Polls time.Duration
 }
 

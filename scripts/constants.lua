@@ -46,7 +46,7 @@
 --! const entry_new 100000 us how long an entry is not removed for want of a subscriber: its client may not have subscribed yet
 --! const entries_passed 64 count how many entries without a subscriber a script passes or removes until it tells another
 --! const entries_told 64 count how many entries of a semaphore's or a read-write lock's queue a script reads, or removes, at once
---! const entries_tried 256 count how many entries of a plain lock's queue a script tries to reserve the lock for
+--! const entries_tried 256 count how many entries of a plain lock's queue a script tries to serve
 --! const lapses_most 3 count how often in a row a record may be absent though nothing released it, until the queue is removed
 --! const extra_kept 250 ms how long a client that goes on alone is remembered, to be told when another client waits
 --! const serve_granted 3 number the reply of serve where the successor holds the lock

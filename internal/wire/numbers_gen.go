@@ -122,7 +122,7 @@ const (
 	// removes, at once.
 	EntriesTold = 64
 
-	// EntriesTried is how many entries of a plain lock's queue a script tries to reserve the lock for.
+	// EntriesTried is how many entries of a plain lock's queue a script tries to serve.
 	EntriesTried = 256
 
 	// LapsesMost is how often in a row a record may be absent though nothing released it, until the
