@@ -731,7 +731,8 @@ func TestTheLeastPermissionsServeTheQueue(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			srv := redistest.Start(t, redistest.WithACL("least on >pw ~* resetchannels &redisson_* -@all "+
 				"+evalsha +eval +script|load +ping +subscribe +unsubscribe +exists +hexists +hset +hdel +hlen +pexpire +pttl "+
-				"+publish +time +zadd +zrange +zrem +hello +auth +client +select"+map[bool]string{true: " +hget +pubsub|numsub"}[grants]))
+				"+publish +time +zadd +zrange +zrem +hello +auth +client +select"+
+				map[bool]string{true: " +hget +pubsub|numsub"}[grants]))
 			b := adapter(t, srv.Addr(), login{"least", "pw"})
 			h, w := waits(t, b, "n", "h:1"), waits(t, b, "n", "w:1")
 			h.takes(t)
