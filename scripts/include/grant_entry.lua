@@ -4,8 +4,8 @@
 -- hash queue:asks has the lease that the owner asks for, and whether it asks for a token. The record lasts a little
 -- longer than what the client believes (first_spare). granted is 1 then, and lasts the time until the record ends. It
 -- is 0 if the client does not listen, and does not poll, or if this user may not tell it. What cannot be granted (the
--- server is full, or the user may not count subscribers or draw a token, or the entry was not written by mortise) is -1. Nothing that a
--- grant meets fails the release of another.
+-- server is full, or the user may not count subscribers or draw a token, or the entry was not written by mortise) is
+-- -1. Nothing that a grant meets fails the release of another.
 --
 -- The subscribers are counted before the message is sent, and a grant that was told is not undone: a client that this
 -- server does not count may hear the message from a replica. Such a client is told to ask.

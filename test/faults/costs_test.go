@@ -66,7 +66,7 @@ func TestCost_TryLockOfAHeldLock(t *testing.T) {
 			}
 		}
 		if s.cached { // it learns in the background, at the second refusal; on a busy machine it may have to learn again
-			await(t, 3*patience, "ten more send nothing", func() bool {
+			eventually(t, "ten more send nothing", func() bool {
 				p.Reset()
 				again()
 				return p.Count(work) == 0
@@ -106,7 +106,7 @@ func TestConsul7523_CommandsOfAHandoffAreTwoAtMostWhateverTheNumberOfWaiters(t *
 					handed <- l
 				}()
 			}
-			await(t, 3*patience, "all are about to wait", func() bool { return int(in.Load()) == waiters })
+			eventually(t, "all are about to wait", func() bool { return int(in.Load()) == waiters })
 			time.Sleep(20 * time.Millisecond)
 			p.Reset()
 			for range waiters {

@@ -56,12 +56,12 @@ func TestRule15_ManyNamesCostAHundredCommandsASecond(t *testing.T) {
 				harness.ErrorIf(t, l != nil || ctx.Err() == nil, "Lock of a held lock: %v, %v", l, err)
 			})
 			if (i+1)%1000 == 0 {
-				await(t, 3*patience, "all wait", func() bool { return channels(srv) == i+1 })
+				eventually(t, "all wait", func() bool { return channels(srv) == i+1 })
 			}
 		}
 		// Each has asked once more when it listened.
 		before := sent(srv)
-		await(t, 3*patience, "all have asked again", func() bool {
+		eventually(t, "all have asked again", func() bool {
 			now := sent(srv)
 			quiet := now-before < 20
 			before = now
@@ -86,7 +86,7 @@ func TestRule15_ManyNamesCostAHundredCommandsASecond(t *testing.T) {
 		harness.ErrorIf(t, client > 16<<10 && !raceEnabled, "%d bytes a waiter, want %d at most", client, 16<<10)
 		cancel()
 		waiters.Wait()
-		await(t, 3*patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
+		eventually(t, "no channel is subscribed", func() bool { return channels(srv) == 0 })
 	})
 }
 
@@ -112,7 +112,7 @@ func TestRule12_ClientsThatReconnectAtOnceAskWithJitter(t *testing.T) {
 		entered(t, srv, clients)
 		const window = 50 * time.Millisecond
 		runs := int64(0) // what is asked twice at first is not counted
-		await(t, 3*patience, "none asks", func() bool {
+		eventually(t, "none asks", func() bool {
 			before := runs
 			runs = scriptRuns(srv)
 			time.Sleep(4 * window)
@@ -124,7 +124,7 @@ func TestRule12_ClientsThatReconnectAtOnceAskWithJitter(t *testing.T) {
 		}
 		samples := []sample{{time.Now(), scriptRuns(srv)}}
 		srv.Must("CLIENT", "KILL", "TYPE", "pubsub")
-		await(t, 3*patience, "all have asked again", func() bool {
+		eventually(t, "all have asked again", func() bool {
 			samples = append(samples, sample{time.Now(), scriptRuns(srv)})
 			return samples[len(samples)-1].asks-samples[0].asks >= clients
 		})

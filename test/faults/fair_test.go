@@ -65,7 +65,7 @@ func TestRule10_AReleaseOfAFairLockThatTheServerRefusesIsRepeated(t *testing.T) 
 		srv.Must("CONFIG", "SET", "min-replicas-to-write", "1")
 		check(t, l.Unlock(ctx), mortise.ErrUnavailable)
 		then := scripts()
-		await(t, 3*patience, "the release is repeated", func() bool { return scripts() > then+1 })
+		eventually(t, "the release is repeated", func() bool { return scripts() > then+1 })
 		srv.Must("CONFIG", "SET", "min-replicas-to-write", "0")
 		nothing(t, srv)
 	})
@@ -93,7 +93,7 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 				opts = []mortise.Option{mortise.WithWait(100 * time.Second)}
 			}
 			results = append(results, locking(f, ctx, "n", opts...))
-			await(t, 3*patience, "it waits", func() bool { return waiting.Load() == int32(i+1) })
+			eventually(t, "it waits", func() bool { return waiting.Load() == int32(i+1) })
 		}
 		queue := func() (fields []string) {
 			for _, x := range srv.Must("LRANGE", "redisson_lock_queue:{n}", "0", "-1").([]any) {
@@ -119,7 +119,7 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		about("the second", score(q[1]), 60_000+100_000)
 		about("the third", score(q[2]), 60_000+300_000)
 		for _, field := range q {
-			await(t, 3*patience, "each is listened for", func() bool {
+			eventually(t, "each is listened for", func() bool {
 				v := srv.Must("PUBSUB", "NUMSUB", "redisson_lock__channel:{n}:"+field).([]any)
 				return v[1] == int64(1)
 			})
@@ -128,7 +128,7 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		// One that leaves changes no other's place.
 		cancels[1]()
 		<-results[1]
-		await(t, 3*patience, "it leaves", func() bool { return len(queue()) == 2 })
+		eventually(t, "it leaves", func() bool { return len(queue()) == 2 })
 		about("the first", score(q[0]), 60_000+300_000)
 		about("the third", score(q[2]), 60_000+300_000)
 
@@ -159,7 +159,7 @@ func TestAClientWhoseIDIsAUUIDIsNotTakenForRedisson(t *testing.T) {
 			mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
 		l := lock(t, fair(t, c), within(t, 2*patience), "n")
 		waits := locking(fair(t, c), within(t, 2*patience), "n")
-		await(t, 3*patience, "it waits", func() bool { return waiting.Load() == 1 })
+		eventually(t, "it waits", func() bool { return waiting.Load() == 1 })
 		fields := append(srv.Must("HKEYS", "n").([]any), srv.Must("LRANGE", "redisson_lock_queue:{n}", "0", "-1").([]any)...)
 		harness.FatalIf(t, len(fields) != 2, "the owner and the place are %q", fields)
 		for _, f := range fields {
@@ -198,7 +198,7 @@ func TestAPlaceThatRedissonRemovedIsTakenAgainWithinASecond(t *testing.T) {
 			var results []<-chan result
 			for i := range 3 {
 				results = append(results, locking(fair(t, c), ctx, "n"))
-				await(t, 3*patience, "it waits", func() bool { return waiting.Load() == int32(i+1) })
+				eventually(t, "it waits", func() bool { return waiting.Load() == int32(i+1) })
 			}
 			places := srv.Must("ZCARD", zset)
 			srv.Must("EVAL", `for _, place in ipairs(redis.call('zrange', KEYS[2], 0, -1)) do
@@ -208,7 +208,7 @@ func TestAPlaceThatRedissonRemovedIsTakenAgainWithinASecond(t *testing.T) {
 				end
 			end`, "2", list, zset) // in one step, as Redisson does
 			begun := time.Now()
-			await(t, 3*patience, what+": they have places again",
+			eventually(t, what+": they have places again",
 				func() bool { return srv.Must("LLEN", list) == places })
 			took := time.Since(begun)
 			quick(t, what+": the places were gone, that", took, 1500*time.Millisecond)

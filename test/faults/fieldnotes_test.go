@@ -142,7 +142,7 @@ func TestRedisson3194And3712_ALockThatIsAcquiredAgainAfterARestartIsRenewed(t *t
 					check(t, first.Unlock(within(t, patience)), mortise.ErrNotHeld)
 				}
 				var second *mortise.Lease
-				await(t, 3*patience, "it is acquired again", func() (ok bool) {
+				eventually(t, "it is acquired again", func() (ok bool) {
 					var err error
 					second, err = c.Lock(within(t, patience), "n")
 					return err == nil
@@ -344,20 +344,20 @@ func TestRedisson1763And4064And4216And5046_SubscriptionsNeitherRunOutNorLeak(t *
 				all.Go(func() { harness.CheckIs(t, harness.Err(c.Lock(ctx, fmt.Sprint("n", i))), context.Canceled) })
 				// In waves: all at once, on a busy machine, is longer than a call waits for its turn.
 				if round == 0 && (i+1)%250 == 0 {
-					await(t, 3*patience, "some more are subscribed", func() bool { return channels(srv) == i+1 })
+					eventually(t, "some more are subscribed", func() bool { return channels(srv) == i+1 })
 				}
 			}
 			if round == 0 { // in the other rounds some leave before they are subscribed
-				await(t, 3*patience, "all are subscribed", func() bool { return channels(srv) == n })
+				eventually(t, "all are subscribed", func() bool { return channels(srv) == n })
 				subscribers := strings.Count(srv.Must("CLIENT", "LIST", "TYPE", "pubsub").(string), "\n")
 				harness.ErrorIf(t, subscribers != 1, "%d connections subscribe", subscribers)
 			} else {
-				await(t, 3*patience, "some are subscribed", func() bool { return channels(srv) > n/10 })
+				eventually(t, "some are subscribed", func() bool { return channels(srv) > n/10 })
 			}
 			cancel()
 			all.Wait()
 		}
-		await(t, 3*patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
+		eventually(t, "no channel is subscribed", func() bool { return channels(srv) == 0 })
 	})
 }
 

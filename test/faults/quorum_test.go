@@ -452,7 +452,7 @@ func TestQuorum_RestartedEmptyIsHealedWithinARenewal(t *testing.T) {
 			f.complete(2, "n")
 			f.servers[i].Restart()
 			begun := time.Now()
-			await(t, 3*patience, "both holds are back", func() bool {
+			eventually(t, "both holds are back", func() bool {
 				n, _ := holds(t, f.servers[i], "n")
 				return n == 2
 			})
@@ -489,7 +489,7 @@ func TestQuorum_TwoOfFiveFrozen(t *testing.T) {
 		unlock(t, m)
 		quick(t, "Unlock", time.Since(begun), patience/4)
 		f.thaw(which)
-		await(t, 3*patience, "those that thawed are locked again", func() bool {
+		eventually(t, "those that thawed are locked again", func() bool {
 			return exists(f.servers[which[0]], "n") && exists(f.servers[which[1]], "n")
 		})
 		unlock(t, l)

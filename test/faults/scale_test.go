@@ -173,7 +173,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 				if i+1 < to && (i+1)%1000 != 0 {
 					continue
 				}
-				await(t, 3*patience, "all wait", func() bool { return channels(srv) == i+1 || len(failed) > 0 })
+				eventually(t, "all wait", func() bool { return channels(srv) == i+1 || len(failed) > 0 })
 				noneFailed()
 			}
 		}
@@ -189,7 +189,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		// reply is there, and where a server is slow there are more senders; what is counted is what stays: of the latter one
 		// for acquisitions, one for releases, and one for all other scripts.
 		quiet := func() (n int, kinds map[string]int) {
-			await(t, 3*patience, "no command is on its way", func() bool {
+			eventually(t, "no command is on its way", func() bool {
 				n, kinds = machinery()
 				return underWay(kinds) == 0 && senders(kinds) <= 3
 			})
@@ -212,7 +212,7 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		harness.ErrorIf(t, conns > bound, "%d connections with %d leases and waiters, %d with 10", conns, n, fewConns)
 		t.Logf("%d leases and %d waiters: %d goroutines, %d connections; 10: %d, %d", n, n, many, conns, few, fewConns)
 
-		await(t, 3*patience, "each lease was renewed", func() bool { return least() >= 1 || lost.Load() > 0 })
+		eventually(t, "each lease was renewed", func() bool { return least() >= 1 || lost.Load() > 0 })
 		harness.FatalIf(t, lost.Load() > 0, "%d leases were lost", lost.Load())
 		m, kinds := quiet()
 		harness.ErrorIf(t, m > few+extra, "%d goroutines after renewals: %v", m, kinds)
@@ -231,17 +231,17 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 			harness.FatalIf(t, !got[i].Load(), "waiter %d did not get its lock", i)
 		}
 		harness.OK(t, harness.Workers(n, 16, func(i int) error { return leases[i].Unlock(ctx) }))
-		await(t, 3*patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
+		eventually(t, "no channel is subscribed", func() bool { return channels(srv) == 0 })
 		left := srv.Must("EVAL", leftBehind, "0")
 		harness.ErrorIf(t, fmt.Sprint(left) != "[]", "left behind: %.300v", left)
 		harness.Check(t, c.Close())
 		if s.name == "go-redis" {
 			// The user's own client: only the subscription's connection was ours.
-			await(t, 3*patience, "the subscription's connection is closed",
+			eventually(t, "the subscription's connection is closed",
 				func() bool { return connections(t, srv, "many") <= pool })
 			return
 		}
-		await(t, 3*patience, "the connections are closed", func() bool { return connections(t, srv, "many") == 0 })
+		eventually(t, "the connections are closed", func() bool { return connections(t, srv, "many") == 0 })
 		const server = "github.com/mortise-go/mortise/internal/redistest.(*process).start.func1"
 		harness.Check(t, leaks(ignore, goleak.IgnoreAnyFunction(server)))
 	})

@@ -100,7 +100,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			srv.Must("EVAL", "for i = 1, 50000 do redis.call('set', 'k' .. i, string.rep('x', 200)) end", "0")
 			srv.Must("CONFIG", "SET", "key-load-delay", "500", "loading-process-events-interval-bytes", "1024")
 			go srv.Do("DEBUG", "RELOAD")
-			await(t, 3*patience, "it loads", func() bool {
+			eventually(t, "it loads", func() bool {
 				_, err := srv.Do("GET", "k1")
 				return err != nil && strings.HasPrefix(err.Error(), "LOADING")
 			})
@@ -117,7 +117,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 			srv.Must("CONFIG", "SET", "save", "3600 1")
 			harness.OK(t, os.Remove(dir))
 			srv.Must("BGSAVE")
-			await(t, 3*patience, "saving failed", func() bool {
+			eventually(t, "saving failed", func() bool {
 				_, err := srv.Do("SET", "x", "1")
 				return err != nil && strings.HasPrefix(err.Error(), "MISCONF")
 			})
@@ -129,7 +129,7 @@ func TestRule13_ErrorsOfBadServersSayWhatToDo(t *testing.T) {
 		{what: "too many clients", says: "", server: func(t *testing.T) string {
 			srv := redistest.Start(t)
 			srv.Must("CONFIG", "SET", "maxclients", "1")
-			await(t, 3*patience, "the only client is connected", func() bool { // the one that sent CONFIG may still be there
+			eventually(t, "the only client is connected", func() bool { // the one that sent CONFIG may still be there
 				c := harness.Must(net.Dial("tcp", srv.Addr()))(t)
 				var reply [7]byte
 				_, err := c.Write([]byte("PING\r\n"))

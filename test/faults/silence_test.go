@@ -17,7 +17,7 @@ const unheard = 5500 * time.Millisecond
 // entered awaits that so many clients are in the queue of n.
 func entered(t *testing.T, srv *redistest.Server, entries int64) {
 	t.Helper()
-	await(t, 3*patience, "they are in the queue", func() bool {
+	eventually(t, "they are in the queue", func() bool {
 		return srv.Must("ZCARD", "mortise:1:next:{n}2") == entries
 	})
 }
@@ -65,7 +65,7 @@ func TestRule08And12_SilenceOfALatch(t *testing.T) {
 		for range 2 {
 			go func() { over <- latch.Wait(ctx) }()
 		}
-		await(t, 3*patience, "the latch is watched", func() bool {
+		eventually(t, "the latch is watched", func() bool {
 			return len(srv.Must("PUBSUB", "CHANNELS", "redisson_countdownlatch__*").([]any)) == 1
 		})
 		srv.Must("DEL", "n")
@@ -127,7 +127,7 @@ func (r unheardGrant) ends(t *testing.T, srv *redistest.Server, free time.Time) 
 		free = time.Now()
 		r.w.deaf.Store(false)
 	}
-	await(t, 3*patience, "the record is gone", func() bool { return !exists(srv, "n") })
+	eventually(t, "the record is gone", func() bool { return !exists(srv, "n") })
 }
 
 // What happens to a server, or by hand, while a lock is granted to a client that does not hear of it, costs the next

@@ -149,6 +149,12 @@ func direct(t testing.TB, addr string, opts ...mortise.ClientOption) *mortise.Cl
 // patience bounds what must happen and has no bound of its own.
 var patience = 20 * time.Second
 
+// eventually awaits an event of which no test says how soon it comes. A slow machine may take long.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	await(t, 3*patience, what, f)
+}
+
 func init() {
 	if long {
 		patience = 2 * time.Minute

@@ -16,10 +16,10 @@ func waiting(t *testing.T, srv *redistest.Server, c *mortise.Client, name string
 	t.Helper()
 	runs := scriptRuns(srv)
 	ch := locking(c, within(t, patience), name, mortise.WithLease(ample))
-	await(t, 3*patience, "the waiter is subscribed", func() bool { return channels(srv) == 1 })
-	await(t, 3*patience, "it has asked once more after that", func() bool { return scriptRuns(srv) >= runs+2 })
+	eventually(t, "the waiter is subscribed", func() bool { return channels(srv) == 1 })
+	eventually(t, "it has asked once more after that", func() bool { return scriptRuns(srv) >= runs+2 })
 	stays(t, 50*time.Millisecond, "", func() bool { runs = scriptRuns(srv); return true })
-	await(t, 3*patience, "the waiter sleeps", func() bool {
+	eventually(t, "the waiter sleeps", func() bool {
 		now := scriptRuns(srv)
 		same := now == runs
 		runs = now
@@ -136,7 +136,7 @@ func TestRule08And12_AReleaseIsNotMissedThoughTheConnectionsAreKilled(t *testing
 				harness.OK(t, r.err)
 				t.Logf("%v", r.at.Sub(freed).Round(time.Millisecond))
 				unlock(t, r.lease)
-				await(t, 3*patience, "no channel is subscribed", func() bool { return channels(srv) == 0 })
+				eventually(t, "no channel is subscribed", func() bool { return channels(srv) == 0 })
 			})
 		}
 	})
@@ -168,11 +168,11 @@ func TestRule08_GoRedis3839_AReleaseIsHeardWhereverTheMessageIsTorn(t *testing.T
 			w.tear.Store(0)
 			runs := scriptRuns(srv)
 			ch := locking(c, within(t, patience), name)
-			await(t, 3*patience, "the waiter is subscribed", func() bool {
+			eventually(t, "the waiter is subscribed", func() bool {
 				n := srv.Must("PUBSUB", "NUMSUB", "redisson_lock__channel:{"+name+"}").([]any)
 				return n[1] == int64(1)
 			})
-			await(t, 3*patience, "it has asked once more after that", func() bool { return scriptRuns(srv) >= runs+2 })
+			eventually(t, "it has asked once more after that", func() bool { return scriptRuns(srv) >= runs+2 })
 			time.Sleep(20 * time.Millisecond)
 			w.tear.Store(int64(k))
 			srv.Must("EVAL", `redis.call('del', KEYS[1])
