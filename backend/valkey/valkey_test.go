@@ -17,7 +17,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 )
 
-const patience = 30 * time.Second
+const patience = time.Minute
 
 func client(t *testing.T, b backend.Backend) *mortise.Client {
 	t.Helper()

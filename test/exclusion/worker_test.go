@@ -42,7 +42,7 @@ type workerConfig struct {
 }
 
 // patience bounds what takes no time worth speaking of: a process starts, or ends.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 const workerEnv = "MORTISE_EXCLUSION_WORKER"
 

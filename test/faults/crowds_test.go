@@ -46,7 +46,7 @@ func TestRule15_ManyNamesCostAHundredCommandsASecond(t *testing.T) {
 		c := s.client(t, srv.Addr(), config{})
 		held := named("held:")
 		put(t, srv, names, held, time.Hour)
-		ctx, cancel := context.WithCancel(within(t, lasts+3*patience))
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		here, there := occupied(), serverMemory(t, srv)
 		var waiters sync.WaitGroup
@@ -99,7 +99,7 @@ func TestRule12_ClientsThatReconnectAtOnceAskWithJitter(t *testing.T) {
 	each(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		foreign(t, srv, "n", time.Hour)
-		ctx, cancel := context.WithCancel(within(t, 3*patience))
+		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		var waiters sync.WaitGroup
 		var all []*mortise.Client

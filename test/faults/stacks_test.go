@@ -147,7 +147,7 @@ func direct(t testing.TB, addr string, opts ...mortise.ClientOption) *mortise.Cl
 }
 
 // patience bounds what must happen and has no bound of its own.
-var patience = 20 * time.Second
+var patience = time.Minute
 
 // eventually awaits an event of which no test says how soon it comes. A slow machine may take long.
 func eventually(t testing.TB, what string, f func() bool) {

@@ -15,7 +15,7 @@ import (
 )
 
 // patience bounds what takes no time worth speaking of.
-const patience = 30 * time.Second
+const patience = time.Minute
 
 // crew is worker processes on a server, each behind a relay of its own.
 type crew struct {

@@ -50,7 +50,7 @@ func slotsLater(t *testing.T, open func(t *testing.T, addrs []string) backend.Ba
 }
 
 // patience bounds what takes no time worth speaking of.
-const patience = 20 * time.Second
+const patience = time.Minute
 
 // watched is sent to when a name is watched.
 type watched chan struct{}
