@@ -87,17 +87,24 @@ func counted(source string) string {
 }
 
 // more are states that those of a full server lack. TOLD adds entries whose clients were told to ask, DEAD entries with
-// owners that ask for a token, and whose clients do not listen.
+// owners that ask for a token, and whose clients do not listen: of the letter that follows, see teller.lua. DENIED takes
+// the permissions for sharded pub/sub from the user, so that such clients are neither counted nor told.
 var more = []struct{ script, before, values, want string }{
 	{"acquire", "HSET mortise:1:next:{n}2:round window 0 lapsed 2", "", ""},
 	{"enrol", "HSET mortise:1:next:{n}2:round window 0 lapsed 2", "", ""},
 	{"leave_queue", "HSET n mortise:reserved:ptag:1 -; " + queued, "", ""},
-	{"acquire", "DEAD mortise:1:next:{n}2", "", ""},
-	{"enrol", "DEAD mortise:1:next:{n}2", "", ""},
-	{"serve", mine + "DEAD mortise:1:next:{n}2", "yield=1", ""},
-	{"release", mine + "DEAD mortise:1:next:{n}2", "keep=0", ""},
-	{"leave_queue", mine + "DEAD mortise:1:next:{n}2", "", ""},
-	{"fair_release", mine + placed + "DEAD mortise:1:next:{n}2", "keep=0 counts=0", ""},
+	{"acquire", "DEAD mortise:1:next:{n}2 p", "", ""},
+	{"enrol", "DEAD mortise:1:next:{n}2 p", "", ""},
+	{"serve", mine + "DEAD mortise:1:next:{n}2 p", "yield=1", ""},
+	{"release", mine + "DEAD mortise:1:next:{n}2 p", "keep=0", ""},
+	{"leave_queue", mine + "DEAD mortise:1:next:{n}2 p", "", ""},
+	{"fair_release", mine + placed + "DEAD mortise:1:next:{n}2 p", "keep=0 counts=0", ""},
+	{"acquire", "DENIED -; DEAD mortise:1:next:{n}2 s", "", ""},
+	{"enrol", "DENIED -; DEAD mortise:1:next:{n}2 s", "", ""},
+	{"serve", mine + "DENIED -; DEAD mortise:1:next:{n}2 s", "yield=1", ""},
+	{"release", mine + "DENIED -; DEAD mortise:1:next:{n}2 s", "keep=0", ""},
+	{"leave_queue", mine + "DENIED -; DEAD mortise:1:next:{n}2 s", "", ""},
+	{"fair_release", mine + placed + "DENIED -; DEAD mortise:1:next:{n}2 s", "keep=0 counts=0", ""},
 	{"inspect", nested, "", ""},
 	{"force_release", nested + queued, "", ""},
 	{"fair_acquire", placed, "counts=0", ""},
@@ -244,10 +251,12 @@ func (w *world) set(s scene) {
 				end`, "1", c[1])
 		case c[0] == "DEAD":
 			call(w.t, w.srv, "EVAL", `for i = 1, 300 do
-					local entry = 'pdead' .. i .. ':host/1/x:' .. i
+					local entry = ARGV[1] .. 'dead' .. i .. ':host/1/x:' .. i
 					redis.pcall('zadd', KEYS[1], 0, entry)
 					redis.pcall('hset', KEYS[1] .. ':asks', entry, '60000:1')
-				end`, "1", c[1])
+				end`, "1", c[1], c[2])
+		case c[0] == "DENIED":
+			call(w.t, w.srv, "ACL", "SETUSER", "default", "-spublish", "-pubsub|shardnumsub")
 		case c[0] != "SET" || w.is[c[1]] == "": // a hostile text stays
 			_, _ = w.srv.Do(c...)
 		}
@@ -302,6 +311,7 @@ func (w *world) processor() (d time.Duration) {
 func (w *world) runs(s scene) {
 	w.t.Helper()
 	w.set(s)
+	defer call(w.t, w.srv, "ACL", "SETUSER", "default", "+@all")
 	eval, bound := evalOf(w.t, s.script, s.values), scripts.Bounds[s.script]
 	source := eval[1]
 	eval[1] = counted(source)
