@@ -299,6 +299,9 @@ func (s queue) turn(t backend.Topic, payload string) {
 	case !mine:
 	case kind == 'g':
 		s.granted(h, t, name, g)
+	case kind == 'r' && !known && s.grants && t.Kind == backend.KindLock:
+		// Reserved for an owner that this session asks for no more: as a grant that is over, it is given back.
+		h.Granted(t, backend.Grant{Owner: name, From: longOver(time.Now())})
 	case !known:
 	case kind == 'n':
 		h.First(t, entry, after)

@@ -148,13 +148,16 @@ func (h *handler) Wanted(t backend.Topic, entry uint64) {
 	}
 }
 
-// waitersOf returns the name whose waiters have an entry. If there are none, the entry leaves the store's queue.
+// waitersOf returns the name whose waiters have an entry. If there are none, the entry leaves the store's queue, unless
+// it has an owner: that leaves when it is given up.
 func (h *handler) waitersOf(t backend.Topic, entry uint64) *name {
 	n := h.names.records[t]
 	if n.first() != nil && uint64(n.entry) == entry {
 		return n
 	}
-	h.names.leave(t, entry, "")
+	if t.Kind != backend.KindLock || !h.store.can.Grants {
+		h.names.leave(t, entry, "")
+	}
 	return nil
 }
 

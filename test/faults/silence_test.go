@@ -130,6 +130,27 @@ func (r unheardGrant) ends(t *testing.T, srv *redistest.Server, free time.Time) 
 	eventually(t, "the record is gone", func() bool { return !exists(srv, "n") })
 }
 
+// What is reserved for an owner that its client asks for no more is given back at once.
+func TestRule08_AReservationForALateOwnerIsGivenBack(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv, c := served(t, s, config{})
+		foreign(t, srv, "n", time.Hour)
+		ctx, cancel := context.WithCancel(t.Context())
+		ch := locking(c, ctx, "n")
+		entered(t, srv, 1)
+		tag, _, _ := strings.Cut(srv.Must("ZRANGE", "mortise:1:next:{n}2", "0", "0").([]any)[0].(string), ":")
+		late := tag + ":" + c.ID() + ":late"
+		srv.Must("HSET", "n", "mortise:reserved:"+late, "-")
+		srv.Must("PUBLISH", "redisson_lock__channel:{n}:to:"+tag[1:], "r"+late)
+		eventually(t, "it is given back", func() bool {
+			return srv.Must("HEXISTS", "n", "mortise:reserved:"+late) == int64(0)
+		})
+		harness.ErrorIf(t, srv.Must("HLEN", "n") != int64(1), "the holder's record is gone")
+		cancel()
+		harness.ErrorIf(t, (<-ch).lease != nil, "granted")
+	})
+}
+
 // What happens to a server, or by hand, while a lock is granted to a client that does not hear of it, costs the next
 // client seconds, and no call has an error by it.
 func TestRule08And12_SilenceAfterAGrant(t *testing.T) {
