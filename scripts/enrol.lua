@@ -28,33 +28,44 @@
 -- that was granted the lock is then max(remaining, lease). instead, if not empty, is the entry of an owner that the
 -- client has asked for before, and asks for no more: the new entry takes its place, or its lock.
 local grants, instead, taken = ARGV[9] == '1', ARGV[10], false
-if instead ~= '' then
-  local owner = string.match(instead, '^%l[^:]*:([^:]*:.*)$')
-  taken = owner and redis.call('hdel', KEYS[1], owner, 'mortise:reserved:' .. instead) == 1 and
-    redis.call('exists', KEYS[1]) == 0
-  local score = redis.pcall('zscore', KEYS[2], instead)
-  if type(score) == 'string' then
-    redis.pcall('zrem', KEYS[2], instead)
-    redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
-    redis.pcall('hdel', KEYS[2] .. ':asks', instead)
-    redis.pcall('hdel', KEYS[2] .. ':round', 'polls:' .. instead)
+local before = string.match(instead, '^%l[^:]*:[-f+]:(.+)$')
+if before then
+  local all, fields = nil, {before}
+  --! include entries_of letters=string.sub(instead,1,1) entry=instead all=all
+  for _, entry in ipairs(all) do
+    local score = redis.pcall('zscore', KEYS[2], entry)
+    fields[#fields + 1] = 'mortise:reserved:' .. entry
+    if type(score) == 'string' then
+      redis.pcall('zrem', KEYS[2], entry)
+      redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
+      redis.pcall('hdel', KEYS[2] .. ':asks', entry)
+      redis.pcall('hdel', KEYS[2] .. ':round', 'polls:' .. entry)
+    end
   end
+  taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists', KEYS[1]) == 0
 end
 local heard = ARGV[7] == '1'
-local claim = 'mortise:reserved:' .. ARGV[5]
-local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1 -- and has no owner
+local claim, asks = 'mortise:reserved:' .. ARGV[5], grants and string.find(ARGV[5], '^%l[^:]*:%+:') and KEYS[2] .. ':asks'
+local looked = {claim, ARGV[1], 'mode'}
+local has = redis.pcall('hmget', KEYS[1], unpack(looked))
+for i = 1, has.err and #looked or 0 do -- with the permissions of the version before, for example
+  has[i] = redis.call('hexists', KEYS[1], looked[i]) == 1
+end
+local reserved = has[1] and redis.call('hlen', KEYS[1]) == 1 -- and has no owner
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
-local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
+local mine = not reserved and not free and has[2]
 if free and not taken and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
   local served = false
-  --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] mark=ARGV[5] asker=ARGV[5] heard=heard freed=false served=served
+  --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] mark=ARGV[5] asker=ARGV[5] heard=heard freed=false quiet=false heads=nil served=served
   free = not served
   left = served and redis.call('pttl', KEYS[1])
 end
 local round = KEYS[2] .. ':round'
 if not mine and not free and not reserved then
-  --! include not_read_write
+  if has[3] then
+    --! include not_read_write
+  end
   local now = redis.call('time')
   local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * us_per_second + now[2], ARGV[5])
   local window = left == -2
@@ -73,9 +84,9 @@ if not mine and not free and not reserved then
     redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
     redis.pcall('pexpire', round, round_kept)
   end
-  if grants then
-    redis.pcall('hset', KEYS[2] .. ':asks', ARGV[5], ARGV[2] .. ':' .. ARGV[3])
-    redis.pcall('pexpire', KEYS[2] .. ':asks', math.min(math.max(left, 0), longest_time) + ARGV[6])
+  if asks then
+    redis.pcall('hset', asks, ARGV[5], ARGV[2] .. ':' .. ARGV[3])
+    redis.pcall('pexpire', asks, math.min(math.max(left, 0), longest_time) + ARGV[6])
   end
   local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
   -- Entries of an ordinary queue, which are served one after the other, are not that old.
@@ -133,7 +144,9 @@ if ARGV[8] ~= '0' then
 end
 if grants then
   redis.pcall('zrem', KEYS[2], ARGV[5])
-  redis.pcall('hdel', KEYS[2] .. ':asks', ARGV[5])
+end
+if asks then
+  redis.pcall('hdel', asks, ARGV[5])
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
 local foreign, fair, count = 0
@@ -142,7 +155,7 @@ if turns then
   redis.pcall('hdel', round, 'lapsed')
 end
 if turns or not reserved then -- otherwise serve_queue has just counted none
-  --! include foreign_clients mark=ARGV[5] channel=KEYS[4] foreign=foreign fair=fair also={} count=count
+  --! include foreign_clients mark=ARGV[5] channel=KEYS[4] quiet=false foreign=foreign fair=fair also={} count=count
   --! include windows_pause round=round foreign=foreign
 end
 return {1, token, foreign > 0 and 1 or 0, 0}

@@ -13,7 +13,7 @@ const (
 	queueOfN = "mortise:1:next:{n}2"
 	asksOfN  = queueOfN + ":asks"
 	roundOfN = queueOfN + ":round"
-	waiting  = "ntag:host/1/x:1" // its subscribers cannot be counted
+	waiting  = "ntag:+:host/1/x:1" // its subscribers cannot be counted
 )
 
 // queues puts an entry into the queue of n, whose owner asks for a token.
@@ -53,12 +53,12 @@ func TestAGrantWhoseCounterCannotBeSetDrawsNoToken(t *testing.T) {
 func TestAnOwnerTakesWhatIsReservedForTheOneBefore(t *testing.T) {
 	srv := redistest.Start(t)
 	queues(t, srv, waiting)
-	call(t, srv, "ZADD", queueOfN, "2", "nother:host/2/x:1")
+	call(t, srv, "ZADD", queueOfN, "2", "nother:+:host/2/x:1")
 	call(t, srv, "ACL", "SETUSER", "default", "-set")
 	releases(t, srv)
 	call(t, srv, "ACL", "SETUSER", "default", "+set")
 	reply := call(t, srv, "EVAL", scripts.EnrolSource, "4", "n", queueOfN, "redisson_lock_token:{n}",
-		"redisson_lock__channel:{n}", "host/1/x:2", "60000", "0", "0", "ntag:host/1/x:2", "600000", "0", "0", "1", waiting)
+		"redisson_lock__channel:{n}", "host/1/x:2", "60000", "0", "0", "ntag:+:host/1/x:2", "600000", "0", "0", "1", waiting)
 	check.Equal(t, "the reply begins with %v", reply.([]any)[0], any(int64(1)))
 	check.Equal(t, "the record has %v", fmt.Sprint(call(t, srv, "HKEYS", "n")), "[host/1/x:2]")
 }
@@ -67,7 +67,7 @@ func TestAnOwnerTakesWhatIsReservedForTheOneBefore(t *testing.T) {
 func TestDeadOwnersAreGrantedNothingWhereSubscribersAreNotCounted(t *testing.T) {
 	srv := redistest.Start(t)
 	for i := range 5 {
-		queues(t, srv, fmt.Sprintf("pdead%d:host/1/x:%d", i, i))
+		queues(t, srv, fmt.Sprintf("pdead%d:+:host/1/x:%d", i, i))
 	}
 	call(t, srv, "ACL", "SETUSER", "default", "-pubsub|numsub")
 	releases(t, srv)
@@ -80,7 +80,7 @@ func TestDeadOwnersAreGrantedNothingWhereSubscribersAreNotCounted(t *testing.T) 
 func TestAReleaseBehindManyDeadOwnersKeepsTheQueueGoing(t *testing.T) {
 	srv := redistest.Start(t)
 	for i := range 600 {
-		queues(t, srv, fmt.Sprintf("pdead%d:host/1/x:%d", i, i))
+		queues(t, srv, fmt.Sprintf("pdead%d:+:host/1/x:%d", i, i))
 	}
 	releases(t, srv)
 	left := call(t, srv, "PTTL", "n").(int64)
@@ -90,7 +90,7 @@ func TestAReleaseBehindManyDeadOwnersKeepsTheQueueGoing(t *testing.T) {
 // What another program has written into the hash of the turns fails no release.
 func TestAGrantMeetsAnEntryThatPollsAtNoTime(t *testing.T) {
 	srv := redistest.Start(t)
-	const polls = "ptag:host/1/x:1"
+	const polls = "ptag:+:host/1/x:1"
 	for _, every := range []string{"nan", "-nan", "inf", "-1", "0", "1e300", "x"} {
 		queues(t, srv, polls)
 		call(t, srv, "HSET", roundOfN, "polls:"+polls, every)
@@ -117,11 +117,11 @@ func TestAnOwnerThatPolledLeavesNothing(t *testing.T) {
 	enrol := func(owner, instead string) {
 		t.Helper()
 		call(t, srv, "EVAL", scripts.EnrolSource, "4", "n", queueOfN, "redisson_lock_token:{n}",
-			"redisson_lock__channel:{n}", owner, "60000", "0", "0", "ntag:"+owner, "600000", "0", "10", "1", instead)
+			"redisson_lock__channel:{n}", owner, "60000", "0", "0", "ntag:+:"+owner, "600000", "0", "10", "1", instead)
 	}
 	call(t, srv, "HSET", "n", "h:1", "1")
 	enrol("host/1/x:1", "")
-	enrol("host/1/x:2", "ntag:host/1/x:1")
+	enrol("host/1/x:2", "ntag:+:host/1/x:1")
 	releases(t, srv)
 	enrol("host/1/x:2", "")
 	check.ErrorIf(t, call(t, srv, "HEXISTS", "n", "host/1/x:2") != int64(1), "it is not granted")

@@ -251,7 +251,7 @@ func (w *world) set(s scene) {
 				end`, "1", c[1])
 		case c[0] == "DEAD":
 			call(w.t, w.srv, "EVAL", `for i = 1, 300 do
-					local entry = ARGV[1] .. 'dead' .. i .. ':host/1/x:' .. i
+					local entry = ARGV[1] .. 'dead' .. i .. ':+:host/1/x:' .. i
 					redis.pcall('zadd', KEYS[1], 0, entry)
 					redis.pcall('hset', KEYS[1] .. ':asks', entry, '60000:1')
 				end`, "1", c[1], c[2])

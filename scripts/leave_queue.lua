@@ -11,36 +11,35 @@
 -- Takes the entry of a client without waiters out of the queue, and removes a reservation for it. If the record is
 -- then absent, the queue is served. If the entry was the first, the client of the new first entry is told so, and asks
 -- when the lock's time to live is over: after 20 ms at least, and a second at most. owner, if not empty, is the owner
--- in the entry, which is released if it was granted the lock. The first letter of the entry may be another than when it
+-- in the entry, which is released if it was granted the lock. Its entry may have another letter and mark than when it
 -- was put into the queue.
-local front = redis.pcall('zrange', KEYS[3], 0, 0)[1]
-front = type(front) == 'string' and string.sub(front, 2) == string.sub(ARGV[1], 2)
-local there, fields = 0, {ARGV[3]} -- no field is empty
-for _, letter in ipairs({'s', 'p', 'n'}) do
-  local entry = letter .. string.sub(ARGV[1], 2)
-  if ARGV[3] ~= '' or entry == ARGV[1] then
-    local gone = redis.pcall('zrem', KEYS[3], entry)
-    there = gone == 1 and 1 or there
-    if gone == 1 and ARGV[3] ~= '' then
-      redis.pcall('hdel', KEYS[3] .. ':asks', entry)
-    end
-    redis.pcall('hdel', KEYS[3] .. ':round', 'polls:' .. entry)
-    fields[#fields + 1] = 'mortise:reserved:' .. entry
-  end
+local all, fields, polls, was_first = nil, {ARGV[3]}, {}, false -- no field is empty
+local first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
+--! include entries_of letters='spn' entry=ARGV[1] all=all
+for _, entry in ipairs(all) do
+  was_first = was_first or entry == first
+  fields[#fields + 1], polls[#polls + 1] = 'mortise:reserved:' .. entry, 'polls:' .. entry
 end
+local gone = redis.pcall('zrem', KEYS[3], unpack(all))
+local there = type(gone) == 'number' and gone > 0 and 1 or 0
+if there == 1 and ARGV[3] ~= '' then
+  redis.pcall('hdel', KEYS[3] .. ':asks', unpack(all))
+end
+redis.pcall('hdel', KEYS[3] .. ':round', unpack(polls))
 local served = false
-local reserved = redis.pcall('hdel', KEYS[1], unpack(fields)) == 1
+gone = redis.pcall('hdel', KEYS[1], unpack(fields))
+local reserved = type(gone) == 'number' and gone > 0
 if reserved then
   there = 1
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
-  --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] mark='n' asker='' heard=false freed=reserved served=served
+  --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] mark='n' asker='' heard=false freed=reserved quiet=false heads=nil served=served
   if reserved and not served then
     redis.call(ARGV[2], KEYS[2], '+0') -- no entry was served: all waiters are told
   end
 end
-local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
+local second = was_first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
   --! include teller channel=KEYS[2]
   local round, message = KEYS[3] .. ':round', 'n' .. math.min(math.max(left, asks_soonest), reservation) .. ':'

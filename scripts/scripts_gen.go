@@ -91,12 +91,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = false and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -118,7 +118,7 @@ channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -278,12 +278,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -391,7 +394,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "5a4a826ef0c98fed8b4517ad1b407339d8657d84"
+const AcquireSHA = "94de7ef360ce4e717ed9b9b2fcbf6c60c89c7839"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -430,12 +433,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = false and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -457,7 +460,7 @@ channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -617,12 +620,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -764,7 +770,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "b5d7254e31bb4b2ef10af8336d12cd925ce6c316"
+const AcquireAllSHA = "f56d66f32655b4920fbe9c3a997320c31e3858c5"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -797,12 +803,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = false and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -824,7 +830,7 @@ channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -984,12 +990,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -1107,7 +1116,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "3913d23db6e84daea8da283a4c36b8b2181cd4c9"
+const AcquireFencedSHA = "b6e016891ff111f56a4147dc8819d919d80f8197"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1163,12 +1172,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = false and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -1190,7 +1199,7 @@ channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1350,12 +1359,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -1461,7 +1473,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "9eec8a62878412591af9cbdeb9b748878bc014fb"
+const AgedAcquireSHA = "334daf03b111f307769ed7db5595aa77fd37a16b"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1738,10 +1750,12 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local queued = redis.pcall('exists', queue) == 1
-queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
+local heads = redis.pcall('zrange', queue, 0, 1)
+local queued = heads[1]
 local told = not queued and redis.call(ARGV[3], KEYS[3], '+0')
-if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[3], 23 + 1)
+local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. ':round', places) == 0
+if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
 local counted = {}
 local function tell(entry, message, exact)
@@ -1753,12 +1767,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -1780,7 +1794,7 @@ KEYS[3] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[3], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -1940,12 +1954,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -2047,7 +2064,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "e285ab04369da160faab1f7d773b8b27352993c5"
+const DelegateReleaseSHA = "89ee4473ef915cac47b855a1e572f63f74677b2e"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2150,24 +2167,39 @@ const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
 // that was granted the lock is then max(remaining, lease). instead, if not empty, is the entry of an owner that the
 // client has asked for before, and asks for no more: the new entry takes its place, or its lock.
 const EnrolSource = `local grants, instead, taken = ARGV[9] == '1', ARGV[10], false
-if instead ~= '' then
-local owner = string.match(instead, '^%l[^:]*:([^:]*:.*)$')
-taken = owner and redis.call('hdel', KEYS[1], owner, 'mortise:reserved:' .. instead) == 1 and
-redis.call('exists', KEYS[1]) == 0
-local score = redis.pcall('zscore', KEYS[2], instead)
-if type(score) == 'string' then
-redis.pcall('zrem', KEYS[2], instead)
-redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
-redis.pcall('hdel', KEYS[2] .. ':asks', instead)
-redis.pcall('hdel', KEYS[2] .. ':round', 'polls:' .. instead)
+local before = string.match(instead, '^%l[^:]*:[-f+]:(.+)$')
+if before then
+local all, fields = nil, {before}
+local from, to, tag = string.find(instead, '^%l([^:]*):[-f+]:')
+all = from and {} or {instead}
+for letter in string.gmatch(from and string.sub(instead,1,1) or '', '.') do
+for mark in string.gmatch('-f+', '.') do
+all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(instead, to)
 end
+end
+for _, entry in ipairs(all) do
+local score = redis.pcall('zscore', KEYS[2], entry)
+fields[#fields + 1] = 'mortise:reserved:' .. entry
+if type(score) == 'string' then
+redis.pcall('zrem', KEYS[2], entry)
+redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
+redis.pcall('hdel', KEYS[2] .. ':asks', entry)
+redis.pcall('hdel', KEYS[2] .. ':round', 'polls:' .. entry)
+end
+end
+taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists', KEYS[1]) == 0
 end
 local heard = ARGV[7] == '1'
-local claim = 'mortise:reserved:' .. ARGV[5]
-local reserved = redis.call('hexists', KEYS[1], claim) == 1 and redis.call('hlen', KEYS[1]) == 1
+local claim, asks = 'mortise:reserved:' .. ARGV[5], grants and string.find(ARGV[5], '^%l[^:]*:%+:') and KEYS[2] .. ':asks'
+local looked = {claim, ARGV[1], 'mode'}
+local has = redis.pcall('hmget', KEYS[1], unpack(looked))
+for i = 1, has.err and #looked or 0 do
+has[i] = redis.call('hexists', KEYS[1], looked[i]) == 1
+end
+local reserved = has[1] and redis.call('hlen', KEYS[1]) == 1
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
-local mine = not reserved and not free and redis.call('hexists', KEYS[1], ARGV[1]) == 1
+local mine = not reserved and not free and has[2]
 if free and not taken and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
 local served = false
 local counted = {}
@@ -2180,12 +2212,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', KEYS[2], 0, 1)
+local two = nil or redis.pcall('zrange', KEYS[2], 0, 1)
 local first, kept, now = two[1] or ARGV[5], {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[2] .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = false and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -2207,7 +2239,7 @@ KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2367,12 +2399,15 @@ redis.call('zrem', KEYS[2], first)
 if first == ARGV[5] then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = KEYS[2] .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', KEYS[2] .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', KEYS[2] .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -2463,8 +2498,10 @@ left = served and redis.call('pttl', KEYS[1])
 end
 local round = KEYS[2] .. ':round'
 if not mine and not free and not reserved then
+if has[3] then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
 end
 local now = redis.call('time')
 local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
@@ -2487,9 +2524,9 @@ if ARGV[8] ~= '0' then
 redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
 redis.pcall('pexpire', round, 60000)
 end
-if grants then
-redis.pcall('hset', KEYS[2] .. ':asks', ARGV[5], ARGV[2] .. ':' .. ARGV[3])
-redis.pcall('pexpire', KEYS[2] .. ':asks', math.min(math.max(left, 0), 3153600000000) + ARGV[6])
+if asks then
+redis.pcall('hset', asks, ARGV[5], ARGV[2] .. ':' .. ARGV[3])
+redis.pcall('pexpire', asks, math.min(math.max(left, 0), 3153600000000) + ARGV[6])
 end
 local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
 if first[1] ~= ARGV[5] and now[1] * 1000000 + now[2] - first[2] > 100000 then
@@ -2591,7 +2628,9 @@ redis.pcall('hdel', round, 'polls:' .. ARGV[5])
 end
 if grants then
 redis.pcall('zrem', KEYS[2], ARGV[5])
-redis.pcall('hdel', KEYS[2] .. ':asks', ARGV[5])
+end
+if asks then
+redis.pcall('hdel', asks, ARGV[5])
 end
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
@@ -2608,7 +2647,7 @@ KEYS[4] .. ':mortise', unpack({}))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -2625,7 +2664,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "5160a82da9a7dee01b25226e5f34d5f68c7ff035"
+const EnrolSHA = "71084afae788da332a6d83f3b264360c2d95c91d"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3086,12 +3125,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = false and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3113,7 +3152,7 @@ KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -3273,12 +3312,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -3449,10 +3491,12 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local queued = redis.pcall('exists', queue) == 1
-queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
+local heads = redis.pcall('zrange', queue, 0, 1)
+local queued = heads[1]
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
-if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1)
+local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. ':round', places) == 0
+if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
 local counted = {}
 local function tell(entry, message, exact)
@@ -3464,12 +3508,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3491,7 +3535,7 @@ KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -3651,12 +3695,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -3750,7 +3797,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "a43884a66f4f1af9c1117dcfc75340d1184d2111"
+const FairLeaveSHA = "9d63049cba3bc3c2d150d520d6922e69260d6f2d"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -3793,12 +3840,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = false and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -3820,7 +3867,7 @@ KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -3980,12 +4027,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -4156,10 +4206,12 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local queued = redis.pcall('exists', queue) == 1
-queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
+local heads = redis.pcall('zrange', queue, 0, 1)
+local queued = heads[1]
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
-if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1)
+local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. ':round', places) == 0
+if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
 local counted = {}
 local function tell(entry, message, exact)
@@ -4171,12 +4223,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4198,7 +4250,7 @@ KEYS[4] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -4358,12 +4410,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -4457,7 +4512,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "a5745598c73aa1e3bedcad2d8240b9681da99f0f"
+const FairReleaseSHA = "a055abceb53fae93e9de58a405aa414c4d51ac1d"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -4495,10 +4550,12 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local queued = redis.pcall('exists', queue) == 1
-queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
+local heads = redis.pcall('zrange', queue, 0, 1)
+local queued = heads[1]
 local told = not queued and redis.call(ARGV[1], KEYS[2], '+0')
-if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1)
+local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. ':round', places) == 0
+if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
 local counted = {}
 local function tell(entry, message, exact)
@@ -4510,12 +4567,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -4537,7 +4594,7 @@ KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -4697,12 +4754,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -4801,7 +4861,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "0fd4092e9e82ea6d70b4562aba55c7a6ebbab0ac"
+const ForceReleaseSHA = "f5fcaa2c6283d486bfb8a80c77bb91fba0762ed9"
 
 // InspectSource is inspect.lua.
 //
@@ -5045,25 +5105,30 @@ const LatchSetSHA = "c02cb283be83ee01d65b03b5f53fa54cdf5fc254"
 // Takes the entry of a client without waiters out of the queue, and removes a reservation for it. If the record is
 // then absent, the queue is served. If the entry was the first, the client of the new first entry is told so, and asks
 // when the lock's time to live is over: after 20 ms at least, and a second at most. owner, if not empty, is the owner
-// in the entry, which is released if it was granted the lock. The first letter of the entry may be another than when it
+// in the entry, which is released if it was granted the lock. Its entry may have another letter and mark than when it
 // was put into the queue.
-const LeaveQueueSource = `local front = redis.pcall('zrange', KEYS[3], 0, 0)[1]
-front = type(front) == 'string' and string.sub(front, 2) == string.sub(ARGV[1], 2)
-local there, fields = 0, {ARGV[3]}
-for _, letter in ipairs({'s', 'p', 'n'}) do
-local entry = letter .. string.sub(ARGV[1], 2)
-if ARGV[3] ~= '' or entry == ARGV[1] then
-local gone = redis.pcall('zrem', KEYS[3], entry)
-there = gone == 1 and 1 or there
-if gone == 1 and ARGV[3] ~= '' then
-redis.pcall('hdel', KEYS[3] .. ':asks', entry)
-end
-redis.pcall('hdel', KEYS[3] .. ':round', 'polls:' .. entry)
-fields[#fields + 1] = 'mortise:reserved:' .. entry
+const LeaveQueueSource = `local all, fields, polls, was_first = nil, {ARGV[3]}, {}, false
+local first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
+local from, to, tag = string.find(ARGV[1], '^%l([^:]*):[-f+]:')
+all = from and {} or {ARGV[1]}
+for letter in string.gmatch(from and 'spn' or '', '.') do
+for mark in string.gmatch('-f+', '.') do
+all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(ARGV[1], to)
 end
 end
+for _, entry in ipairs(all) do
+was_first = was_first or entry == first
+fields[#fields + 1], polls[#polls + 1] = 'mortise:reserved:' .. entry, 'polls:' .. entry
+end
+local gone = redis.pcall('zrem', KEYS[3], unpack(all))
+local there = type(gone) == 'number' and gone > 0 and 1 or 0
+if there == 1 and ARGV[3] ~= '' then
+redis.pcall('hdel', KEYS[3] .. ':asks', unpack(all))
+end
+redis.pcall('hdel', KEYS[3] .. ':round', unpack(polls))
 local served = false
-local reserved = redis.pcall('hdel', KEYS[1], unpack(fields)) == 1
+gone = redis.pcall('hdel', KEYS[1], unpack(fields))
+local reserved = type(gone) == 'number' and gone > 0
 if reserved then
 there = 1
 end
@@ -5079,12 +5144,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', KEYS[3], 0, 1)
+local two = nil or redis.pcall('zrange', KEYS[3], 0, 1)
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[3] .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = false and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -5106,7 +5171,7 @@ KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -5266,12 +5331,15 @@ redis.call('zrem', KEYS[3], first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = KEYS[3] .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', KEYS[3] .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', KEYS[3] .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -5361,7 +5429,7 @@ if reserved and not served then
 redis.call(ARGV[2], KEYS[2], '+0')
 end
 end
-local second = front and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
+local second = was_first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
 local counted = {}
 local function tell(entry, message, exact)
@@ -5393,7 +5461,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "87cee7c86c28f5c6ed72869bf3dd48f0c26f4611"
+const LeaveQueueSHA = "5e3d9d1bd5b861063d1862e74396b82c396b99cd"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -7160,10 +7228,12 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local queued = redis.pcall('exists', queue) == 1
-queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
+local heads = redis.pcall('zrange', queue, 0, 1)
+local queued = heads[1]
 local told = not queued and redis.call(ARGV[3], KEYS[2], '+0')
-if (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1)
+local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. ':round', places) == 0
+if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
 local counted = {}
 local function tell(entry, message, exact)
@@ -7175,12 +7245,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -7202,7 +7272,7 @@ KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -7362,12 +7432,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -7470,7 +7543,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "892cb4913a82272fa7f4bcab48b62c753c07b952"
+const ReleaseSHA = "c83a77c79e8decf2346e372c6526b78e58861407"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -7506,10 +7579,12 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-local queued = redis.pcall('exists', queue) == 1
-queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0
+local heads = redis.pcall('zrange', queue, 0, 1)
+local queued = heads[1]
 local told = not queued and redis.call(ARGV[1], channel, '+0')
-if (queued or told > 0) and redis.call('exists', lock) == 0 then
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+local quiet = (queued or told > 0) and redis.pcall('exists', lock, queue .. ':round', places) == 0
+if quiet or (queued or told > 0) and redis.call('exists', lock) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
 local counted = {}
 local function tell(entry, message, exact)
@@ -7521,12 +7596,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1)
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -7548,7 +7623,7 @@ channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -7708,12 +7783,15 @@ redis.call('zrem', queue, first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', queue .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', queue .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -7808,7 +7886,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "93faf482f301e0e4b435bef3f12ca89ccf9a120c"
+const ReleaseAllSHA = "674e24477d1df3637382a51f2fe66814d6a7958b"
 
 // RenewSource is renew.lua.
 //
@@ -9380,8 +9458,16 @@ const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
 if ARGV[10] ~= '' then
-redis.pcall('zrem', KEYS[3], ARGV[10])
-redis.pcall('hdel', KEYS[3] .. ':asks', ARGV[10])
+local all
+local from, to, tag = string.find(ARGV[10], '^%l([^:]*):[-f+]:')
+all = from and {} or {ARGV[10]}
+for letter in string.gmatch(from and string.sub(ARGV[10],1,1) or '', '.') do
+for mark in string.gmatch('-f+', '.') do
+all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(ARGV[10], to)
+end
+end
+redis.pcall('zrem', KEYS[3], unpack(all))
+redis.pcall('hdel', KEYS[3] .. ':asks', unpack(all))
 end
 local out, others = 3, redis.call('hlen', KEYS[1]) > 1
 if ARGV[6] == '1' and not others then
@@ -9393,7 +9479,7 @@ KEYS[2] .. ':mortise', unpack({}))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -9427,7 +9513,7 @@ if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
 redis.pcall('zadd', KEYS[3], 'xx', string.format('%.0f', last[2] + 1), ARGV[7])
 end
 redis.call('pexpire', KEYS[3], ARGV[8])
-if ARGV[9] == '1' then
+if ARGV[9] == '1' and string.find(ARGV[7], '^%l[^:]*:%+:') then
 redis.pcall('hset', KEYS[3] .. ':asks', ARGV[7], ARGV[3] .. ':' .. ARGV[4])
 redis.pcall('pexpire', KEYS[3] .. ':asks', ARGV[8])
 end
@@ -9444,12 +9530,12 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = redis.pcall('zrange', KEYS[3], 0, 1)
+local two = nil or redis.pcall('zrange', KEYS[3], 0, 1)
 local first, kept, now = two[1] or ARGV[7], {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[3] .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local fields = false and {} or redis.pcall('hmget', round, unpack(names))
 if fields[1] or fields[10] then
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -9471,7 +9557,7 @@ KEYS[2] .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
 local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
-for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
 if not clients[client] then
 clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
@@ -9631,12 +9717,15 @@ redis.call('zrem', KEYS[3], first)
 if first == '' then
 break
 end
-local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), 1000, 0
+local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+local lasts, granted = 1000, 0
 if owner then
-local asks = KEYS[3] .. ':asks'
-local ask = redis.pcall('hget', asks, first)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, first)
+local lease, fenced = 1000, wants == 'f' and '1' or '0'
+if wants == '+' then
+local ask = redis.pcall('hget', KEYS[3] .. ':asks', first)
+lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+redis.pcall('hdel', KEYS[3] .. ':asks', first)
+end
 local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
@@ -9756,7 +9845,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "dd7ae0d2b24526ef45d342ff638b8825ad47d8f6"
+const ServeSHA = "2f18c7f322013436b6b24ea8e3cc120cbac830bf"
 
 // WriteAcquireSource is write_acquire.lua.
 //

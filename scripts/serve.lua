@@ -25,14 +25,16 @@ if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return {0, 0}
 end
 if ARGV[10] ~= '' then
-  redis.pcall('zrem', KEYS[3], ARGV[10])
-  redis.pcall('hdel', KEYS[3] .. ':asks', ARGV[10])
+  local all
+  --! include entries_of letters=string.sub(ARGV[10],1,1) entry=ARGV[10] all=all
+  redis.pcall('zrem', KEYS[3], unpack(all))
+  redis.pcall('hdel', KEYS[3] .. ':asks', unpack(all))
 end
 local out, others = serve_granted, redis.call('hlen', KEYS[1]) > 1 -- Redisson may have granted a read lock in the same hash
 if ARGV[6] == '1' and not others then
   others = redis.call('exists', KEYS[3]) == 1
   local foreign, fair, count = 1
-  --! include foreign_clients mark=ARGV[7] channel=KEYS[2] foreign=foreign fair=fair also={} count=count
+  --! include foreign_clients mark=ARGV[7] channel=KEYS[2] quiet=false foreign=foreign fair=fair also={} count=count
   if not others and foreign > 0 then
     local round = KEYS[3] .. ':round'
     --! include windows_pause round=round foreign=foreign
@@ -52,14 +54,14 @@ if others then
   if ARGV[6] == '1' and type(redis.pcall('zadd', KEYS[3], came, ARGV[7])) ~= 'table' then
     --! include to_end queue=KEYS[3] entry=ARGV[7]
     redis.call('pexpire', KEYS[3], ARGV[8])
-    if ARGV[9] == '1' then
+    if ARGV[9] == '1' and string.find(ARGV[7], '^%l[^:]*:%+:') then
       redis.pcall('hset', KEYS[3] .. ':asks', ARGV[7], ARGV[3] .. ':' .. ARGV[4])
       redis.pcall('pexpire', KEYS[3] .. ':asks', ARGV[8])
     end
     out = 2
   end
   if redis.call('exists', KEYS[1]) == 0 then
-    --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] mark=ARGV[7] asker='' heard=false freed=true served=served
+    --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] mark=ARGV[7] asker='' heard=false freed=true quiet=false heads=nil served=served
   end
   if not served then
     redis.call(string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish', KEYS[2],

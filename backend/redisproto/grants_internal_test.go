@@ -51,9 +51,9 @@ func TestWhenAGrantBegan(t *testing.T) {
 }
 
 func TestAMessageAboutAGrant(t *testing.T) {
-	g, entry, is := grantIn("1700000000000001:7:1000:ptag:host/1/x:2")
+	g, entry, is := grantIn("1700000000000001:7:1000:ptag:-:host/1/x:2")
 	want := grant{at: 1700000000000001 * time.Microsecond, token: 7, lease: time.Second}
-	if !is || g != want || entry != "ptag:host/1/x:2" {
+	if !is || g != want || entry != "ptag:-:host/1/x:2" {
 		t.Errorf("%+v, %q, %v", g, entry, is)
 	}
 	if g, _, _ := grantIn("1:0:60000:p"); g.lease != time.Second {

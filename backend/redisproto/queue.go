@@ -37,22 +37,43 @@ const ignoredPayload = "00"
 // freedPayload is the prefix of messages about a release that served no entry. Redisson parses them as numbers.
 const freedPayload = "+"
 
+// The marks before an owner in an entry: what it asks for. See scripts/include/grant_entry.lua.
+const (
+	wantsLock  = "-"
+	wantsToken = "f"
+	wantsMore  = "+" // the hash queue:asks has it
+)
+
+// wanted returns the mark for a request.
+func wanted(lease time.Duration, fenced bool) string {
+	switch {
+	case lease < backend.FirstLease:
+		return wantsMore
+	case fenced:
+		return wantsToken
+	}
+	return wantsLock
+}
+
 // entry returns an entry of the session in the queue of a plain lock: a letter for how the session is told (see
-// scripts/include/teller.lua), the session's tag, a colon, and the number; where a release grants, the owner instead of
-// the number. Every owner has a colon, and no number has.
-func (s queue) entry(number uint64, owner string) string {
+// scripts/include/teller.lua), the session's tag, a colon, and the number; where a release grants, a mark, a colon, and
+// the owner instead of the number. Scripts that take an entry out try all marks.
+func (s queue) entry(number uint64, owner, wants string) string {
 	if s.grants {
-		return s.told() + s.tag + ":" + owner
+		return s.told() + s.tag + ":" + wants + ":" + owner
 	}
 	return s.entryOf(backend.KindLock, number)
 }
+
+// ownerIn returns the owner in an entry, without what is before its mark.
+func ownerIn(rest string) string { return rest[min(len(wantsLock+":"), len(rest)):] }
 
 // instead returns the entry of an owner that the session asks for no more; empty if there is none.
 func (s queue) instead(owner string) string {
 	if !s.grants || owner == "" {
 		return ""
 	}
-	return s.entry(0, owner)
+	return s.entry(0, owner, wantsLock)
 }
 
 func (s queue) entryOf(k backend.Kind, number uint64) string {
@@ -135,7 +156,7 @@ func (s queue) enrol(ctx context.Context, c Commands, r backend.EnrolRequest) (b
 	reply, err := c.Enrol(ctx,
 		EnrolKeys{Lock: r.Name, Queue: entriesKey(r.Name), Token: tokenKey(r.Name), Channel: channelOf(r.Name)},
 		EnrolArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking,
-			Entry: s.entry(r.Entry, r.Owner), Keep: wire.QueueKept, Heard: r.Heard, Polls: r.Polls,
+			Entry: s.entry(r.Entry, r.Owner, wanted(r.Lease, r.Fenced)), Keep: wire.QueueKept, Heard: r.Heard, Polls: r.Polls,
 			Grants: s.grants, Instead: s.instead(r.Instead)})
 	if left := leftIn[[]int64](err); left != nil {
 		name := r.Name
@@ -173,7 +194,7 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 		Grants: s.grants, Instead: s.instead(r.Instead),
 	}
 	if args.Entry = s.told(); r.Yield {
-		if args.Entry = s.entry(r.Entry, r.Next); s.grants {
+		if args.Entry = s.entry(r.Entry, r.Next, wanted(r.Lease, r.Fenced)); s.grants {
 			s.pairs.asks(r.Name, r.Next, r.Entry)
 		}
 	}
@@ -218,7 +239,7 @@ func (s queue) Leave(ctx context.Context, r backend.LeaveEntryRequest) error {
 
 // leave reports whether the entry was in the queue, or its owner had the lock.
 func (s queue) leave(ctx context.Context, r backend.LeaveEntryRequest) (bool, error) {
-	args := LeaveQueueArgs{Entry: s.entry(r.Entry, r.Owner), Publish: s.publish()}
+	args := LeaveQueueArgs{Entry: s.entry(r.Entry, r.Owner, wantsLock), Publish: s.publish()}
 	if s.grants {
 		args.Owner = r.Owner
 	}
@@ -291,8 +312,11 @@ func (s queue) turn(t backend.Topic, payload string) {
 	name, mine := strings.CutPrefix(rest[min(1, len(rest)):], s.tagOf(t.Kind)+":")
 	entry, err := strconv.ParseUint(name, 36, 64)
 	known := err == nil
-	if s.grants && t.Kind == backend.KindLock { // the name is the owner
+	if s.grants && t.Kind == backend.KindLock {
 		p := s.pairs.of(t.Name)
+		if name = ownerIn(name); name == "" {
+			return
+		}
 		entry, known = p.entry, p.owner == name
 	}
 	switch {

@@ -1,7 +1,8 @@
---! fragment grant_entry lock queue channel entry owner granted lasts
+--! fragment grant_entry lock queue channel entry wants owner granted lasts
 --
--- Grants a free lock to the owner in an entry, for a first lease, and tells its client: the message is the grant. The
--- hash queue:asks has the lease that the owner asks for, and whether it asks for a token. The record lasts a little
+-- Grants a free lock to the owner in an entry, for a first lease, and tells its client: the message is the grant. wants
+-- is the mark before the owner in the entry: - asks for the lock, f for a token, too, and + for what the hash queue:asks
+-- has for the entry: a lease that is shorter than a first lease, and whether it asks for a token. The record lasts a little
 -- longer than what the client believes (first_spare). granted is 1 then, and lasts the time until the record ends. It
 -- is 0 if the client does not listen, and does not poll, or if this user may not tell it. What cannot be granted (the
 -- server is full, or the user may not count subscribers or draw a token, or the entry was not written by mortise) is
@@ -9,10 +10,12 @@
 --
 -- The subscribers are counted before the message is sent, and a grant that was told is not undone: a client that this
 -- server does not count may hear the message from a replica. Such a client is told to ask.
-local asks = queue .. ':asks'
-local ask = redis.pcall('hget', asks, entry)
-local lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', asks, entry)
+local lease, fenced = first_lease, wants == 'f' and '1' or '0'
+if wants == '+' then
+  local ask = redis.pcall('hget', queue .. ':asks', entry)
+  lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
+  redis.pcall('hdel', queue .. ':asks', entry)
+end
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
 local count = letter == 'n' and 1 or counted[to] or
   redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]

@@ -8,6 +8,6 @@ free = there == 0
 if not free and redis.call('exists', lock) == 0 then
   local served = false
   --! include channel_of lock=lock
-  --! include serve_queue lock=lock queue=queue channel=channel mark='n' asker='' heard=false freed=false served=served
+  --! include serve_queue lock=lock queue=queue channel=channel mark='n' asker='' heard=false freed=false quiet=false heads=nil served=served
   free = not served
 end

@@ -1,4 +1,4 @@
---! fragment serve_queue lock queue channel mark asker heard freed served
+--! fragment serve_queue lock queue channel mark asker heard freed quiet heads served
 --
 -- Serves the queue of a lock whose record is absent, for the first entry whose client can be reached, or polls. If the
 -- entry has an owner, the owner is granted the lock (see grant_entry). If it has none, or the lock cannot be granted
@@ -7,6 +7,7 @@
 -- the next entry is told that its entry is now the first, and when the reservation ends (see tell_first). served
 -- becomes true. It stays false if no entry can be served, or if the asker's entry is the first: the entry is removed,
 -- and the lock is free. freed: this script has removed the record; otherwise the record was absent before.
+-- heads: the first two entries, or nil. quiet: neither the hash queue:round nor a queue of the fair lock is there.
 --
 -- Clients of Redisson do not enrol, nor do waiters for a fair lock of the same name. These foreign clients have turns
 -- (see take_turns), in which no entry is served; served then becomes true, too. heard: a release by a foreign client
@@ -17,12 +18,12 @@
 -- live clients enrol again. If PUBLISH does not count all subscribers, the last entry is told of each reservation,
 -- too: the clients of all entries before it may be dead.
 --! include teller channel=channel
-local two = redis.pcall('zrange', queue, 0, 1) -- an error, without entries, if the key holds other data
+local two = heads or redis.pcall('zrange', queue, 0, 1) -- an error, without entries, if the key holds other data
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
 local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = redis.pcall('hmget', round, unpack(names)) -- not HGETALL: another program may have added fields
+local fields = quiet and {} or redis.pcall('hmget', round, unpack(names)) -- not HGETALL: see redissons_turn
 if fields[1] or fields[10] then
   --! include clock now=now
   for i = 1, #names do
@@ -37,7 +38,7 @@ for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do -- they are told belo
     also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
   end
 end
---! include foreign_clients mark=first channel=channel foreign=foreign fair=fair also=also count=count
+--! include foreign_clients mark=first channel=channel quiet=quiet foreign=foreign fair=fair also=also count=count
 for i = counted_from, #count, 2 do
   counted[count[i]] = count[i + 1]
 end
@@ -73,9 +74,10 @@ for i = 1, served and 0 or entries_tried do
   if first == asker then
     break
   end
-  local owner, lasts, granted = string.match(first, '^%l[^:]*:([^:]*:.*)$'), reservation, 0
+  local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
+  local lasts, granted = reservation, 0
   if owner then
-    --! include grant_entry lock=lock queue=queue channel=channel entry=first owner=owner granted=granted lasts=lasts
+    --! include grant_entry lock=lock queue=queue channel=channel entry=first wants=wants owner=owner granted=granted lasts=lasts
     served = granted == 1
   end
   if not owner or granted == -1 or i == entries_tried and granted == 0 then

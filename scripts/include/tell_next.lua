@@ -14,7 +14,7 @@
 --! include queue_of lock=KEYS[1]
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
   local served = false
-  --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[4] mark='n' asker='' heard=true freed=true served=served
+  --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[4] mark='n' asker='' heard=true freed=true quiet=false heads=nil served=served
   if served then
     return result
   end

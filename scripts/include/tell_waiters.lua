@@ -4,12 +4,15 @@
 -- none, but the message reached a subscriber, foreign clients get a window (see take_turns). served becomes true if an
 -- entry was served, or a window is open.
 --! include queue_of lock=lock
-local queued = redis.pcall('exists', queue) == 1
-queued = queued and #redis.pcall('zrange', queue, 0, 0) > 0 -- an error, without entries, if the key holds other data
+local heads = redis.pcall('zrange', queue, 0, 1) -- an error, without entries, if the key holds other data
+local queued = heads[1]
 local told = not queued and redis.call(publish, channel, '+0') -- 0 to Redisson
-if (queued or told > 0) and redis.call('exists', lock) == 0 then
+local places = 'redisson_lock_queue:' .. string.sub(channel, #'redisson_lock__channel:' + 1)
+-- In most cases none of the three exists. An error: a user that may not read one, or a slot that moves.
+local quiet = (queued or told > 0) and redis.pcall('exists', lock, queue .. ':round', places) == 0
+if quiet or (queued or told > 0) and redis.call('exists', lock) == 0 then
   local mark = publish == 'spublish' and 's' or 'c'
-  --! include serve_queue lock=lock queue=queue channel=channel mark=mark asker='' heard=false freed=true served=served
+  --! include serve_queue lock=lock queue=queue channel=channel mark=mark asker='' heard=false freed=true quiet=quiet heads=heads served=served
 end
 if queued and not served then
   redis.call(publish, channel, redis.call('exists', lock, queue) == 0 and '+0' or '0')
