@@ -120,7 +120,7 @@ type QueueHandler interface {
 	// Reserved reports that t is reserved for an entry: the engine now claims t.
 	Reserved(t Topic, entry uint64)
 	// First reports that an entry is the first in the queue of t. The engine asks after a release
-	// that served no entry, and after the given time at the latest.
+	// that served no entry, and after the given time at the latest. See also [Untold].
 	First(t Topic, entry uint64, after time.Duration)
 	// Wanted reports that another session has enrolled since Serve, with Yield and this entry,
 	// granted t to this session: the session's turn is over.
@@ -133,6 +133,11 @@ type QueueHandler interface {
 // FirstLease is the longest lease of a grant by a message: for so long the lock is kept from others if the
 // owner's session does not hear the message. The owner's engine renews the lease soon after the grant.
 const FirstLease = time.Second
+
+// Untold is how old an entry is when its session must be told that it has become the first, if the
+// entry before it was granted the lock for FirstLease. Of a younger entry the engine asks when it is a
+// little older than that, in case the owner is dead: where waits are shorter, a handoff is one message.
+const Untold = 750 * time.Millisecond
 
 // Grant is a grant by a message: see [QueueStore].
 type Grant struct {

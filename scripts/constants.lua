@@ -38,6 +38,7 @@
 --! const reservation 1000 ms how long a lock, permits or a side are kept for a client that was told to ask
 --! const first_lease 1000 ms the longest lease of a grant by a message, until the owner's client renews it
 --! const first_spare 150 ms how much longer the record of such a grant lasts than its client believes, in case the server's clock was set forward meanwhile
+--! const entry_untold 750000 us how old an entry with an owner is when its client is told that it is the first; a younger client asks by itself soon
 --! const polled_reservation 100 ms the longest time for which a lock is kept for a client that polls and was not told
 --! const asks_soonest 20 ms the shortest time after which the client of a first entry is told to ask, and the time for a writer behind readers, which leaves a claim then
 -- A waiter asks again before its queue is gone. A client that waits for very many names asks for each of them after

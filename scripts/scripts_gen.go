@@ -91,7 +91,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -107,7 +107,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -279,7 +279,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -294,6 +294,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
@@ -305,7 +306,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -317,7 +318,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -345,9 +346,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -362,14 +366,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 free = not served
@@ -394,7 +398,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "94de7ef360ce4e717ed9b9b2fcbf6c60c89c7839"
+const AcquireSHA = "8fccd969f5dc5c94c2768a0acb1dc8f57e3c1379"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -433,7 +437,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -449,7 +453,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -621,7 +625,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -636,6 +640,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
@@ -647,7 +652,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', lock, owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -659,7 +664,7 @@ end
 redis.call('pexpire', lock, lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', lock, owner)
 granted = 0
@@ -687,9 +692,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -704,14 +712,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 free[i] = not served
@@ -770,7 +778,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "f56d66f32655b4920fbe9c3a997320c31e3858c5"
+const AcquireAllSHA = "4b94575c60a6335a36da325069e9579cb8598d15"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -803,7 +811,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -819,7 +827,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -991,7 +999,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -1006,6 +1014,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
@@ -1017,7 +1026,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -1029,7 +1038,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -1057,9 +1066,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -1074,14 +1086,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 free = not served
@@ -1116,7 +1128,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "b6e016891ff111f56a4147dc8819d919d80f8197"
+const AcquireFencedSHA = "0ec0135832404fb37bb552ef99a80f04a3521a36"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1172,7 +1184,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -1188,7 +1200,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -1360,7 +1372,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -1375,6 +1387,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
@@ -1386,7 +1399,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -1398,7 +1411,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -1426,9 +1439,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -1443,14 +1459,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 free = not served
@@ -1473,7 +1489,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "334daf03b111f307769ed7db5595aa77fd37a16b"
+const AgedAcquireSHA = "6a55bfc2fa1171d7d66fd0bc80373b6e7eff1c55"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1750,7 +1766,7 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local heads = redis.pcall('zrange', queue, 0, 1)
+local heads = redis.pcall('zrange', queue, 0, 1, 'withscores')
 local queued = heads[1]
 local told = not queued and redis.call(ARGV[3], KEYS[3], '+0')
 local places = 'redisson_lock_queue:' .. string.sub(KEYS[3], 23 + 1)
@@ -1767,7 +1783,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -1783,7 +1799,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = KEYS[3] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -1955,7 +1971,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -1970,6 +1986,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[3], 23 + 1)
 token = redis.pcall('exists', counter)
@@ -1981,7 +1998,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -1993,7 +2010,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -2021,9 +2038,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -2038,14 +2058,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 end
@@ -2064,7 +2084,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "89ee4473ef915cac47b855a1e572f63f74677b2e"
+const DelegateReleaseSHA = "4d40dece593ce6e5843fd3d9de64036ee615f8a6"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2212,7 +2232,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', KEYS[2], 0, 1)
+local two = nil or redis.pcall('zrange', KEYS[2], 0, 1, 'withscores')
 local first, kept, now = two[1] or ARGV[5], {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[2] .. ':round'
@@ -2228,7 +2248,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -2400,7 +2420,7 @@ if first == ARGV[5] then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -2415,6 +2435,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
 token = redis.pcall('exists', counter)
@@ -2426,7 +2447,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -2438,7 +2459,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -2466,9 +2487,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -2483,14 +2507,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', KEYS[2], behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[2], -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[2], -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', KEYS[2], 0, 1)
+two = redis.call('zrange', KEYS[2], 0, 1, 'withscores')
 first = two[1]
 end
 free = not served
@@ -2664,7 +2688,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "71084afae788da332a6d83f3b264360c2d95c91d"
+const EnrolSHA = "a45f0b984545aedb5b75f684ee8381357d11061a"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3125,7 +3149,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -3141,7 +3165,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -3313,7 +3337,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -3328,6 +3352,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
 token = redis.pcall('exists', counter)
@@ -3339,7 +3364,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -3351,7 +3376,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -3379,9 +3404,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -3396,14 +3424,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 if served then
@@ -3491,7 +3519,7 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local heads = redis.pcall('zrange', queue, 0, 1)
+local heads = redis.pcall('zrange', queue, 0, 1, 'withscores')
 local queued = heads[1]
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1)
@@ -3508,7 +3536,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -3524,7 +3552,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -3696,7 +3724,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -3711,6 +3739,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
 token = redis.pcall('exists', counter)
@@ -3722,7 +3751,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -3734,7 +3763,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -3762,9 +3791,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -3779,14 +3811,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 end
@@ -3797,7 +3829,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "9d63049cba3bc3c2d150d520d6922e69260d6f2d"
+const FairLeaveSHA = "47b642c28a8c40675d97f2cf214d652b3e79ae0f"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -3840,7 +3872,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1)
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -3856,7 +3888,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -4028,7 +4060,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -4043,6 +4075,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
 token = redis.pcall('exists', counter)
@@ -4054,7 +4087,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -4066,7 +4099,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -4094,9 +4127,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -4111,14 +4147,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 if served then
@@ -4206,7 +4242,7 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local heads = redis.pcall('zrange', queue, 0, 1)
+local heads = redis.pcall('zrange', queue, 0, 1, 'withscores')
 local queued = heads[1]
 local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1)
@@ -4223,7 +4259,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -4239,7 +4275,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -4411,7 +4447,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -4426,6 +4462,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
 token = redis.pcall('exists', counter)
@@ -4437,7 +4474,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -4449,7 +4486,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -4477,9 +4514,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -4494,14 +4534,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 end
@@ -4512,7 +4552,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "a055abceb53fae93e9de58a405aa414c4d51ac1d"
+const FairReleaseSHA = "c82e31661b38aad5a3558b4c5f836665bdd26af6"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -4550,7 +4590,7 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local heads = redis.pcall('zrange', queue, 0, 1)
+local heads = redis.pcall('zrange', queue, 0, 1, 'withscores')
 local queued = heads[1]
 local told = not queued and redis.call(ARGV[1], KEYS[2], '+0')
 local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1)
@@ -4567,7 +4607,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -4583,7 +4623,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -4755,7 +4795,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -4770,6 +4810,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
 token = redis.pcall('exists', counter)
@@ -4781,7 +4822,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -4793,7 +4834,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -4821,9 +4862,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -4838,14 +4882,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 end
@@ -4861,7 +4905,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "f5fcaa2c6283d486bfb8a80c77bb91fba0762ed9"
+const ForceReleaseSHA = "68bb3958c269e13b81b6a654c4236e232a4708fc"
 
 // InspectSource is inspect.lua.
 //
@@ -5144,7 +5188,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', KEYS[3], 0, 1)
+local two = nil or redis.pcall('zrange', KEYS[3], 0, 1, 'withscores')
 local first, kept, now = two[1] or 'n', {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[3] .. ':round'
@@ -5160,7 +5204,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -5332,7 +5376,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -5347,6 +5391,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
 token = redis.pcall('exists', counter)
@@ -5358,7 +5403,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -5370,7 +5415,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -5398,9 +5443,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -5415,14 +5463,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', KEYS[3], 0, 1)
+two = redis.call('zrange', KEYS[3], 0, 1, 'withscores')
 first = two[1]
 end
 if reserved and not served then
@@ -5461,7 +5509,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "5e3d9d1bd5b861063d1862e74396b82c396b99cd"
+const LeaveQueueSHA = "1c1fbba6bff20deec48fa1c22b6055e50ae59212"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -7228,7 +7276,7 @@ local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
-local heads = redis.pcall('zrange', queue, 0, 1)
+local heads = redis.pcall('zrange', queue, 0, 1, 'withscores')
 local queued = heads[1]
 local told = not queued and redis.call(ARGV[3], KEYS[2], '+0')
 local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1)
@@ -7245,7 +7293,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -7261,7 +7309,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -7433,7 +7481,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -7448,6 +7496,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
 token = redis.pcall('exists', counter)
@@ -7459,7 +7508,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -7471,7 +7520,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -7499,9 +7548,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -7516,14 +7568,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 end
@@ -7543,7 +7595,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "c83a77c79e8decf2346e372c6526b78e58861407"
+const ReleaseSHA = "ad2cf36c4689424ac988b2f7ecbb23f08e637f48"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -7579,7 +7631,7 @@ local queue = 'mortise:1:next:{' .. lock .. '}2'
 if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
-local heads = redis.pcall('zrange', queue, 0, 1)
+local heads = redis.pcall('zrange', queue, 0, 1, 'withscores')
 local queued = heads[1]
 local told = not queued and redis.call(ARGV[1], channel, '+0')
 local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
@@ -7596,7 +7648,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1)
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -7612,7 +7664,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -7784,7 +7836,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -7799,6 +7851,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
@@ -7810,7 +7863,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', lock, owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -7822,7 +7875,7 @@ end
 redis.call('pexpire', lock, lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', lock, owner)
 granted = 0
@@ -7850,9 +7903,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -7867,14 +7923,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', queue, behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', queue, 0, 1)
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 end
@@ -7886,7 +7942,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "674e24477d1df3637382a51f2fe66814d6a7958b"
+const ReleaseAllSHA = "b3432b80eb5019e976b81ad1a605030b718a4fa6"
 
 // RenewSource is renew.lua.
 //
@@ -9530,7 +9586,7 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', KEYS[3], 0, 1)
+local two = nil or redis.pcall('zrange', KEYS[3], 0, 1, 'withscores')
 local first, kept, now = two[1] or ARGV[7], {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = KEYS[3] .. ':round'
@@ -9546,7 +9602,7 @@ end
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
 also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
 end
@@ -9718,7 +9774,7 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted = 1000, 0
+local lasts, granted, at = 1000, 0, nil
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
@@ -9733,6 +9789,7 @@ local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
 local time, token = redis.pcall('time'), 0
+at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
 token = redis.pcall('exists', counter)
@@ -9744,7 +9801,7 @@ local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
 end
-if granted == -1 and count and lease and time[1] and #owner <= 512 and
+if granted == -1 and count and lease and at and #owner <= 512 and
 type(token) == 'number' and token < 9007199254740992 and type(redis.pcall('hset', KEYS[1], owner, '1')) == 'number' then
 granted = 1
 lease = math.min(lease, 1000)
@@ -9756,7 +9813,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', time[1] * 1000000 + time[2], token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -9784,9 +9841,12 @@ end
 end
 end
 if granted == 1 then
-if two[2] then
+local second, came = two[3], tonumber(two[4] or nil)
+local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f+]:')
+if second and not young then
 local message = 'n' .. lasts .. ':'
-local entry, behind = two[2], 0
+local entry, behind = second, 0
 for _ = 1, 64 do
 if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
@@ -9801,14 +9861,14 @@ behind = behind + 1
 end
 entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
 end
-local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
-if last and last ~= two[2] then
-tell(last, 'l')
 end
+local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
+if last and last ~= second then
+tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', KEYS[3], 0, 1)
+two = redis.call('zrange', KEYS[3], 0, 1, 'withscores')
 first = two[1]
 end
 end
@@ -9845,7 +9905,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "2f18c7f322013436b6b24ea8e3cc120cbac830bf"
+const ServeSHA = "30e6532bf798ffc16299736c2a5d10ccc30b91f1"
 
 // WriteAcquireSource is write_acquire.lua.
 //

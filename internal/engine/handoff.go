@@ -62,7 +62,9 @@ func newHandoff(t *tenure) *handoff {
 		h.req.Instead = e.names.serves(n, w.call, h.owner)
 	}
 	// Messages about the entry that Serve enrols may arrive before its reply.
-	n.enrolled = n.enrolled || h.req.Yield && e.names.watches.confirmed(n.topic)
+	if h.req.Yield && e.names.watches.confirmed(n.topic) {
+		n.comes(h.sent.Mono)
+	}
 	return h
 }
 
@@ -174,8 +176,8 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case h.reply.Enrolled && (n.first() == nil || n.entry != uint32(h.req.Entry)):
 		e.names.leave(n.topic, h.req.Entry, h.owner)
 	case h.reply.Enrolled:
-		n.enrolled, n.answered = true, true // firstInStore stays: the message First may have come before this reply
-		n.RetryAt(e.Now().Mono + int64(e.names.recheckBy(e.Config.Watchdog)))
+		n.enrolled, n.came, n.answered = true, e.Now().Mono, true // firstInStore stays: the message First may have come before this reply
+		n.RetryAt(n.untold(e, e.Now().Mono+int64(e.names.recheckBy(e.Config.Watchdog))))
 		n.Heard(h.events)
 		return false
 	}
@@ -223,7 +225,8 @@ func (s *names) enrolledBehind(t backend.Topic, entry uint32, owner string, keep
 	defer s.engine.unlock()
 	grants := t.Kind == backend.KindLock && s.engine.store.can.Grants // each owner has an entry
 	if n := s.records[t]; n.first() != nil && n.entry == entry && (!grants || n.place.owner == owner) {
-		n.enrolled, n.enrolledLate = true, true
+		n.comes(s.engine.Now().Mono)
+		n.enrolledLate = true
 		if keeps {
 			n.Notify()
 		}

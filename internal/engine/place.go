@@ -2,6 +2,7 @@ package engine
 
 import (
 	"cmp"
+	"math/rand/v2"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -114,6 +115,27 @@ func (p *place) granted(owner string) {
 		*p = place{last: owner, trip: p.trip}
 	}
 }
+
+// comes notes that the entry of n's waiters is in the store's queue.
+func (n *name) comes(now int64) {
+	if !n.enrolled {
+		n.enrolled, n.came = true, now
+	}
+}
+
+// untold returns when the first waiter asks again, which was to be at: earlier if the store does not tell it yet that
+// the entry has become the first. The owner before it may be dead.
+func (n *name) untold(e *Engine, at int64) int64 {
+	ends := n.came + int64(backend.Untold)
+	if !e.store.can.Grants || n.topic.Kind != backend.KindLock || e.Now().Mono > ends {
+		return at
+	}
+	return min(at, ends+int64(rand.N(untoldSpread)))
+}
+
+// untoldSpread is the time over which the clients of a fleet spread these requests: no request is later than the end
+// of a first lease that began when the entry came.
+const untoldSpread = 400 * time.Millisecond
 
 // confirmAfter is the time from a grant by a message to the renewal that confirms it.
 const confirmAfter = 50 * time.Millisecond

@@ -476,7 +476,9 @@ func (w *wait) refused(a *Answer) {
 		w.engine.names.watches.update(n.topic) // for a waiter behind this one
 		return
 	}
-	n.enrolled = n.enrolled || a.Enrolled
+	if a.Enrolled {
+		n.comes(now)
+	}
 	n.firstInStore = n.firstInStore || a.First // the message First may have come before this answer
 	after := left
 	// Enrols: even if the store had no room for the entry, and so sends no message.
@@ -491,7 +493,7 @@ func (w *wait) refused(a *Answer) {
 	if a.Again > 0 {
 		after = min(after, a.Again)
 	}
-	n.Refused(now+int64(left), now+int64(after+time.Millisecond))
+	n.Refused(now+int64(left), n.untold(w.engine, now+int64(after+time.Millisecond)))
 	if w.Family == backend.KindSemaphore {
 		if t := n.Taker(a.Free); t != nil { // the free permits are enough for t: t asks before this call
 			n.Advance(t)

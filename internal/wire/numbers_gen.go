@@ -99,6 +99,10 @@ const (
 	// the server's clock was set forward meanwhile.
 	FirstSpare = 150 * time.Millisecond
 
+	// EntryUntold is how old an entry with an owner is when its client is told that it is the first; a
+	// younger client asks by itself soon.
+	EntryUntold = 750000 * time.Microsecond
+
 	// PolledReservation is the longest time for which a lock is kept for a client that polls and was
 	// not told.
 	PolledReservation = 100 * time.Millisecond

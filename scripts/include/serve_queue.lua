@@ -4,7 +4,9 @@
 -- entry has an owner, the owner is granted the lock (see grant_entry). If it has none, or the lock cannot be granted
 -- (this user may not draw a token, for example), the record is reserved for the entry: it gets the field
 -- mortise:reserved:<entry>, and expires after a second at most. The client is told, and the client of
--- the next entry is told that its entry is now the first, and when the reservation ends (see tell_first). served
+-- the next entry is told that its entry is now the first, and when the reservation ends (see tell_first), unless the
+-- first one was granted a whole first lease, and the next has an owner and is younger than 750 ms: its client asks by
+-- itself when it has waited for that long. served
 -- becomes true. It stays false if no entry can be served, or if the asker's entry is the first: the entry is removed,
 -- and the lock is free. freed: this script has removed the record; otherwise the record was absent before.
 -- heads: the first two entries, or nil. quiet: neither the hash queue:round nor a queue of the fair lock is there.
@@ -18,7 +20,7 @@
 -- live clients enrol again. If PUBLISH does not count all subscribers, the last entry is told of each reservation,
 -- too: the clients of all entries before it may be dead.
 --! include teller channel=channel
-local two = heads or redis.pcall('zrange', queue, 0, 1) -- an error, without entries, if the key holds other data
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores') -- an error, without entries, if the key holds other data
 local first, kept, now = two[1] or mark, {}, 0
 local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
@@ -33,7 +35,7 @@ if fields[1] or fields[10] then
 end
 local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0 do -- they are told below
+for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do -- they are told below
   if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
     also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
   end
@@ -75,9 +77,9 @@ for i = 1, served and 0 or entries_tried do
     break
   end
   local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-  local lasts, granted = reservation, 0
+  local lasts, granted, at = reservation, 0, nil
   if owner then
-    --! include grant_entry lock=lock queue=queue channel=channel entry=first wants=wants owner=owner granted=granted lasts=lasts
+    --! include grant_entry lock=lock queue=queue channel=channel entry=first wants=wants owner=owner granted=granted lasts=lasts at=at
     served = granted == 1
   end
   if not owner or granted == -1 or i == entries_tried and granted == 0 then
@@ -98,16 +100,19 @@ for i = 1, served and 0 or entries_tried do
     end
   end
   if granted == 1 then
-    if two[2] then
+    local second, came = two[3], tonumber(two[4] or nil)
+    local young = at and lasts > first_lease and foreign == 0 and came and at >= came and at - came < entry_untold and
+      string.find(second, '^%l[^:]*:[-f+]:')
+    if second and not young then
       local message = 'n' .. lasts .. ':'
-      --! include tell_first queue=queue round=round first=two[2] message=message asker=''
-      local last = string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-      if last and last ~= two[2] then
-        tell(last, 'l')
-      end
+      --! include tell_first queue=queue round=round first=second message=message asker=''
+    end
+    local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+    if last and last ~= second then
+      tell(last, 'l')
     end
     break
   end
-  two = redis.call('zrange', queue, 0, 1)
+  two = redis.call('zrange', queue, 0, 1, 'withscores')
   first = two[1]
 end

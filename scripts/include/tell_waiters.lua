@@ -4,7 +4,7 @@
 -- none, but the message reached a subscriber, foreign clients get a window (see take_turns). served becomes true if an
 -- entry was served, or a window is open.
 --! include queue_of lock=lock
-local heads = redis.pcall('zrange', queue, 0, 1) -- an error, without entries, if the key holds other data
+local heads = redis.pcall('zrange', queue, 0, 1, 'withscores') -- an error, without entries, if the key holds other data
 local queued = heads[1]
 local told = not queued and redis.call(publish, channel, '+0') -- 0 to Redisson
 local places = 'redisson_lock_queue:' .. string.sub(channel, #'redisson_lock__channel:' + 1)

@@ -2,6 +2,8 @@ package faults_test
 
 import (
 	"context"
+	"fmt"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -148,6 +150,27 @@ func TestRule08_AReservationForALateOwnerIsGivenBack(t *testing.T) {
 		harness.ErrorIf(t, srv.Must("HLEN", "n") != int64(1), "the holder's record is gone")
 		cancel()
 		harness.ErrorIf(t, (<-ch).lease != nil, "granted")
+	})
+}
+
+// A client that listens and does nothing more costs the next one its first lease, also where that one has just come and
+// is not told that its entry is the first.
+func TestRule08And12_AStoppedClientCostsTheNextItsFirstLease(t *testing.T) {
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv, c := served(t, s, config{})
+		conn := harness.Must(net.Dial("tcp", srv.Addr()))(t)
+		defer conn.Close()
+		harness.Must(fmt.Fprint(conn, "SUBSCRIBE redisson_lock__channel:{n}:to:stopped\r\n"))(t)
+		harness.Must(conn.Read(make([]byte, 1)))(t)
+		held := lock(t, direct(t, srv.Addr()), within(t, patience), "n")
+		srv.Must("ZADD", "mortise:1:next:{n}2", "1", "pstopped:-:host/1/x:1")
+		ch := locking(c, within(t, patience), "n")
+		entered(t, srv, 2)
+		unlock(t, held)
+		free := time.Now()
+		took := got(t, patience, "the next has the lock", ch).Sub(free)
+		t.Logf("after %v", took.Round(time.Millisecond))
+		quick(t, "the next", took, 2500*time.Millisecond)
 	})
 }
 
