@@ -48,6 +48,10 @@
 --! const entries_passed 64 count how many entries without a subscriber a script passes or removes until it tells another
 --! const entries_told 64 count how many entries of a semaphore's or a read-write lock's queue a script reads, or removes, at once
 --! const entries_tried 256 count how many entries of a plain lock's queue a script tries to serve
+--! const tried_behind_dead 8 count how many entries a script tries to serve behind dead ones that it has removed
+--! const dead_most 3000 count how many entries of dead clients a script removes from the front of a plain lock's queue
+--! const dead_batch 100 count of how many of them it counts the subscribers at once
+--! const dead_bytes 400000 bytes the length of all entries that it looks at so
 --! const lapses_most 3 count how often in a row a record may be absent though nothing released it, until the queue is removed
 --! const extra_kept 250 ms how long a client that goes on alone is remembered, to be told when another client waits
 --! const serve_granted 3 number the reply of serve where the successor holds the lock

@@ -2,6 +2,7 @@ package scripts_test
 
 import (
 	"fmt"
+	"net"
 	"testing"
 
 	"github.com/mortise-go/mortise/internal/redistest"
@@ -75,16 +76,60 @@ func TestDeadOwnersAreGrantedNothingWhereSubscribersAreNotCounted(t *testing.T) 
 	check.Equal(t, "%v entries are left", call(t, srv, "ZCARD", queueOfN), any(int64(0)))
 }
 
-// A script looks at 256 entries. If all their clients are dead, the lock is reserved for the last one, unchecked: its
-// end has a client ask, and the queue is served on.
-func TestAReleaseBehindManyDeadOwnersKeepsTheQueueGoing(t *testing.T) {
-	srv := redistest.Start(t)
-	for i := range 600 {
-		queues(t, srv, fmt.Sprintf("pdead%d:+:host/1/x:%d", i, i))
+// queuesDead puts entries of clients that do not listen into the queue of n.
+func queuesDead(t *testing.T, srv *redistest.Server, entries int) {
+	t.Helper()
+	zadd, hset := []string{"ZADD", queueOfN}, []string{"HSET", asksOfN}
+	for i := range entries {
+		entry := fmt.Sprintf("pdead%d:+:host/1/x:%d", i, i)
+		zadd, hset = append(zadd, fmt.Sprint(i), entry), append(hset, entry, "60000:1")
 	}
+	call(t, srv, zadd...)
+	call(t, srv, hset...)
+}
+
+// A client behind any number of dead ones, up to 3,000, has the lock when the release is over. Without one the lock is
+// free; and a free lock behind which only dead ones wait is granted to whoever asks.
+func TestAReleaseSkipsManyDeadOwners(t *testing.T) {
+	for _, dead := range []int{1, 2, 99, 100, 101, 255, 256, 600, 3000} {
+		srv := redistest.Start(t)
+		conn := check.Value(net.Dial("tcp", srv.Addr())).In(t)
+		check.Value(fmt.Fprint(conn, "SUBSCRIBE redisson_lock__channel:{n}:to:live\r\n")).In(t)
+		check.Value(conn.Read(make([]byte, 1))).In(t)
+		queuesDead(t, srv, dead)
+		call(t, srv, "ZADD", queueOfN, fmt.Sprint(dead), "plive:-:host/2/x:1")
+		releases(t, srv)
+		check.Equal(t, "the record has %v", fmt.Sprint(call(t, srv, "HKEYS", "n")), "[host/2/x:1]")
+		queuesDead(t, srv, dead)
+		call(t, srv, "DEL", "n")
+		releases(t, srv)
+		left := call(t, srv, "EXISTS", "n", queueOfN, asksOfN)
+		check.ErrorIf(t, left != int64(0), "behind %d dead entries alone %v keys are left", dead, left)
+		queuesDead(t, srv, dead)
+		call(t, srv, evalOf(t, "acquire", "owner=host/3/x:1")...)
+		check.Equal(t, "a free lock's record has %v", fmt.Sprint(call(t, srv, "HKEYS", "n")), "[host/3/x:1]")
+		check.NoError(t, conn.Close())
+	}
+}
+
+// A script removes 3,000 dead entries, and looks at 8 more. If all their clients are dead, the lock is reserved for the
+// last one, unchecked: its end has a client ask, and the queue is served on.
+func TestAReleaseBehindTooManyDeadOwnersKeepsTheQueueGoing(t *testing.T) {
+	srv := redistest.Start(t)
+	queuesDead(t, srv, 3500)
 	releases(t, srv)
 	left := call(t, srv, "PTTL", "n").(int64)
 	check.ErrorIf(t, left <= 0 || left > 1000, "the record ends in %d ms", left)
+	check.Equal(t, "%v entries are left", call(t, srv, "ZCARD", queueOfN), any(int64(3500-3000-8-64))) // 64: see tell_first
+}
+
+// An entry of a client that polls is not dead.
+func TestAReleaseServesWhoPollsBehindTheDead(t *testing.T) {
+	srv := redistest.Start(t)
+	queuesDead(t, srv, 150)
+	call(t, srv, "HSET", roundOfN, "polls:pdead120:+:host/1/x:120", "10")
+	releases(t, srv)
+	check.Equal(t, "the record has %v", fmt.Sprint(call(t, srv, "HKEYS", "n")), "[host/1/x:120]")
 }
 
 // What another program has written into the hash of the turns fails no release.

@@ -127,6 +127,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or 'n'
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -270,7 +306,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -328,7 +364,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -336,7 +372,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -398,7 +434,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "8fccd969f5dc5c94c2768a0acb1dc8f57e3c1379"
+const AcquireSHA = "05bb86fd8f0786148fbc00d5acfa8fdb90fc89b1"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -473,6 +509,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or 'n'
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -616,7 +688,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -674,7 +746,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -682,7 +754,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -778,7 +850,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "4b94575c60a6335a36da325069e9579cb8598d15"
+const AcquireAllSHA = "e930185c1c6a70934ecfb2b5c2cdc8fbbce5666e"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -846,6 +918,42 @@ end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
+end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or 'n'
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -990,7 +1098,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -1048,7 +1156,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1056,7 +1164,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -1128,7 +1236,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "0ec0135832404fb37bb552ef99a80f04a3521a36"
+const AcquireFencedSHA = "1aba0eaad64added1ce991396228bb38d7e5528b"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1220,6 +1328,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or 'n'
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -1363,7 +1507,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -1421,7 +1565,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1429,7 +1573,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -1489,7 +1633,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "6a55bfc2fa1171d7d66fd0bc80373b6e7eff1c55"
+const AgedAcquireSHA = "100195ff17695e37b347967cfa9c1b49d92e0190"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1819,6 +1963,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or mark
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -1962,7 +2142,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -2020,7 +2200,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -2028,7 +2208,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -2084,7 +2264,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "4d40dece593ce6e5843fd3d9de64036ee615f8a6"
+const DelegateReleaseSHA = "40df72c5a2a9ea8199ec91113eb3a4d223fc2c5a"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2268,6 +2448,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= ARGV[5] and counted[KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', KEYS[2], 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == ARGV[5] or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', KEYS[2], unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', KEYS[2] .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', KEYS[2], 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', KEYS[2], 0, 1, 'withscores')
+first = two[1] or ARGV[5]
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -2411,7 +2627,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -2469,7 +2685,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -2477,7 +2693,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -2688,7 +2904,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "a45f0b984545aedb5b75f684ee8381357d11061a"
+const EnrolSHA = "4b9feb4c53a3e4c14247e428858f400d2a820214"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3185,6 +3401,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or 'n'
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -3328,7 +3580,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -3386,7 +3638,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3394,7 +3646,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -3572,6 +3824,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or mark
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -3715,7 +4003,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -3773,7 +4061,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3781,7 +4069,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -3829,7 +4117,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "47b642c28a8c40675d97f2cf214d652b3e79ae0f"
+const FairLeaveSHA = "c13b5321ff5a9f249bb8b6766d433f35027006e3"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -3907,6 +4195,42 @@ end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
+end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or 'n'
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -4051,7 +4375,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -4109,7 +4433,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4117,7 +4441,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -4295,6 +4619,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or mark
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -4438,7 +4798,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -4496,7 +4856,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4504,7 +4864,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -4552,7 +4912,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "c82e31661b38aad5a3558b4c5f836665bdd26af6"
+const FairReleaseSHA = "07ec38a6cfde6d6c07bddbe124f0f68f92cf37f5"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -4642,6 +5002,42 @@ end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
+end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or mark
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -4786,7 +5182,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -4844,7 +5240,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4852,7 +5248,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -4905,7 +5301,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "68bb3958c269e13b81b6a654c4236e232a4708fc"
+const ForceReleaseSHA = "ff6f444ad0edbafee79d9fdec26ee033cf0e7693"
 
 // InspectSource is inspect.lua.
 //
@@ -5224,6 +5620,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', KEYS[3], 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', KEYS[3], unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', KEYS[3] .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', KEYS[3], 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', KEYS[3], 0, 1, 'withscores')
+first = two[1] or 'n'
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -5367,7 +5799,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -5425,7 +5857,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -5433,7 +5865,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -5509,7 +5941,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "1c1fbba6bff20deec48fa1c22b6055e50ae59212"
+const LeaveQueueSHA = "f7f3f8db2493289b05c7f924f5b15d5eeaff9f1f"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -7329,6 +7761,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or mark
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -7472,7 +7940,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -7530,7 +7998,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -7538,7 +8006,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -7595,7 +8063,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "ad2cf36c4689424ac988b2f7ecbb23f08e637f48"
+const ReleaseSHA = "b5d88529645c847c63a92f6dceb5803d0a0012a9"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -7683,6 +8151,42 @@ end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
+end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', queue .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+first = two[1] or mark
 end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
@@ -7827,7 +8331,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -7885,7 +8389,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -7893,7 +8397,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -7942,7 +8446,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "b3432b80eb5019e976b81ad1a605030b718a4fa6"
+const ReleaseAllSHA = "36c7ada722d9f35af5d46663489ca829723c759b"
 
 // RenewSource is renew.lua.
 //
@@ -9622,6 +10126,42 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local tries, dropped = 256, 0
+if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+local letter, size = string.sub(first, 1, 1), 0
+while first and dropped < 3000 and size < 400000 do
+local front, entries, to, polls = redis.pcall('zrange', KEYS[3], 0, 100 - 1), {}, {}, {}
+for i, entry in ipairs(front) do
+size = size + #entry
+if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
+break
+end
+entries[i], polls[i] = entry, 'polls:' .. entry
+to[i] = KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+end
+local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
+polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
+local dead = {}
+for i, entry in ipairs(entries) do
+if counts[2 * i] ~= 0 or polls[i] ~= false then
+break
+end
+dead[i] = entry
+end
+if not dead[1] or type(redis.pcall('zrem', KEYS[3], unpack(dead))) == 'table' then
+break
+end
+redis.pcall('hdel', KEYS[3] .. ':asks', unpack(dead))
+for _, entry in ipairs(dead) do
+tell(entry, 'r')
+end
+dropped = dropped + #dead
+first = #dead == #front and redis.pcall('zrange', KEYS[3], 0, 0)[1] or nil
+end
+tries = 8
+two = redis.pcall('zrange', KEYS[3], 0, 1, 'withscores')
+first = two[1] or ARGV[7]
+end
 if fair and not two[1] then
 foreign, fair = foreign - fair, nil
 end
@@ -9765,7 +10305,7 @@ redis.pcall('pexpire', round, 60000)
 elseif kept.lapsed then
 redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or 256 do
+for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
@@ -9823,7 +10363,7 @@ tell(first, 'r')
 end
 served = granted == 1
 end
-if not owner or granted == -1 or i == 256 and granted == 0 then
+if not owner or granted == -1 or i == tries and granted == 0 then
 local told = tell(first, 'r', true)
 told = type(told) == 'number' and told or 0
 local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -9831,7 +10371,7 @@ polls = type(polls) == 'string' and tonumber(polls) or 0
 if polls ~= 0 then
 redis.pcall('hdel', round, 'polls:' .. first)
 end
-if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == 256 then
+if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
 granted = 1
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
@@ -9905,7 +10445,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "30e6532bf798ffc16299736c2a5d10ccc30b91f1"
+const ServeSHA = "b2888ae307a02532deeef14ebd7ff4e130be17c2"
 
 // WriteAcquireSource is write_acquire.lua.
 //

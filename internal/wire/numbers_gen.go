@@ -129,6 +129,19 @@ const (
 	// EntriesTried is how many entries of a plain lock's queue a script tries to serve.
 	EntriesTried = 256
 
+	// TriedBehindDead is how many entries a script tries to serve behind dead ones that it has removed.
+	TriedBehindDead = 8
+
+	// DeadMost is how many entries of dead clients a script removes from the front of a plain lock's
+	// queue.
+	DeadMost = 3000
+
+	// DeadBatch is of how many of them it counts the subscribers at once.
+	DeadBatch = 100
+
+	// DeadBytes is the length of all entries that it looks at so.
+	DeadBytes = 400000
+
 	// LapsesMost is how often in a row a record may be absent though nothing released it, until the
 	// queue is removed.
 	LapsesMost = 3

@@ -44,6 +44,13 @@ end
 for i = counted_from, #count, 2 do
   counted[count[i]] = count[i + 1]
 end
+local tries, dropped = entries_tried, 0
+if two[1] and first ~= asker and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+  --! include drop_dead queue=queue round=round channel=channel asker=asker first=first dropped=dropped
+  tries = tried_behind_dead
+  two = redis.pcall('zrange', queue, 0, 1, 'withscores')
+  first = two[1] or mark
+end
 if fair and not two[1] then
   foreign, fair = foreign - fair, nil -- a release without a queue tells the waiters for the fair lock without a window
 end
@@ -68,7 +75,7 @@ if lapsed > 0 then
 elseif kept.lapsed then
   redis.pcall('hdel', round, 'lapsed')
 end
-for i = 1, served and 0 or entries_tried do
+for i = 1, served and 0 or tries do
   if not two[1] then
     break
   end
@@ -82,7 +89,7 @@ for i = 1, served and 0 or entries_tried do
     --! include grant_entry lock=lock queue=queue channel=channel entry=first wants=wants owner=owner granted=granted lasts=lasts at=at
     served = granted == 1
   end
-  if not owner or granted == -1 or i == entries_tried and granted == 0 then
+  if not owner or granted == -1 or i == tries and granted == 0 then
     local told = tell(first, 'r', true)
     told = type(told) == 'number' and told or 0 -- an error if the server has no SPUBLISH
     local polls = told == 0 and redis.pcall('hget', round, 'polls:' .. first) -- a table if HGET fails
@@ -90,7 +97,7 @@ for i = 1, served and 0 or entries_tried do
     if polls ~= 0 then
       redis.pcall('hdel', round, 'polls:' .. first)
     end
-    if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == entries_tried then
+    if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
       lasts = polls > 0 and math.floor(math.min(2 * polls, polled_reservation)) or reservation
       granted = 1
       if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
