@@ -87,8 +87,8 @@ func counted(source string) string {
 }
 
 // more are states that those of a full server lack. TOLD adds entries whose clients were told to ask, DEAD entries with
-// owners that ask for a token, and whose clients do not listen: of the letter that follows, see teller.lua. DENIED takes
-// the permissions for sharded pub/sub from the user, so that such clients are neither counted nor told.
+// owners that ask for a token, and whose clients do not listen, of the letter that follows (see teller.lua). DENIED
+// takes the permissions for sharded pub/sub from the user, so that such clients are neither counted nor told.
 var more = []struct{ script, before, values, want string }{
 	{"acquire", "HSET mortise:1:next:{n}2:round window 0 lapsed 2", "", ""},
 	{"enrol", "HSET mortise:1:next:{n}2:round window 0 lapsed 2", "", ""},

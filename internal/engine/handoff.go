@@ -176,7 +176,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case h.reply.Enrolled && (n.first() == nil || n.entry != uint32(h.req.Entry)):
 		e.names.leave(n.topic, h.req.Entry, h.owner)
 	case h.reply.Enrolled:
-		n.enrolled, n.came, n.answered = true, e.Now().Mono, true // firstInStore stays: the message First may have come before this reply
+		n.enrolled, n.came, n.answered = true, e.Now().Mono, true // not firstInStore: First may have come before
 		n.RetryAt(n.untold(e, e.Now().Mono+int64(e.names.recheckBy(e.Config.Watchdog))))
 		n.Heard(h.events)
 		return false
