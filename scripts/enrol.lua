@@ -45,7 +45,8 @@ if before then
   taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists', KEYS[1]) == 0
 end
 local heard = ARGV[7] == '1'
-local claim, asks = 'mortise:reserved:' .. ARGV[5], grants and string.find(ARGV[5], '^%l[^:]*:%+:') and KEYS[2] .. ':asks'
+local claim = 'mortise:reserved:' .. ARGV[5]
+local asks = grants and string.find(ARGV[5], '^%l[^:]*:%+:') and KEYS[2] .. ':asks'
 local looked = {claim, ARGV[1], 'mode'}
 local has = redis.pcall('hmget', KEYS[1], unpack(looked))
 for i = 1, has.err and #looked or 0 do -- with the permissions of the version before, for example

@@ -2390,7 +2390,8 @@ end
 taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists', KEYS[1]) == 0
 end
 local heard = ARGV[7] == '1'
-local claim, asks = 'mortise:reserved:' .. ARGV[5], grants and string.find(ARGV[5], '^%l[^:]*:%+:') and KEYS[2] .. ':asks'
+local claim = 'mortise:reserved:' .. ARGV[5]
+local asks = grants and string.find(ARGV[5], '^%l[^:]*:%+:') and KEYS[2] .. ':asks'
 local looked = {claim, ARGV[1], 'mode'}
 local has = redis.pcall('hmget', KEYS[1], unpack(looked))
 for i = 1, has.err and #looked or 0 do
@@ -2904,7 +2905,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "4b9feb4c53a3e4c14247e428858f400d2a820214"
+const EnrolSHA = "f2cc879300432c5b30dd371f6679416f4ab5f23c"
 
 // FairAcquireSource is fair_acquire.lua.
 //
