@@ -123,11 +123,11 @@ func (n *name) comes(now int64) {
 	}
 }
 
-// untold returns when the first waiter asks again, which was to be at: earlier if the store does not tell it yet that
-// the entry has become the first. The owner before it may be dead.
+// untold returns when the first waiter asks again, which was to be at: earlier if the entry is not the first, and the
+// store does not tell it yet when it becomes the first. The owner before it may be dead.
 func (n *name) untold(e *Engine, at int64) int64 {
 	ends := n.came + int64(backend.Untold)
-	if !e.store.can.Grants || n.topic.Kind != backend.KindLock || e.Now().Mono > ends {
+	if n.firstInStore || !e.store.can.Grants || n.topic.Kind != backend.KindLock || e.Now().Mono > ends {
 		return at
 	}
 	return min(at, ends+int64(rand.N(untoldSpread)))
