@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -83,6 +84,58 @@ func TestCost_TryLockOfAHeldLock(t *testing.T) {
 			}
 			return err == nil
 		})
+	})
+}
+
+// inner returns how many commands the scripts of a server have run.
+func inner(t *testing.T, srv *redistest.Server) (n int64) {
+	t.Helper()
+	for line := range strings.Lines(srv.Must("INFO", "commandstats").(string)) {
+		name, stat, _ := strings.Cut(line, ":calls=")
+		name = strings.TrimPrefix(name, "cmdstat_")
+		calls, _, _ := strings.Cut(stat, ",")
+		sent := []string{"evalsha", "eval", "subscribe", "unsubscribe", "ping", "hello", "info", "command", "zcard", "select"}
+		group, _, _ := strings.Cut(name, "|")
+		if stat == "" || slices.Contains(append(sent, "client", "script", "config"), group) {
+			continue
+		}
+		n += harness.Must(strconv.ParseInt(calls, 10, 64))(t)
+	}
+	return n
+}
+
+// A handoff between processes is two commands, an enrolment and a release, which run 16 commands on the server.
+func TestCost_AHandoffBetweenProcesses(t *testing.T) {
+	const handoffs, each, confirms = 100, 16, 20 // a renewal that confirms a grant runs fewer
+	eachParallel(t, func(t *testing.T, s stack) {
+		srv, p, c := counted(t, s, config{})
+		clients := []*mortise.Client{c, s.client(t, p.Addr(), config{}), s.client(t, p.Addr(), config{})}
+		ctx := within(t, patience)
+		held := lock(t, clients[0], ctx, "n")
+		waits := []<-chan result{locking(clients[1], ctx, "n")}
+		entered(t, srv, 1)
+		waits = append(waits, locking(clients[2], ctx, "n"))
+		entered(t, srv, 2)
+		var before int64
+		for i := range 6 + handoffs {
+			if i == 6 { // each has waited twice, and listens
+				p.Reset()
+				before = inner(t, srv)
+			}
+			unlock(t, held)
+			r := receive(t, patience, "the next has it", waits[0])
+			held = harness.Must(r.lease, r.err)(t)
+			waits = append(waits[1:], locking(clients[i%3], ctx, "n"))
+			entered(t, srv, 2)
+		}
+		n, ran := p.Count(work), int(inner(t, srv)-before)
+		t.Logf("a handoff: %.2f commands, which run %.2f", float64(n)/handoffs, float64(ran)/handoffs)
+		more := n - 2*handoffs // confirms and rechecks, where the machine is slow
+		harness.ErrorIf(t, ran > each*handoffs+confirms*more, "%d commands run %d for %d handoffs", n, ran, handoffs)
+		unlock(t, held)
+		for _, w := range waits {
+			got(t, patience, "the others have it", w)
+		}
 	})
 }
 
