@@ -342,6 +342,14 @@ func TestAReservationIsForItsEntryAlone(t *testing.T) {
 	})
 }
 
+// ages makes the entries in the queue of n old: a young one that has an owner is not told that it is the first.
+func ages(t *testing.T, srv *redistest.Server) {
+	t.Helper()
+	for i, entry := range do(t, srv, "ZRANGE", queueOf("n"), "0", "-1").([]any) {
+		do(t, srv, "ZADD", queueOf("n"), "XX", strconv.Itoa(i+1), entry.(string))
+	}
+}
+
 // A reservation that is not claimed ends, and the next that asks is served.
 func TestAReservationEnds(t *testing.T) {
 	check.Long(t)
@@ -350,6 +358,7 @@ func TestAReservationEnds(t *testing.T) {
 		next.fenced = fenced
 		w.enters(t, 1)
 		next.enters(t, 2)
+		ages(t, srv)
 		h.frees(t)
 		w.isServed(t, 1)
 		next.isFirst(t, 2)
@@ -442,11 +451,13 @@ func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
 		dead := func(n int) {
+			zadd := []string{"ZADD", queueOf("n")}
 			for i := range n {
-				do(t, srv, "ZADD", queueOf("n"), strconv.Itoa(i), fmt.Sprintf("pdead%d:1", i))
+				zadd = append(zadd, strconv.Itoa(i), fmt.Sprintf("pdead%d:1", i))
 			}
+			do(t, srv, zadd...)
 		}
-		for _, n := range []int{1, 2, 20, 255} {
+		for _, n := range []int{1, 2, 20, 255, 256, 600, 3000} {
 			w.enters(t, uint64(n))
 			dead(n)
 			h.frees(t)
@@ -457,11 +468,11 @@ func TestEntriesOfClientsThatAreGoneArePassedOver(t *testing.T) {
 			h.takes(t)
 		}
 		w.enters(t, 300)
-		dead(260)
+		dead(3000 + 8 + 2)
 		h.frees(t)
 		w.await(t, "first n 300 1s", 1)
 		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 1)
-		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved:pdead255:1=-")
+		check.Equal(t, "the record is %s", hash(t, srv, "n"), "mortise:reserved:pdead3007:1=-")
 		do(t, srv, "PEXPIRE", "n", "1")
 		w.gets(t, 300)
 		check.Equal(t, "%d entries are left", do(t, srv, "EXISTS", queueOf("n")).(int64), 0)
