@@ -73,6 +73,9 @@ type EnrolReply struct {
 	// First reports, if Enrolled, that the entry is the first in the queue. It has the meaning of
 	// QueueHandler.First, with Remaining as the time.
 	First bool
+	// New reports, if Enrolled, that the entry was not in the queue before: see [Untold]. A store may
+	// leave it out where First is set, or where it calls QueueHandler.First in any case.
+	New bool
 	// Foreign reports, if granted, that a foreign client waits: a client of another library, which
 	// does not enrol.
 	Foreign bool

@@ -13,7 +13,7 @@
 --! arg 8 polls   ms
 --! arg 9 grants  bool
 --! arg 10 instead string
---! reply ints    1, token (0 unless fenced), m, 0: granted, m is 1 where a foreign client waits; 0, n, m, t: refused, n ms left, -1 without expiry, m is 1 where the entry is the first, t is the server's time in microseconds; 2, n, 0, t: refused, and the entry is not in the queue
+--! reply ints    1, token (0 unless fenced), m, 0: granted, m is 1 where a foreign client waits; 0, n, m, t: refused, n ms left, -1 without expiry, m is 1 where the entry is the first, 2 where it is new and not the first, t is the server's time in microseconds; 2, n, 0, t: refused, and the entry is not in the queue
 --! bound 4000 calls 25 MB
 --
 -- As acquire, for a waiter whose client has an entry (see include/teller). A refusal puts the entry into the queue, if
@@ -100,7 +100,7 @@ if not mine and not free and not reserved then
     end
   end
   if first[1] ~= ARGV[5] then
-    return {0, left, 0, now[1] * us_per_second + now[2]}
+    return {0, left, placed == 1 and 2 or 0, now[1] * us_per_second + now[2]}
   end
   if not window then
     -- If the owner is foreign, foreign clients are assumed to wait for 10 s; its tenure counts if a release was heard.

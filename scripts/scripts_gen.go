@@ -2352,8 +2352,8 @@ const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
 //	           polls ms, grants bool, instead string
 //	reply:     ints  1, token (0 unless fenced), m, 0: granted, m is 1 where a foreign client waits;
 //	           0, n, m, t: refused, n ms left, -1 without expiry, m is 1 where the entry is the
-//	           first, t is the server's time in microseconds; 2, n, 0, t: refused, and the entry is
-//	           not in the queue
+//	           first, 2 where it is new and not the first, t is the server's time in microseconds; 2,
+//	           n, 0, t: refused, and the entry is not in the queue
 //
 // As acquire, for a waiter whose client has an entry (see include/teller). A refusal puts the entry into the queue, if
 // it is not there; its score is the time of arrival in microseconds. If the record is reserved for the entry, the
@@ -2806,7 +2806,7 @@ tell(first[1], 'n' .. math.min(math.max(left, 20), 1000) .. ':')
 end
 end
 if first[1] ~= ARGV[5] then
-return {0, left, 0, now[1] * 1000000 + now[2]}
+return {0, left, placed == 1 and 2 or 0, now[1] * 1000000 + now[2]}
 end
 if not window then
 local record = redis.call('hlen', KEYS[1]) <= 16 and redis.pcall('hgetall', KEYS[1]) or {}
@@ -2905,7 +2905,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "f2cc879300432c5b30dd371f6679416f4ab5f23c"
+const EnrolSHA = "5aa86a7175a6bc9f363691e8f0d2bb2f1a1cc172"
 
 // FairAcquireSource is fair_acquire.lua.
 //

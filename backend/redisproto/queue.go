@@ -178,7 +178,8 @@ func (s queue) enrolled(name string, sent time.Time, reply []int64, err error) (
 		out.Granted, out.Token, out.Foreign = true, reply[1], reply[2] == 1
 	default:
 		s.pairs.note(name, sent, micros(reply[3]))
-		out.Remaining, out.Enrolled, out.First = remaining(reply[1]), reply[0] == 0, reply[2] == 1
+		out.Remaining, out.Enrolled = remaining(reply[1]), reply[0] == 0
+		out.First, out.New = reply[2] == 1, reply[2] == 2
 	}
 	return out, nil
 }

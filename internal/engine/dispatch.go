@@ -91,6 +91,7 @@ type reply struct {
 	Absent    bool          // the owner to enter under holds nothing
 	Young     bool          // the store is younger than the request's Age
 	Foreign   bool          // a foreign client waits
+	New       bool          // KindLock: the entry was not in the queue before
 	backend.QueueReply
 }
 
@@ -153,7 +154,7 @@ func ofPlain(x backend.AcquireReply) reply { return reply{AcquireReply: x} }
 
 func ofEnrol(x backend.EnrolReply) reply {
 	return reply{
-		AcquireReply: x.AcquireReply, Foreign: x.Foreign,
+		AcquireReply: x.AcquireReply, Foreign: x.Foreign, New: x.New,
 		QueueReply: backend.QueueReply{Enrolled: x.Enrolled, First: x.First},
 	}
 }

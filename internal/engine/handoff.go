@@ -63,7 +63,7 @@ func newHandoff(t *tenure) *handoff {
 	}
 	// Messages about the entry that Serve enrols may arrive before its reply.
 	if h.req.Yield && e.names.watches.confirmed(n.topic) {
-		n.comes(h.sent.Mono)
+		n.comes(h.sent.Mono, false)
 	}
 	return h
 }
@@ -176,7 +176,8 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case h.reply.Enrolled && (n.first() == nil || n.entry != uint32(h.req.Entry)):
 		e.names.leave(n.topic, h.req.Entry, h.owner)
 	case h.reply.Enrolled:
-		n.enrolled, n.came, n.answered = true, e.Now().Mono, true // not firstInStore: First may have come before
+		n.comes(e.Now().Mono, true)
+		n.answered = true // not firstInStore: the message First may have come before this reply
 		n.RetryAt(n.untold(e, e.Now().Mono+int64(e.names.recheckBy(e.Config.Watchdog))))
 		n.Heard(h.events)
 		return false
@@ -225,7 +226,7 @@ func (s *names) enrolledBehind(t backend.Topic, entry uint32, owner string, keep
 	defer s.engine.unlock()
 	grants := t.Kind == backend.KindLock && s.engine.store.can.Grants // each owner has an entry
 	if n := s.records[t]; n.first() != nil && n.entry == entry && (!grants || n.place.owner == owner) {
-		n.comes(s.engine.Now().Mono)
+		n.comes(s.engine.Now().Mono, false)
 		n.enrolledLate = true
 		if keeps {
 			n.Notify()

@@ -116,11 +116,12 @@ func (p *place) granted(owner string) {
 	}
 }
 
-// comes notes that the entry of n's waiters is in the store's queue.
-func (n *name) comes(now int64) {
-	if !n.enrolled {
-		n.enrolled, n.came = true, now
+// comes notes that the entry of n's waiters is in the store's queue; fresh: it was not there before.
+func (n *name) comes(now int64, fresh bool) {
+	if fresh || !n.enrolled {
+		n.came = now
 	}
+	n.enrolled = true
 }
 
 // untold returns when the first waiter asks again, which was to be at: earlier if the entry is not the first, and the

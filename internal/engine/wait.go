@@ -57,6 +57,7 @@ type Answer struct {
 	Again    time.Duration // if positive, when to ask again at the latest
 	Enrolled bool          // the entry is in the store's queue: the session reports when to ask
 	First    bool          // the entry is the first: ask also after a release that served no entry
+	New      bool          // the entry was not in the store's queue before
 	Failure  error         // the store's error; a waiter that has slept retries a temporary one
 }
 
@@ -113,7 +114,8 @@ func (c *attempt) answer(h *lease.Hold, err error) (Answer, error) {
 	}
 	a := Answer{
 		Got: h != nil, More: r.Available > 0 || c.Family == backend.KindRead,
-		Free: r.Available, Left: r.Remaining, Enrolled: r.Enrolled, First: r.First, Failure: c.grant.err,
+		Free: r.Available, Left: r.Remaining, Enrolled: r.Enrolled, First: r.First, New: r.New,
+		Failure: c.grant.err,
 	}
 	if c.delegation != nil {
 		a.AskAfter = r.AskAfter
@@ -477,7 +479,7 @@ func (w *wait) refused(a *Answer) {
 		return
 	}
 	if a.Enrolled {
-		n.comes(now)
+		n.comes(now, a.New)
 	}
 	n.firstInStore = n.firstInStore || a.First // the message First may have come before this answer
 	after := left
