@@ -58,6 +58,9 @@ type EnrolRequest struct {
 	// Heard reports that the session has called Handler.Released since it called
 	// QueueHandler.First: a foreign client has had the lock meanwhile.
 	Heard bool
+	// Told has QueueHandler.First called whenever the entry becomes the first: EnrolReply.Untold is
+	// zero. It is the same in all requests of an owner.
+	Told bool
 	// Polls, if not zero, is the interval at which the session asks without a notification. Such a
 	// session need not watch the topic; the lock is then kept for its entry for two intervals at
 	// most.
@@ -73,9 +76,9 @@ type EnrolReply struct {
 	// First reports, if Enrolled, that the entry is the first in the queue. It has the meaning of
 	// QueueHandler.First, with Remaining as the time.
 	First bool
-	// New reports, if Enrolled, that the entry was not in the queue before: see [Untold]. A store may
-	// leave it out where First is set, or where it calls QueueHandler.First in any case.
-	New bool
+	// Untold, if positive, says that the entry is new, and for how long the store need not call
+	// QueueHandler.First for it: see [Untold].
+	Untold time.Duration
 	// Foreign reports, if granted, that a foreign client waits: a client of another library, which
 	// does not enrol.
 	Foreign bool
@@ -96,8 +99,9 @@ type ServeRequest struct {
 	// Entry is the session's entry, which goes to the end of the queue if Yield released the lock, for
 	// the owner Next.
 	Entry uint64
-	// Instead is as in EnrolRequest: Next replaces it.
+	// Instead and Told are as in EnrolRequest: Next replaces Instead.
 	Instead string
+	Told    bool
 }
 
 // ServeReply answers a ServeRequest.
@@ -113,6 +117,8 @@ type ServeReply struct {
 	// Enrolled reports that the lock was released, and that the session's entry is in the queue: the
 	// session is notified when to ask.
 	Enrolled bool
+	// Untold is as in EnrolReply.
+	Untold time.Duration
 }
 
 // QueueHandler may be implemented by a [Handler]; the engine's handler implements it. The methods
@@ -138,8 +144,8 @@ type QueueHandler interface {
 const FirstLease = time.Second
 
 // Untold is how old an entry is when its session must be told that it has become the first, if the
-// entry before it was granted the lock for FirstLease. Of a younger entry the engine asks when it is a
-// little older than that, in case the owner is dead: where waits are shorter, a handoff is one message.
+// entry before it was granted the lock for FirstLease. For a younger entry the engine asks when it is a
+// little older than that, in case that owner is dead: where waits are shorter, a handoff is one message.
 const Untold = 750 * time.Millisecond
 
 // Grant is a grant by a message: see [QueueStore].

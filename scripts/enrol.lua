@@ -13,7 +13,7 @@
 --! arg 8 polls   ms
 --! arg 9 grants  bool
 --! arg 10 instead string
---! reply ints    1, token (0 unless fenced), m, 0: granted, m is 1 where a foreign client waits; 0, n, m, t: refused, n ms left, -1 without expiry, m is 1 where the entry is the first, 2 where it is new and not the first, t is the server's time in microseconds; 2, n, 0, t: refused, and the entry is not in the queue
+--! reply ints    1, token (0 unless fenced), m, 0: granted, m is 1 where a foreign client waits; 0, n, m, t: refused, n ms left, -1 without expiry, m is 1 where the entry is the first, more where it is new, and for so many ms is not told that it has become the first, t is the server's time in microseconds; 2, n, 0, t: refused, and the entry is not in the queue
 --! bound 4000 calls 25 MB
 --
 -- As acquire, for a waiter whose client has an entry (see include/teller). A refusal puts the entry into the queue, if
@@ -33,8 +33,11 @@ if before then
   local all, fields = nil, {before}
   --! include entries_of letters=string.sub(instead,1,1) entry=instead all=all
   for _, entry in ipairs(all) do
-    local score = redis.pcall('zscore', KEYS[2], entry)
     fields[#fields + 1] = 'mortise:reserved:' .. entry
+  end
+  taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists', KEYS[1]) == 0
+  for _, entry in ipairs(all) do
+    local score = redis.pcall('zscore', KEYS[2], entry)
     if type(score) == 'string' then
       redis.pcall('zrem', KEYS[2], entry)
       redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
@@ -42,7 +45,6 @@ if before then
       redis.pcall('hdel', KEYS[2] .. ':round', 'polls:' .. entry)
     end
   end
-  taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists', KEYS[1]) == 0
 end
 local heard = ARGV[7] == '1'
 local claim = 'mortise:reserved:' .. ARGV[5]
@@ -68,17 +70,18 @@ if not mine and not free and not reserved then
     --! include not_read_write
   end
   local now = redis.call('time')
-  local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * us_per_second + now[2], ARGV[5])
+  local came = now[1] * us_per_second + now[2]
+  local placed, score = redis.pcall('zadd', KEYS[2], 'nx', came, ARGV[5]), came
   local window = left == -2
   if window then
     local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
     left = math.min(math.max(1, math.ceil(ends - now[1] * ms_per_second - now[2] / us_per_ms)), window_longest) -- NaN becomes 1
   end
   if type(placed) == 'table' then
-    return {2, math.max(left, -1), 0, now[1] * us_per_second + now[2]}
+    return {2, math.max(left, -1), 0, came}
   end
   if placed == 1 then
-    --! include to_end queue=KEYS[2] entry=ARGV[5]
+    --! include to_end queue=KEYS[2] entry=ARGV[5] score=score
   end
   redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), longest_time) + ARGV[6]) -- see permits_acquire
   if ARGV[8] ~= '0' then
@@ -91,7 +94,7 @@ if not mine and not free and not reserved then
   end
   local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
   -- Entries of an ordinary queue, which are served one after the other, are not that old.
-  if first[1] ~= ARGV[5] and now[1] * us_per_second + now[2] - first[2] > entry_new then
+  if first[1] ~= ARGV[5] and came - first[2] > entry_new then
     local dropped = false
     --! include drop_silent queue=KEYS[2] round=round channel=KEYS[4] first=first[1] asker=ARGV[5] dropped=dropped
     if dropped and first[1] and first[1] ~= ARGV[5] then -- its client does not know that it is the first
@@ -100,7 +103,7 @@ if not mine and not free and not reserved then
     end
   end
   if first[1] ~= ARGV[5] then
-    return {0, left, placed == 1 and 2 or 0, now[1] * us_per_second + now[2]}
+    return {0, left, placed == 1 and not asks and math.ceil((score + entry_untold - came) / us_per_ms) or 0, came}
   end
   if not window then
     -- If the owner is foreign, foreign clients are assumed to wait for 10 s; its tenure counts if a release was heard.
@@ -122,7 +125,7 @@ if not mine and not free and not reserved then
       tell(extra, 'e')
     end
   end
-  return {0, left, 1, now[1] * us_per_second + now[2]}
+  return {0, left, 1, came}
 end
 -- Before the lock is written: if the token cannot be drawn, nothing is locked.
 local token = 0

@@ -383,8 +383,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -434,7 +434,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "05bb86fd8f0786148fbc00d5acfa8fdb90fc89b1"
+const AcquireSHA = "a19769b191f6fa03ec99b8d0a856baff3a9250e1"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -765,8 +765,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -850,7 +850,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "e930185c1c6a70934ecfb2b5c2cdc8fbbce5666e"
+const AcquireAllSHA = "eb01194d3daa5e8e423fe30be2ff25269e2005a8"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -1175,8 +1175,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -1236,7 +1236,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "1aba0eaad64added1ce991396228bb38d7e5528b"
+const AcquireFencedSHA = "5850e98bb7fd72c836041116f7f96d54f3d6370b"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1584,8 +1584,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -1633,7 +1633,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "100195ff17695e37b347967cfa9c1b49d92e0190"
+const AgedAcquireSHA = "8d721a861cd023f92b56e8a7c19244787d1a36e7"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -2219,8 +2219,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -2264,7 +2264,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "40df72c5a2a9ea8199ec91113eb3a4d223fc2c5a"
+const DelegateReleaseSHA = "2a3605807a18b8b73b3a056079540c1df15b26dc"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2352,8 +2352,9 @@ const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
 //	           polls ms, grants bool, instead string
 //	reply:     ints  1, token (0 unless fenced), m, 0: granted, m is 1 where a foreign client waits;
 //	           0, n, m, t: refused, n ms left, -1 without expiry, m is 1 where the entry is the
-//	           first, 2 where it is new and not the first, t is the server's time in microseconds; 2,
-//	           n, 0, t: refused, and the entry is not in the queue
+//	           first, more where it is new, and for so many ms is not told that it has become the
+//	           first, t is the server's time in microseconds; 2, n, 0, t: refused, and the entry is
+//	           not in the queue
 //
 // As acquire, for a waiter whose client has an entry (see include/teller). A refusal puts the entry into the queue, if
 // it is not there; its score is the time of arrival in microseconds. If the record is reserved for the entry, the
@@ -2378,8 +2379,11 @@ all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(instead, to)
 end
 end
 for _, entry in ipairs(all) do
-local score = redis.pcall('zscore', KEYS[2], entry)
 fields[#fields + 1] = 'mortise:reserved:' .. entry
+end
+taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists', KEYS[1]) == 0
+for _, entry in ipairs(all) do
+local score = redis.pcall('zscore', KEYS[2], entry)
 if type(score) == 'string' then
 redis.pcall('zrem', KEYS[2], entry)
 redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
@@ -2387,7 +2391,6 @@ redis.pcall('hdel', KEYS[2] .. ':asks', entry)
 redis.pcall('hdel', KEYS[2] .. ':round', 'polls:' .. entry)
 end
 end
-taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists', KEYS[1]) == 0
 end
 local heard = ARGV[7] == '1'
 local claim = 'mortise:reserved:' .. ARGV[5]
@@ -2705,8 +2708,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -2745,19 +2748,21 @@ return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 end
 local now = redis.call('time')
-local placed = redis.pcall('zadd', KEYS[2], 'nx', now[1] * 1000000 + now[2], ARGV[5])
+local came = now[1] * 1000000 + now[2]
+local placed, score = redis.pcall('zadd', KEYS[2], 'nx', came, ARGV[5]), came
 local window = left == -2
 if window then
 local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
 left = math.min(math.max(1, math.ceil(ends - now[1] * 1000 - now[2] / 1000)), 200)
 end
 if type(placed) == 'table' then
-return {2, math.max(left, -1), 0, now[1] * 1000000 + now[2]}
+return {2, math.max(left, -1), 0, came}
 end
 if placed == 1 then
 local last = redis.pcall('zrange', KEYS[2], -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[5] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', KEYS[2], 'xx', string.format('%.0f', last[2] + 1), ARGV[5])
+score = last[2] + 1
+redis.pcall('zadd', KEYS[2], 'xx', string.format('%.0f', score), ARGV[5])
 end
 end
 redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), 3153600000000) + ARGV[6])
@@ -2770,7 +2775,7 @@ redis.pcall('hset', asks, ARGV[5], ARGV[2] .. ':' .. ARGV[3])
 redis.pcall('pexpire', asks, math.min(math.max(left, 0), 3153600000000) + ARGV[6])
 end
 local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
-if first[1] ~= ARGV[5] and now[1] * 1000000 + now[2] - first[2] > 100000 then
+if first[1] ~= ARGV[5] and came - first[2] > 100000 then
 local dropped = false
 local behind = 0
 for _ = 1, 64 do
@@ -2806,7 +2811,7 @@ tell(first[1], 'n' .. math.min(math.max(left, 20), 1000) .. ':')
 end
 end
 if first[1] ~= ARGV[5] then
-return {0, left, placed == 1 and 2 or 0, now[1] * 1000000 + now[2]}
+return {0, left, placed == 1 and not asks and math.ceil((score + 750000 - came) / 1000) or 0, came}
 end
 if not window then
 local record = redis.call('hlen', KEYS[1]) <= 16 and redis.pcall('hgetall', KEYS[1]) or {}
@@ -2835,7 +2840,7 @@ redis.pcall('del', KEYS[2] .. ':extra')
 tell(extra, 'e')
 end
 end
-return {0, left, 1, now[1] * 1000000 + now[2]}
+return {0, left, 1, came}
 end
 local token = 0
 if ARGV[3] == '1' then
@@ -2905,7 +2910,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "5aa86a7175a6bc9f363691e8f0d2bb2f1a1cc172"
+const EnrolSHA = "16e441de4cf5766955d5f4b493be47ced6927e66"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3658,8 +3663,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -4081,8 +4086,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -4118,7 +4123,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "c13b5321ff5a9f249bb8b6766d433f35027006e3"
+const FairLeaveSHA = "7a29027c4d0b76790f4fe071c6172821379d035d"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -4453,8 +4458,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -4876,8 +4881,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -4913,7 +4918,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "07ec38a6cfde6d6c07bddbe124f0f68f92cf37f5"
+const FairReleaseSHA = "7392da41532af18c5166800c204b0fce3232f012"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -5260,8 +5265,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -5302,7 +5307,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "ff6f444ad0edbafee79d9fdec26ee033cf0e7693"
+const ForceReleaseSHA = "94abce0f9805b03878f44731c08b28d3a67207b0"
 
 // InspectSource is inspect.lua.
 //
@@ -5877,8 +5882,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -5942,7 +5947,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "f7f3f8db2493289b05c7f924f5b15d5eeaff9f1f"
+const LeaveQueueSHA = "60446ef034df1282d9db7619357688159738d718"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -6070,9 +6075,11 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[7]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[7])) == 'number' and 1 or 0
+local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[7])
+moved = last[2] + 1
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[7])
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
@@ -6108,9 +6115,11 @@ elseif soon then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[7])
 elseif not score then
 written = redis.pcall('zadd', queue, came, ARGV[7])
+local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[7])
+moved = last[2] + 1
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[7])
 end
 elseif score < 0 then
 written = redis.pcall('zadd', queue, 0, ARGV[7])
@@ -6193,7 +6202,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "3e356d8fceaec35adb1681fc6069606222163558"
+const PermitsAcquireSHA = "813d28a403f4d84a81f5f731dec1448db4626bca"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -7071,9 +7080,11 @@ elseif false then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[4])
 elseif not score then
 written = redis.pcall('zadd', queue, came, ARGV[4])
+local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[4])
+moved = last[2] + 1
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[4])
 end
 elseif score < 0 then
 written = redis.pcall('zadd', queue, 0, ARGV[4])
@@ -7186,9 +7197,11 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
+local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[4])
+moved = last[2] + 1
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[4])
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
@@ -7272,7 +7285,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "b24833cf7e2e5599d43f639c2651fd8821b6b4f3"
+const ReadAcquireSHA = "640d2838d3e479007f22b725d6402a7527ace639"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -8018,8 +8031,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -8064,7 +8077,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "b5d88529645c847c63a92f6dceb5803d0a0012a9"
+const ReleaseSHA = "c9df85ffe61c2068329f464601fcfe7779c85bce"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -8409,8 +8422,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -8447,7 +8460,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "36c7ada722d9f35af5d46663489ca829723c759b"
+const ReleaseAllSHA = "2841d7d2fb8e0655ecaee6b1fee47541956e8486"
 
 // RenewSource is renew.lua.
 //
@@ -8774,9 +8787,11 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
+local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[1] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[1])
+moved = last[2] + 1
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[1])
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
@@ -8851,7 +8866,7 @@ end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "ab8ff6f8b88ab00d6e11d034bb66fa0a7d0e48b3"
+const RwLeaveSHA = "1f480b5703cddb03cbef76a66ec1f995a8ad9786"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -9521,9 +9536,11 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
+local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[1] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[1])
+moved = last[2] + 1
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[1])
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
@@ -9595,7 +9612,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "57df5b417821815886219cb97b3deee710be0dad"
+const SemaphoreLeaveSHA = "1d95d17663494b222da346560c2fff98b889530a"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -9883,9 +9900,11 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
+local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[4])
+moved = last[2] + 1
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[4])
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
@@ -9920,9 +9939,11 @@ elseif soon then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[4])
 elseif not score then
 written = redis.pcall('zadd', queue, came, ARGV[4])
+local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[4])
+moved = last[2] + 1
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[4])
 end
 elseif score < 0 then
 written = redis.pcall('zadd', queue, 0, ARGV[4])
@@ -9999,16 +10020,17 @@ end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "d0821cac56fa102aec03f12f633b0d71488e24b6"
+const SemaphoreTakeSHA = "29cdb0a8ba3593767dc1f17fba49c396f5696be5"
 
 // ServeSource is serve.lua.
 //
 //	keys:      lock hash, channel channel, queue zset, token string
 //	arguments: owner string, successor string, lease ms, fenced bool, track bool, yield bool, entry
 //	           string, keep ms, grants bool, instead string
-//	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the
-//	           client's entry is in the queue; 3, token (0 unless fenced): the successor holds it; 4,
-//	           token: it does, and a foreign client waits
+//	reply:     ints  0, 0: the owner does not hold the lock; 1, 0: released; 2, n: released, and the
+//	           client's entry is in the queue, and for n ms is not told that it has become the first;
+//	           3, token (0 unless fenced): the successor holds it; 4, token: it does, and a foreign
+//	           client waits
 //
 // Releases the lock and grants it to a successor of the same client in one step, without a message. With yield it
 // does so only if the queue is empty, and either no foreign client waits or the turn of the entries goes on (see
@@ -10067,14 +10089,18 @@ if others then
 local served, now = false, redis.call('time')
 out = 1
 redis.call('hdel', KEYS[1], ARGV[1])
-local came = now[1] * 1000000 + now[2]
+local came, untold = now[1] * 1000000 + now[2], 0
+local score = came
 if ARGV[6] == '1' and type(redis.pcall('zadd', KEYS[3], came, ARGV[7])) ~= 'table' then
 local last = redis.pcall('zrange', KEYS[3], -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', KEYS[3], 'xx', string.format('%.0f', last[2] + 1), ARGV[7])
+score = last[2] + 1
+redis.pcall('zadd', KEYS[3], 'xx', string.format('%.0f', score), ARGV[7])
 end
 redis.call('pexpire', KEYS[3], ARGV[8])
-if ARGV[9] == '1' and string.find(ARGV[7], '^%l[^:]*:%+:') then
+if ARGV[9] == '1' and not string.find(ARGV[7], '^%l[^:]*:%+:') then
+untold = math.ceil((score + 750000 - came) / 1000)
+elseif ARGV[9] == '1' then
 redis.pcall('hset', KEYS[3] .. ':asks', ARGV[7], ARGV[3] .. ':' .. ARGV[4])
 redis.pcall('pexpire', KEYS[3] .. ':asks', ARGV[8])
 end
@@ -10383,8 +10409,8 @@ end
 end
 if granted == 1 then
 local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts > 1000 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f+]:')
+local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
+string.find(second, '^%l[^:]*:[-f]:')
 if second and not young then
 local message = 'n' .. lasts .. ':'
 local entry, behind = second, 0
@@ -10417,7 +10443,7 @@ if not served then
 redis.call(string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish', KEYS[2],
 redis.call('exists', KEYS[1], KEYS[3]) == 0 and '+0' or '0')
 end
-return {out, 0}
+return {out, untold}
 end
 redis.call('pexpire', KEYS[1], ARGV[3])
 local token = 0
@@ -10446,7 +10472,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "b2888ae307a02532deeef14ebd7ff4e130be17c2"
+const ServeSHA = "2c6e0d7da5fd0cd3aa540309d789f6c7746ab85e"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -10538,9 +10564,11 @@ end
 was = tonumber(redis.pcall('zscore', queue, ARGV[6]))
 if placed == 1 then
 placed = came and type(redis.pcall('zadd', queue, came, ARGV[6])) == 'number' and 1 or 0
+local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[6] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[6])
+moved = last[2] + 1
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[6])
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
@@ -10582,9 +10610,11 @@ elseif false then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[6])
 elseif not score then
 written = redis.pcall('zadd', queue, came, ARGV[6])
+local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[6] and last[2] + 0 < 9007199254740991 then
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', last[2] + 1), ARGV[6])
+moved = last[2] + 1
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[6])
 end
 elseif score < 0 then
 written = redis.pcall('zadd', queue, 0, ARGV[6])
@@ -10623,7 +10653,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "878ed02a3e0e63c5bfa10150751285d71929b2c2"
+const WriteAcquireSHA = "a400a8d5da62bcfcb7e731b019ab59977dea51b6"
 
 // WriteReleaseSource is write_release.lua.
 //

@@ -13,7 +13,7 @@
 --! arg 8 keep      ms
 --! arg 9 grants    bool
 --! arg 10 instead  string
---! reply ints      0, 0: the owner does not hold the lock; 1, 0: released; 2, 0: released, and the client's entry is in the queue; 3, token (0 unless fenced): the successor holds it; 4, token: it does, and a foreign client waits
+--! reply ints      0, 0: the owner does not hold the lock; 1, 0: released; 2, n: released, and the client's entry is in the queue, and for n ms is not told that it has become the first; 3, token (0 unless fenced): the successor holds it; 4, token: it does, and a foreign client waits
 --! bound 4000 calls 25 MB
 --
 -- Releases the lock and grants it to a successor of the same client in one step, without a message. With yield it
@@ -50,11 +50,14 @@ if others then
   local served, now = false, redis.call('time')
   out = 1
   redis.call('hdel', KEYS[1], ARGV[1])
-  local came = now[1] * us_per_second + now[2]
+  local came, untold = now[1] * us_per_second + now[2], 0
+  local score = came
   if ARGV[6] == '1' and type(redis.pcall('zadd', KEYS[3], came, ARGV[7])) ~= 'table' then
-    --! include to_end queue=KEYS[3] entry=ARGV[7]
+    --! include to_end queue=KEYS[3] entry=ARGV[7] score=score
     redis.call('pexpire', KEYS[3], ARGV[8])
-    if ARGV[9] == '1' and string.find(ARGV[7], '^%l[^:]*:%+:') then
+    if ARGV[9] == '1' and not string.find(ARGV[7], '^%l[^:]*:%+:') then
+      untold = math.ceil((score + entry_untold - came) / us_per_ms)
+    elseif ARGV[9] == '1' then
       redis.pcall('hset', KEYS[3] .. ':asks', ARGV[7], ARGV[3] .. ':' .. ARGV[4])
       redis.pcall('pexpire', KEYS[3] .. ':asks', ARGV[8])
     end
@@ -67,7 +70,7 @@ if others then
     redis.call(string.sub(ARGV[7], 1, 1) == 's' and 'spublish' or 'publish', KEYS[2],
       redis.call('exists', KEYS[1], KEYS[3]) == 0 and '+0' or '0')
   end
-  return {out, 0}
+  return {out, untold}
 end
 -- Before the hand-over: if the token cannot be drawn, the owner keeps the lock. PEXPIRE goes first: a full server then
 -- allows the other writes, see release.

@@ -45,9 +45,9 @@ const (
 )
 
 // wanted returns the mark for a request.
-func wanted(lease time.Duration, fenced bool) string {
+func wanted(lease time.Duration, fenced, told bool) string {
 	switch {
-	case lease < backend.FirstLease:
+	case told || lease < backend.FirstLease:
 		return wantsMore
 	case fenced:
 		return wantsToken
@@ -65,8 +65,14 @@ func (s queue) entry(number uint64, owner, wants string) string {
 	return s.entryOf(backend.KindLock, number)
 }
 
-// ownerIn returns the owner in an entry, without what is before its mark.
-func ownerIn(rest string) string { return rest[min(len(wantsLock+":"), len(rest)):] }
+// ownerIn returns the owner in an entry, of which the letter and the tag have been cut off; empty if it has none.
+func ownerIn(marked string) string {
+	mark, owner, _ := strings.Cut(marked, ":")
+	if mark != wantsLock && mark != wantsToken && mark != wantsMore {
+		return ""
+	}
+	return owner
+}
 
 // instead returns the entry of an owner that the session asks for no more; empty if there is none.
 func (s queue) instead(owner string) string {
@@ -156,7 +162,8 @@ func (s queue) enrol(ctx context.Context, c Commands, r backend.EnrolRequest) (b
 	reply, err := c.Enrol(ctx,
 		EnrolKeys{Lock: r.Name, Queue: entriesKey(r.Name), Token: tokenKey(r.Name), Channel: channelOf(r.Name)},
 		EnrolArgs{Owner: r.Owner, Lease: r.Lease, Fenced: r.Fenced, Track: s.adapter.Features().Tracking,
-			Entry: s.entry(r.Entry, r.Owner, wanted(r.Lease, r.Fenced)), Keep: wire.QueueKept, Heard: r.Heard, Polls: r.Polls,
+			Entry: s.entry(r.Entry, r.Owner, wanted(r.Lease, r.Fenced, r.Told)), Keep: wire.QueueKept,
+			Heard: r.Heard, Polls: r.Polls,
 			Grants: s.grants, Instead: s.instead(r.Instead)})
 	if left := leftIn[[]int64](err); left != nil {
 		name := r.Name
@@ -172,14 +179,16 @@ func (s queue) enrolled(name string, sent time.Time, reply []int64, err error) (
 	case err != nil:
 		s.pairs.doubt(name)
 		return out, s.faultOf(err, true)
-	case len(reply) != 4 || reply[0] < 0 || reply[0] > 2 || reply[1] < -1:
+	case len(reply) != 4 || reply[0] < 0 || reply[0] > 2 || reply[1] < -1 || reply[2] < 0:
 		return out, strange("enrol", reply)
 	case reply[0] == 1:
 		out.Granted, out.Token, out.Foreign = true, reply[1], reply[2] == 1
 	default:
 		s.pairs.note(name, sent, micros(reply[3]))
 		out.Remaining, out.Enrolled = remaining(reply[1]), reply[0] == 0
-		out.First, out.New = reply[2] == 1, reply[2] == 2
+		if out.First = reply[2] == 1; !out.First {
+			out.Untold = millis(min(reply[2], maxMillis))
+		}
 	}
 	return out, nil
 }
@@ -195,7 +204,7 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 		Grants: s.grants, Instead: s.instead(r.Instead),
 	}
 	if args.Entry = s.told(); r.Yield {
-		if args.Entry = s.entry(r.Entry, r.Next, wanted(r.Lease, r.Fenced)); s.grants {
+		if args.Entry = s.entry(r.Entry, r.Next, wanted(r.Lease, r.Fenced, r.Told)); s.grants {
 			s.pairs.asks(r.Name, r.Next, r.Entry)
 		}
 	}
@@ -221,10 +230,12 @@ func (s queue) served(name string, reply []int64, err error) (backend.ServeReply
 		return backend.ServeReply{}, err
 	case len(reply) != 2 || reply[0] < 0 || reply[0] > wire.ServeGrantedForeign:
 		return backend.ServeReply{}, strange("serve", reply)
+	case reply[0] == 2:
+		listens := s.listens(backend.Topic{Kind: backend.KindLock, Name: name})
+		return backend.ServeReply{Held: true, Enrolled: listens, Untold: millis(min(max(reply[1], 0), maxMillis))}, nil
 	}
-	told := s.listens(backend.Topic{Kind: backend.KindLock, Name: name})
 	return backend.ServeReply{
-		Held: reply[0] > 0, Enrolled: reply[0] == 2 && told, Token: reply[1],
+		Held: reply[0] > 0, Token: reply[1],
 		Granted: reply[0] >= wire.ServeGranted, Foreign: reply[0] == wire.ServeGrantedForeign,
 	}, nil
 }

@@ -896,7 +896,7 @@ func TestTurnsEndThoughTheRoundIsGarbled(t *testing.T) {
 // meaningless are messages on a client's own channel that are none; TAG stands for the client's.
 var meaningless = []string{"", "0", "1", "2", "00", "r", "n", ":", "r:", "n:", "r1", "rp", "np", "rpTAG", "rpTAG:",
 	"000", "rpTAG:1:", "rpTAG:1 ", "r pTAG:1", "RpTAG:1", "pTAG:1", "rTAG:1", "rrpTAG:1", "rpTAGx:1", "rpxTAG:1",
-	"rpTAG::1",
+	"rpTAG::1", "rpTAG:w:1", "rpTAG:-:", "rpTAG:x:w:1", "rpTAG:--:w:1", "rpTAG::w:1", "n1000:pTAG:w:1",
 	"rpTAG:-1", "rpTAG:+1", "rpTAG:1.0", "rpTAG:!", "rpTAG:18446744073709551616zzzz", "npTAG:1", "n:pTAG:1",
 	"n1pTAG:1", "nx:pTAG:1", "n-1:pTAG:1", "n1.5:pTAG:1", "n1e3:pTAG:1", "n4294967296:pTAG:1", "n1000:px:1", "n1000:",
 	"n1000:pTAG", "n1000:pTAG:", "n1000:pTAG:?", "n 1000:pTAG:1", "n1000::pTAG:1", "n1000:TAG:1", "\x00", "\xff\xfe",
@@ -924,7 +924,7 @@ func TestMessagesOfAnyForm(t *testing.T) {
 		first, reserved := "zz", "2s"
 		want := []string{"first n 1295 1193h2m47.295s 1", "released n 1", "reserved n 100 1", "watching n 1"}
 		if grants { // entries have owners, and the client knows its number
-			first, reserved = "w:1", "w:1"
+			first, reserved = "-:w:1", "-:w:1"
 			want = []string{"first n 1 1193h2m47.295s 1", "released n 1", "reserved n 1 1", "watching n 1"}
 		}
 		do(t, srv, "PUBLISH", own, "n4294967295:p"+tag+":"+first)

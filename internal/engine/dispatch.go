@@ -84,14 +84,13 @@ func (s *store) enrols(k backend.Kind) bool {
 // reply is the answer to a request that acquires: the fields of all replies, and fields that only some kinds have.
 type reply struct {
 	backend.AcquireReply
-	AskAfter  time.Duration // KindFair and KindDelegated: when to ask again without a message
+	AskAfter  time.Duration // KindFair and KindDelegated: when to ask again without a message. KindLock: EnrolReply.Untold
 	Available int64         // the number of free permits
 	Joined    bool          // KindFair: the request got the last place in the queue
 	Claimed   bool          // KindWrite: the refusal made a claim
 	Absent    bool          // the owner to enter under holds nothing
 	Young     bool          // the store is younger than the request's Age
 	Foreign   bool          // a foreign client waits
-	New       bool          // KindLock: the entry was not in the queue before
 	backend.QueueReply
 }
 
@@ -144,7 +143,7 @@ func (c *attempt) request(ctx context.Context, q backend.AcquireRequest) (r repl
 		AcquireRequest: q, Entry: uint64(c.attempt.entry), Heard: c.marks.heard, Polls: c.Polling,
 	}
 	if s.can.Grants {
-		enrol.Instead = c.engine.names.instead(c.topic(), q.Owner)
+		enrol.Instead, enrol.Told = c.engine.names.asks(c.topic(), q.Owner)
 	}
 	x, err := s.can.Queue.Enrol(ctx, enrol)
 	return ofEnrol(x), raised(err, ofEnrol)
@@ -154,7 +153,7 @@ func ofPlain(x backend.AcquireReply) reply { return reply{AcquireReply: x} }
 
 func ofEnrol(x backend.EnrolReply) reply {
 	return reply{
-		AcquireReply: x.AcquireReply, Foreign: x.Foreign, New: x.New,
+		AcquireReply: x.AcquireReply, Foreign: x.Foreign, AskAfter: x.Untold,
 		QueueReply: backend.QueueReply{Enrolled: x.Enrolled, First: x.First},
 	}
 }

@@ -60,11 +60,10 @@ func newHandoff(t *tenure) *handoff {
 	}
 	if e.store.can.Grants {
 		h.req.Instead = e.names.serves(n, w.call, h.owner)
+		h.req.Told = n.place.told
 	}
 	// Messages about the entry that Serve enrols may arrive before its reply.
-	if h.req.Yield && e.names.watches.confirmed(n.topic) {
-		n.comes(h.sent.Mono, false)
-	}
+	n.enrolled = n.enrolled || h.req.Yield && e.names.watches.confirmed(n.topic)
 	return h
 }
 
@@ -176,9 +175,10 @@ func (h *handoff) settle(held bool) (ask bool) {
 	case h.reply.Enrolled && (n.first() == nil || n.entry != uint32(h.req.Entry)):
 		e.names.leave(n.topic, h.req.Entry, h.owner)
 	case h.reply.Enrolled:
-		n.comes(e.Now().Mono, true)
-		n.answered = true // not firstInStore: the message First may have come before this reply
-		n.RetryAt(n.untold(e, e.Now().Mono+int64(e.names.recheckBy(e.Config.Watchdog))))
+		n.enrolled, n.answered = true, true // not firstInStore: the message First may have come before this reply
+		now := e.Now().Mono
+		n.comes(now, h.reply.Untold)
+		n.RetryAt(n.retryUntold(now, now+int64(e.names.recheckBy(e.Config.Watchdog))))
 		n.Heard(h.events)
 		return false
 	}
@@ -226,8 +226,8 @@ func (s *names) enrolledBehind(t backend.Topic, entry uint32, owner string, keep
 	defer s.engine.unlock()
 	grants := t.Kind == backend.KindLock && s.engine.store.can.Grants // each owner has an entry
 	if n := s.records[t]; n.first() != nil && n.entry == entry && (!grants || n.place.owner == owner) {
-		n.comes(s.engine.Now().Mono, false)
-		n.enrolledLate = true
+		n.enrolled, n.enrolledLate = true, true
+		n.comes(s.engine.Now().Mono, backend.Untold)
 		if keeps {
 			n.Notify()
 		}

@@ -16,6 +16,7 @@ type place struct {
 	owner  string // empty: the next request draws one
 	fenced bool
 	ttl    time.Duration
+	told   bool // the store is to tell whenever the entry becomes the first: this client waits for a crowd of names
 	// unknown requests for owner have an unknown outcome; until is when none of them can take effect any more (monotonic).
 	unknown int32
 	until   int64
@@ -35,7 +36,7 @@ func (s *names) ask(n *name, c *call) grant {
 	if p.owner == "" || p.fenced != c.Fenced || p.ttl != c.ttl {
 		s.giveUp(n)
 		*p = place{
-			owner: s.engine.OwnerID(), fenced: c.Fenced, ttl: c.ttl, last: p.last, trip: p.trip,
+			owner: s.engine.OwnerID(), fenced: c.Fenced, ttl: c.ttl, told: s.waiting >= crowd, last: p.last, trip: p.trip,
 			instead: cmp.Or(p.owner, p.serving, p.instead),
 		}
 	}
@@ -55,14 +56,14 @@ func (s *names) giveUp(n *name) {
 	}
 }
 
-// instead returns the owner that a request for owner replaces.
-func (s *names) instead(t backend.Topic, owner string) string {
+// asks returns the owner that a request for owner replaces, and whether it is to be told when it is the first.
+func (s *names) asks(t backend.Topic, owner string) (instead string, told bool) {
 	s.engine.lock()
 	defer s.engine.unlock()
 	if n := s.records[t]; n != nil && n.waiters != nil && n.place.owner == owner {
-		return n.place.instead
+		return n.place.instead, n.place.told
 	}
-	return ""
+	return "", false
 }
 
 // answered notes the outcome of a request for the grant g. Failed: the store has not answered.
@@ -90,7 +91,9 @@ func (s *names) serves(n *name, c *call, owner string) (instead string) {
 	p := &n.place
 	s.giveUp(n)
 	instead = cmp.Or(p.owner, p.instead)
-	*p = place{serving: owner, fenced: c.Fenced, ttl: c.ttl, instead: instead, last: p.last, trip: p.trip}
+	*p = place{
+		serving: owner, fenced: c.Fenced, ttl: c.ttl, told: s.waiting >= crowd, instead: instead, last: p.last, trip: p.trip,
+	}
 	return instead
 }
 
@@ -116,22 +119,21 @@ func (p *place) granted(owner string) {
 	}
 }
 
-// comes notes that the entry of n's waiters is in the store's queue; fresh: it was not there before.
-func (n *name) comes(now int64, fresh bool) {
-	if fresh || !n.enrolled {
-		n.came = now
+// comes notes that the entry of n's waiters has come into the store's queue, if untold is positive: for how long the
+// store does not tell that the entry has become the first.
+func (n *name) comes(now int64, untold time.Duration) {
+	if untold > 0 {
+		n.untold, n.firstInStore = now+int64(untold), false
 	}
-	n.enrolled = true
 }
 
-// untold returns when the first waiter asks again, which was to be at: earlier if the entry is not the first, and the
-// store does not tell it yet when it becomes the first. The owner before it may be dead.
-func (n *name) untold(e *Engine, at int64) int64 {
-	ends := n.came + int64(backend.Untold)
-	if n.firstInStore || !e.store.can.Grants || n.topic.Kind != backend.KindLock || e.Now().Mono > ends {
+// retryUntold returns when the first waiter asks again, which was to be at: earlier if the store, when it was last
+// asked, did not tell yet that the entry is the first. The owner before it may be dead.
+func (n *name) retryUntold(asked, at int64) int64 {
+	if n.untold == 0 || asked > n.untold {
 		return at
 	}
-	return min(at, ends+int64(rand.N(untoldSpread)))
+	return min(at, n.untold+int64(rand.N(untoldSpread)))
 }
 
 // untoldSpread is the time over which the clients of a fleet spread these requests: no request is later than the end
@@ -155,6 +157,8 @@ func (h *handler) Granted(t backend.Topic, m backend.Grant) {
 	g := &grant{granted: true, owner: m.Owner, sent: from, first: int32(m.Lease / time.Millisecond)}
 	g.reply.Token, g.asked = m.Token, g.sent
 	switch {
+	case w != nil && m.Owner == n.place.instead: // the next request takes it over
+		n.Notify()
 	case w == nil || m.Owner != n.place.owner && m.Owner != n.place.serving:
 		e.names.decline(n, t, m.Owner)
 	case n.place.asking:

@@ -57,7 +57,7 @@ type Answer struct {
 	Again    time.Duration // if positive, when to ask again at the latest
 	Enrolled bool          // the entry is in the store's queue: the session reports when to ask
 	First    bool          // the entry is the first: ask also after a release that served no entry
-	New      bool          // the entry was not in the store's queue before
+	Untold   time.Duration // if positive, the entry is new, and for how long the store does not tell that it is the first
 	Failure  error         // the store's error; a waiter that has slept retries a temporary one
 }
 
@@ -114,11 +114,11 @@ func (c *attempt) answer(h *lease.Hold, err error) (Answer, error) {
 	}
 	a := Answer{
 		Got: h != nil, More: r.Available > 0 || c.Family == backend.KindRead,
-		Free: r.Available, Left: r.Remaining, Enrolled: r.Enrolled, First: r.First, New: r.New,
+		Free: r.Available, Left: r.Remaining, Enrolled: r.Enrolled, First: r.First, Untold: r.AskAfter,
 		Failure: c.grant.err,
 	}
 	if c.delegation != nil {
-		a.AskAfter = r.AskAfter
+		a.AskAfter, a.Untold = r.AskAfter, 0
 	}
 	if r.Claimed {
 		a.Again = c.engine.Config.Watchdog / 3
@@ -466,6 +466,7 @@ func (w *wait) failed(err error) error {
 func (w *wait) refused(a *Answer) {
 	n, now := w.name, w.engine.Now().Mono
 	w.last, n.failing, n.answered = nil, 0, true
+	n.comes(now, a.Untold)
 	left := a.Left
 	if n.Endless = left < 0; n.Endless {
 		left = endlessRecheck
@@ -478,9 +479,7 @@ func (w *wait) refused(a *Answer) {
 		w.engine.names.watches.update(n.topic) // for a waiter behind this one
 		return
 	}
-	if a.Enrolled {
-		n.comes(now, a.New)
-	}
+	n.enrolled = n.enrolled || a.Enrolled
 	n.firstInStore = n.firstInStore || a.First // the message First may have come before this answer
 	after := left
 	// Enrols: even if the store had no room for the entry, and so sends no message.
@@ -495,7 +494,7 @@ func (w *wait) refused(a *Answer) {
 	if a.Again > 0 {
 		after = min(after, a.Again)
 	}
-	n.Refused(now+int64(left), n.untold(w.engine, now+int64(after+time.Millisecond)))
+	n.Refused(now+int64(left), n.retryUntold(w.attempt.grant.asked.Mono, now+int64(after+time.Millisecond)))
 	if w.Family == backend.KindSemaphore {
 		if t := n.Taker(a.Free); t != nil { // the free permits are enough for t: t asks before this call
 			n.Advance(t)

@@ -2,7 +2,7 @@
 --
 -- Grants a free lock to the owner in an entry, for a first lease, and tells its client: the message is the grant. wants
 -- is the mark before the owner in the entry: - asks for the lock, f for a token, too, and + for what the hash
--- queue:asks has for the entry: a lease that is shorter than a first lease, and whether it asks for a token. The record
+-- queue:asks has for the entry: a lease, which may be shorter than a first lease, and whether it asks for a token. The record
 -- lasts a little longer than what the client believes (first_spare). granted is 1 then, and lasts the time until the
 -- record ends. It is 0 if the client does not listen, and does not poll, or if this user may not tell it. What cannot
 -- be granted (the server is full, or the user may not count subscribers or draw a token, or the entry was not written

@@ -13,7 +13,8 @@ elseif reserve then
   written = redis.pcall('zadd', queue, string.format('%.0f', -at - reservation), entry)
 elseif not score then
   written = redis.pcall('zadd', queue, came, entry)
-  --! include to_end queue=queue entry=entry
+  local moved
+  --! include to_end queue=queue entry=entry score=moved
 elseif score < 0 then
   written = redis.pcall('zadd', queue, 0, entry)
 end

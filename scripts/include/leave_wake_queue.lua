@@ -7,7 +7,8 @@
 was = tonumber(redis.pcall('zscore', queue, entry))
 if placed == 1 then
   placed = came and type(redis.pcall('zadd', queue, came, entry)) == 'number' and 1 or 0
-  --! include to_end queue=queue entry=entry
+  local moved
+  --! include to_end queue=queue entry=entry score=moved
   redis.pcall('pexpire', queue, queue_kept)
 elseif was then
   redis.pcall('zrem', queue, entry)

@@ -5,8 +5,8 @@
 -- (this user may not draw a token, for example), the record is reserved for the entry: it gets the field
 -- mortise:reserved:<entry>, and expires after a second at most. The client is told, and the client of
 -- the next entry is told that its entry is now the first, and when the reservation ends (see tell_first), unless the
--- first one was granted a whole first lease, and the next has an owner and is younger than 750 ms: its client asks by
--- itself when it has waited for that long. served
+-- first one was granted a whole first lease, and the next has an owner, the mark - or f, and is younger than 750 ms: its
+-- client asks by itself when it has waited for that long. served
 -- becomes true. It stays false if no entry can be served, or if the asker's entry is the first: the entry is removed,
 -- and the lock is free. freed: this script has removed the record; otherwise the record was absent before.
 -- heads: the first two entries, or nil. quiet: neither the hash queue:round nor a queue of the fair lock is there.
@@ -108,8 +108,8 @@ for i = 1, served and 0 or tries do
   end
   if granted == 1 then
     local second, came = two[3], tonumber(two[4] or nil)
-    local young = at and lasts > first_lease and foreign == 0 and came and at >= came and at - came < entry_untold and
-      string.find(second, '^%l[^:]*:[-f+]:')
+    local young = at and lasts >= first_lease + first_spare and foreign == 0 and came and at >= came and at - came < entry_untold and
+      string.find(second, '^%l[^:]*:[-f]:')
     if second and not young then
       local message = 'n' .. lasts .. ':'
       --! include tell_first queue=queue round=round first=second message=message asker=''

@@ -154,27 +154,63 @@ func TestRule08_AReservationForALateOwnerIsGivenBack(t *testing.T) {
 }
 
 // A client that listens and does nothing more costs the next one its first lease, also where that one has just come and
-// is not told that its entry is the first.
+// is not told that its entry is the first, or comes again, or waits for many names.
 func TestRule08And12_AStoppedClientCostsTheNextItsFirstLease(t *testing.T) {
-	for _, again := range []bool{false, true} {
-		t.Run(fmt.Sprint("the entry has come again: ", again), func(t *testing.T) {
+	type waits struct {
+		srv *redistest.Server
+		c   *mortise.Client
+		ctx context.Context
+	}
+	lock := func(t *testing.T, w waits) <-chan result {
+		t.Helper()
+		ch := locking(w.c, w.ctx, "n")
+		entered(t, w.srv, 2)
+		return ch
+	}
+	for what, next := range map[string]func(t *testing.T, w waits) <-chan result{
+		"it has just come": lock,
+		"it has come again": func(t *testing.T, w waits) <-chan result {
+			ch, before := lock(t, w), scriptRuns(w.srv)
+			eventually(t, "it has asked again", func() bool { return scriptRuns(w.srv) >= before+2 })
+			w.srv.Must("ZREMRANGEBYRANK", "mortise:1:next:{n}2", "1", "1")
+			w.srv.Must("PUBLISH", "redisson_lock__channel:{n}", "0")
+			entered(t, w.srv, 2)
+			return ch
+		},
+		"it waits for 200 names": func(t *testing.T, w waits) <-chan result {
+			held := named("held:")
+			put(t, w.srv, 200, held, time.Hour)
+			for i := range 200 {
+				locking(w.c, w.ctx, held(i))
+			}
+			eventually(t, "it listens", func() bool {
+				return len(w.srv.Must("PUBSUB", "CHANNELS", "*:mortise").([]any)) == 200
+			})
+			return lock(t, w)
+		},
+		"a call that polls went before it": func(t *testing.T, w waits) <-chan result {
+			ctx, cancel := context.WithCancel(w.ctx)
+			polls := locking(harness.Locker(t, w.c, mortise.Polling(20*time.Millisecond)), ctx, "n")
+			entered(t, w.srv, 2)
+			ch := locking(w.c, w.ctx, "n")
+			eventually(t, "both wait", func() bool { return len(w.srv.Must("PUBSUB", "CHANNELS", "*:mortise").([]any)) == 1 })
+			cancel()
+			harness.ErrorIf(t, (<-polls).err == nil, "a call that has left has the lock")
+			return ch
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
 			eachParallel(t, func(t *testing.T, s stack) {
 				srv, c := served(t, s, config{})
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
 				conn := harness.Must(net.Dial("tcp", srv.Addr()))(t)
 				defer conn.Close()
 				harness.Must(fmt.Fprint(conn, "SUBSCRIBE redisson_lock__channel:{n}:to:stopped\r\n"))(t)
 				harness.Must(conn.Read(make([]byte, 1)))(t)
-				held := lock(t, direct(t, srv.Addr()), within(t, patience), "n")
+				held := harness.Must(direct(t, srv.Addr()).Lock(ctx, "n"))(t)
 				srv.Must("ZADD", "mortise:1:next:{n}2", "1", "pstopped:-:host/1/x:1")
-				ch := locking(c, within(t, patience), "n")
-				entered(t, srv, 2)
-				if again {
-					before := scriptRuns(srv)
-					eventually(t, "it has asked again", func() bool { return scriptRuns(srv) >= before+2 })
-					srv.Must("ZREMRANGEBYRANK", "mortise:1:next:{n}2", "1", "1")
-					srv.Must("PUBLISH", "redisson_lock__channel:{n}", "0")
-					entered(t, srv, 2)
-				}
+				ch := next(t, waits{srv, c, ctx})
 				unlock(t, held)
 				free := time.Now()
 				took := got(t, patience, "the next has the lock", ch).Sub(free)
