@@ -27,7 +27,7 @@
 -- grants: the entry has the owner, and a release grants the lock to it (see include/grant_entry). The lease of an owner
 -- that was granted the lock is then max(remaining, lease). instead, if not empty, is the entry of an owner that the
 -- client has asked for before, and asks for no more: the new entry takes its place, or its lock.
-local grants, instead, taken = ARGV[9] == '1', ARGV[10], false
+local grants, instead, taken, inherited = ARGV[9] == '1', ARGV[10], false, nil
 local before = string.match(instead, '^%l[^:]*:[-f+]:(.+)$')
 if before then
   local all, fields = nil, {before}
@@ -39,6 +39,7 @@ if before then
   for _, entry in ipairs(all) do
     local score = redis.pcall('zscore', KEYS[2], entry)
     if type(score) == 'string' then
+      inherited = tonumber(score)
       redis.pcall('zrem', KEYS[2], entry)
       redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
       redis.pcall('hdel', KEYS[2] .. ':asks', entry)
@@ -71,7 +72,7 @@ if not mine and not free and not reserved then
   end
   local now = redis.call('time')
   local came = now[1] * us_per_second + now[2]
-  local placed, score = redis.pcall('zadd', KEYS[2], 'nx', came, ARGV[5]), came
+  local placed, score = redis.pcall('zadd', KEYS[2], 'nx', came, ARGV[5]), inherited or came
   local window = left == -2
   if window then
     local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
@@ -103,7 +104,11 @@ if not mine and not free and not reserved then
     end
   end
   if first[1] ~= ARGV[5] then
-    return {0, left, placed == 1 and not asks and math.ceil((score + entry_untold - came) / us_per_ms) or 0, came}
+    local untold = 0
+    if grants and not asks and (placed == 1 or inherited) then
+      untold = math.min(math.ceil((score + entry_untold - came) / us_per_ms), queue_kept)
+    end
+    return {0, left, untold > 1 and untold or 0, came}
   end
   if not window then
     -- If the owner is foreign, foreign clients are assumed to wait for 10 s; its tenure counts if a release was heard.

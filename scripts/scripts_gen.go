@@ -159,7 +159,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
@@ -434,7 +434,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "a19769b191f6fa03ec99b8d0a856baff3a9250e1"
+const AcquireSHA = "1e91449d5aaac6cc4b3e6174a7c06c871d60b962"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -541,7 +541,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
@@ -850,7 +850,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "eb01194d3daa5e8e423fe30be2ff25269e2005a8"
+const AcquireAllSHA = "1fa499c41b5aec74af1f48f07128f412c3db3bab"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -951,7 +951,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
@@ -1236,7 +1236,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "5850e98bb7fd72c836041116f7f96d54f3d6370b"
+const AcquireFencedSHA = "5c309e1909e8a05aa0c64f2b1ca85534918fb420"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1360,7 +1360,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
@@ -1633,7 +1633,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "8d721a861cd023f92b56e8a7c19244787d1a36e7"
+const AgedAcquireSHA = "5ff1551d09869a07a520db5f0336f2bb5a6cdc64"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1995,7 +1995,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or mark
 end
@@ -2264,7 +2264,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "2a3605807a18b8b73b3a056079540c1df15b26dc"
+const DelegateReleaseSHA = "8a24d19be3877c77b3232a411e14727d3ba3e78f"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2367,7 +2367,7 @@ const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
 // grants: the entry has the owner, and a release grants the lock to it (see include/grant_entry). The lease of an owner
 // that was granted the lock is then max(remaining, lease). instead, if not empty, is the entry of an owner that the
 // client has asked for before, and asks for no more: the new entry takes its place, or its lock.
-const EnrolSource = `local grants, instead, taken = ARGV[9] == '1', ARGV[10], false
+const EnrolSource = `local grants, instead, taken, inherited = ARGV[9] == '1', ARGV[10], false, nil
 local before = string.match(instead, '^%l[^:]*:[-f+]:(.+)$')
 if before then
 local all, fields = nil, {before}
@@ -2385,6 +2385,7 @@ taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists'
 for _, entry in ipairs(all) do
 local score = redis.pcall('zscore', KEYS[2], entry)
 if type(score) == 'string' then
+inherited = tonumber(score)
 redis.pcall('zrem', KEYS[2], entry)
 redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
 redis.pcall('hdel', KEYS[2] .. ':asks', entry)
@@ -2484,7 +2485,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', KEYS[2], 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', KEYS[2], 0, 1, 'withscores')
 first = two[1] or ARGV[5]
 end
@@ -2749,7 +2750,7 @@ end
 end
 local now = redis.call('time')
 local came = now[1] * 1000000 + now[2]
-local placed, score = redis.pcall('zadd', KEYS[2], 'nx', came, ARGV[5]), came
+local placed, score = redis.pcall('zadd', KEYS[2], 'nx', came, ARGV[5]), inherited or came
 local window = left == -2
 if window then
 local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
@@ -2811,7 +2812,11 @@ tell(first[1], 'n' .. math.min(math.max(left, 20), 1000) .. ':')
 end
 end
 if first[1] ~= ARGV[5] then
-return {0, left, placed == 1 and not asks and math.ceil((score + 750000 - came) / 1000) or 0, came}
+local untold = 0
+if grants and not asks and (placed == 1 or inherited) then
+untold = math.min(math.ceil((score + 750000 - came) / 1000), 600000)
+end
+return {0, left, untold > 1 and untold or 0, came}
 end
 if not window then
 local record = redis.call('hlen', KEYS[1]) <= 16 and redis.pcall('hgetall', KEYS[1]) or {}
@@ -2910,7 +2915,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "16e441de4cf5766955d5f4b493be47ced6927e66"
+const EnrolSHA = "ef5668df50ae0e1a4ba69d01f4ace5d4d302d0f4"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3439,7 +3444,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
@@ -3862,7 +3867,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or mark
 end
@@ -4123,7 +4128,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "7a29027c4d0b76790f4fe071c6172821379d035d"
+const FairLeaveSHA = "93c632490d69fdc7192587ff40e07979739a53ca"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -4234,7 +4239,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
@@ -4657,7 +4662,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or mark
 end
@@ -4918,7 +4923,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "7392da41532af18c5166800c204b0fce3232f012"
+const FairReleaseSHA = "54d60e2aee7372a532764457aa5f91f50401c42c"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -5041,7 +5046,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or mark
 end
@@ -5307,7 +5312,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "94abce0f9805b03878f44731c08b28d3a67207b0"
+const ForceReleaseSHA = "9c476e442f002c7ce82ea71679ebee5c7a6b12c6"
 
 // InspectSource is inspect.lua.
 //
@@ -5658,7 +5663,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', KEYS[3], 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', KEYS[3], 0, 1, 'withscores')
 first = two[1] or 'n'
 end
@@ -5947,7 +5952,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "60446ef034df1282d9db7619357688159738d718"
+const LeaveQueueSHA = "204e59867990d7f7dd61e396c43c3df5059ffa6c"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -7807,7 +7812,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or mark
 end
@@ -8077,7 +8082,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "c9df85ffe61c2068329f464601fcfe7779c85bce"
+const ReleaseSHA = "bc9a04a704c81943012aa438d5991053ef995661"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -8198,7 +8203,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or mark
 end
@@ -8460,7 +8465,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "2841d7d2fb8e0655ecaee6b1fee47541956e8486"
+const ReleaseAllSHA = "051f0818201d5512781df8de256431c71b0f051c"
 
 // RenewSource is renew.lua.
 //
@@ -10185,7 +10190,7 @@ end
 dropped = dropped + #dead
 first = #dead == #front and redis.pcall('zrange', KEYS[3], 0, 0)[1] or nil
 end
-tries = 8
+tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', KEYS[3], 0, 1, 'withscores')
 first = two[1] or ARGV[7]
 end
@@ -10472,7 +10477,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "2c6e0d7da5fd0cd3aa540309d789f6c7746ab85e"
+const ServeSHA = "ca34f029387d717d6816f926b8a50e8e9d77428b"
 
 // WriteAcquireSource is write_acquire.lua.
 //

@@ -47,7 +47,7 @@ end
 local tries, dropped = entries_tried, 0
 if two[1] and first ~= asker and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
   --! include drop_dead queue=queue round=round channel=channel asker=asker first=first dropped=dropped
-  tries = tried_behind_dead
+  tries = dropped > 0 and tried_behind_dead or tries
   two = redis.pcall('zrange', queue, 0, 1, 'withscores')
   first = two[1] or mark
 end
