@@ -349,7 +349,7 @@ var operations = []operation{
 			return func() error { return lease.Proclaim(t.Context(), "here") }
 		}},
 	// A goroutine waits, the holder unlocks, the goroutine's Lock returns.
-	{name: "local handoff", want: [4]cost{{0.5, 20}, {0.5, 14}, {0.5, 14}, {0, 11}},
+	{name: "local handoff", want: [4]cost{{0.5, 20}, {0.5, 13}, {0.5, 13}, {0, 11}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			lease := held(t, b.Client, "n")
 			ask, granted := make(chan struct{}), make(chan result)

@@ -141,7 +141,7 @@ func TestRule08_AReservationForALateOwnerIsGivenBack(t *testing.T) {
 		ch := locking(c, ctx, "n")
 		entered(t, srv, 1)
 		tag, _, _ := strings.Cut(srv.Must("ZRANGE", "mortise:1:next:{n}2", "0", "0").([]any)[0].(string), ":")
-		late := tag + ":" + c.ID() + ":late"
+		late := tag + ":-:" + c.ID() + ":late"
 		srv.Must("HSET", "n", "mortise:reserved:"+late, "-")
 		srv.Must("PUBLISH", "redisson_lock__channel:{n}:to:"+tag[1:], "r"+late)
 		eventually(t, "it is given back", func() bool {
