@@ -353,6 +353,7 @@ func (c *costs) waiting() (rows []cost) {
 		}
 	}
 	until(30, 0)
+	time.Sleep(1200 * time.Millisecond) // each process behind another asks once when it has waited for a second
 	rows = append(rows, cost{"30 waiters, for a second", c.count(func() { time.Sleep(time.Second) })})
 	rows = append(rows, cost{"`Unlock` and handoff to one of 30, in 3 other processes", c.count(func() {
 		c.unlock(lease)
