@@ -82,8 +82,11 @@ if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -109,7 +112,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -128,7 +131,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -138,7 +141,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -323,7 +326,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -434,7 +437,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "1e91449d5aaac6cc4b3e6174a7c06c871d60b962"
+const AcquireSHA = "90df1fd4bf8ff7e8b8a78b3f4dd5bbcef72d3542"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -464,8 +467,11 @@ if string.find(lock, '{', 1, true) then
 channel = 'redisson_lock__channel:' .. lock
 end
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -491,7 +497,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -510,7 +516,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -520,7 +526,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -705,7 +711,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -850,7 +856,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "1fa499c41b5aec74af1f48f07128f412c3db3bab"
+const AcquireAllSHA = "52f5c9d33670215909fc64a2ff59752e1d5728c0"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -874,8 +880,11 @@ if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -901,7 +910,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -920,7 +929,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -930,7 +939,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -1115,7 +1124,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1236,7 +1245,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "5c309e1909e8a05aa0c64f2b1ca85534918fb420"
+const AcquireFencedSHA = "728caaf3364909f98e6061ae49599536e8decef6"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1283,8 +1292,11 @@ if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -1310,7 +1322,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -1329,7 +1341,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -1339,7 +1351,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -1524,7 +1536,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -1633,7 +1645,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "5ff1551d09869a07a520db5f0336f2bb5a6cdc64"
+const AgedAcquireSHA = "9c67d407b8b2f027abb2ab8a1b6a9c1d6b6b78d2"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1918,8 +1930,11 @@ local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. '
 if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[3] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -1945,7 +1960,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[3] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = KEYS[3] .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -1964,7 +1979,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[KEYS[3] .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -1974,7 +1989,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[3] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = KEYS[3] .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -2159,7 +2174,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[3] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), KEYS[3] .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -2264,7 +2279,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "8a24d19be3877c77b3232a411e14727d3ba3e78f"
+const DelegateReleaseSHA = "ab051cb23f6339eeebe3c6a399b61729eb424d6e"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2408,8 +2423,11 @@ local mine = not reserved and not free and has[2]
 if free and not taken and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
 local served = false
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -2435,7 +2453,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = KEYS[4] .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -2454,7 +2472,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= ARGV[5] and counted[KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= ARGV[5] and counted[KEYS[4] .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', KEYS[2], 0, 100 - 1), {}, {}, {}
@@ -2464,7 +2482,7 @@ if entry == ARGV[5] or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = KEYS[4] .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -2649,7 +2667,7 @@ local ask = redis.pcall('hget', KEYS[2] .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', KEYS[2] .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -2799,8 +2817,11 @@ first[1] = redis.pcall('zrange', KEYS[2], behind, behind)[1]
 end
 if dropped and first[1] and first[1] ~= ARGV[5] then
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -2832,8 +2853,11 @@ end
 local extra = redis.pcall('get', KEYS[2] .. ':extra')
 if type(extra) == 'string' then
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -2915,7 +2939,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "ef5668df50ae0e1a4ba69d01f4ace5d4d302d0f4"
+const EnrolSHA = "344c4971d18b07ae80b09ab699bac3afc06343d5"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3367,8 +3391,11 @@ end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local served = false
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -3394,7 +3421,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = KEYS[4] .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -3413,7 +3440,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -3423,7 +3450,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = KEYS[4] .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -3608,7 +3635,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -3790,8 +3817,11 @@ local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. '
 if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -3817,7 +3847,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = KEYS[4] .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -3836,7 +3866,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -3846,7 +3876,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = KEYS[4] .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -4031,7 +4061,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4128,7 +4158,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "93c632490d69fdc7192587ff40e07979739a53ca"
+const FairLeaveSHA = "d210a896f56ea3c2ad37eec316630947f9697d6d"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -4162,8 +4192,11 @@ end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local served = false
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -4189,7 +4222,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = KEYS[4] .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -4208,7 +4241,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -4218,7 +4251,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = KEYS[4] .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -4403,7 +4436,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4585,8 +4618,11 @@ local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. '
 if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[5] == 'spublish' and 's' or 'c'
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -4612,7 +4648,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[4] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = KEYS[4] .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -4631,7 +4667,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -4641,7 +4677,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[4] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = KEYS[4] .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -4826,7 +4862,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -4923,7 +4959,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "54d60e2aee7372a532764457aa5f91f50401c42c"
+const FairReleaseSHA = "021248603ffe6a2cda72c2034364cb47e09f3714"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -4969,8 +5005,11 @@ local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. '
 if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -4996,7 +5035,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = KEYS[2] .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -5015,7 +5054,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -5025,7 +5064,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = KEYS[2] .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -5210,7 +5249,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -5312,7 +5351,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "9c476e442f002c7ce82ea71679ebee5c7a6b12c6"
+const ForceReleaseSHA = "370b02fe9a2b9edec109e9d1b65b616226074770"
 
 // InspectSource is inspect.lua.
 //
@@ -5586,8 +5625,11 @@ end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -5613,7 +5655,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = KEYS[2] .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -5632,7 +5674,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', KEYS[3], 0, 100 - 1), {}, {}, {}
@@ -5642,7 +5684,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = KEYS[2] .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -5827,7 +5869,7 @@ local ask = redis.pcall('hget', KEYS[3] .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', KEYS[3] .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -5923,8 +5965,11 @@ end
 local second = was_first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
 if second then
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -5952,7 +5997,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "204e59867990d7f7dd61e396c43c3df5059ffa6c"
+const LeaveQueueSHA = "b769a18b80d0bb8d7e6055e1e088d8372c72096f"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -6005,8 +6050,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -6207,7 +6255,7 @@ end
 return {reply, free, placed}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "813d28a403f4d84a81f5f731dec1448db4626bca"
+const PermitsAcquireSHA = "389adceba650d823b197c993541b9bcd1d037b05"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -6244,8 +6292,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -6404,7 +6455,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "504b5edf175bfe278b9495af7df07f4d1bcc6454"
+const PermitsCountSHA = "d243e196913dfa8db528afad4db9b202a10dd23a"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -6479,8 +6530,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -6639,7 +6693,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "99f1ff5f7e7e2b38c376c1fc7f96d6774853fc02"
+const PermitsReleaseSHA = "73cb0f2e044087ea4a411ae6df76c8a022f193d4"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -6730,8 +6784,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -6890,7 +6947,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "dd601b1a1b96c0baa9b7b2a776d4c818b5772205"
+const PermitsSetSHA = "b867877ac294c6b7419ea5eb90461410daa5c926"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -7010,8 +7067,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -7290,7 +7350,7 @@ end
 return 0`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "640d2838d3e479007f22b725d6402a7527ace639"
+const ReadAcquireSHA = "9bb031bf6aaa8c2ea26c520ff2babf81327dd79a"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -7407,8 +7467,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -7571,7 +7634,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "55be569c3cc848bd46b7eb46bf317cccf002e6fd"
+const ReadReleaseSHA = "789c5c04d07573f0b8e57efa859a69ef5e4b1192"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -7735,8 +7798,11 @@ local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. '
 if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
 local mark = ARGV[3] == 'spublish' and 's' or 'c'
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -7762,7 +7828,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = KEYS[2] .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -7781,7 +7847,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -7791,7 +7857,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = KEYS[2] .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -7976,7 +8042,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -8082,7 +8148,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "bc9a04a704c81943012aa438d5991053ef995661"
+const ReleaseSHA = "df39b30ac23568e2891e683b10a8016e357be432"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -8126,8 +8192,11 @@ local quiet = (queued or told > 0) and redis.pcall('exists', lock, queue .. ':ro
 if quiet or (queued or told > 0) and redis.call('exists', lock) == 0 then
 local mark = ARGV[1] == 'spublish' and 's' or 'c'
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -8153,7 +8222,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -8172,7 +8241,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -8182,7 +8251,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -8367,7 +8436,7 @@ local ask = redis.pcall('hget', queue .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', queue .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -8465,7 +8534,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "051f0818201d5512781df8de256431c71b0f051c"
+const ReleaseAllSHA = "2ddd5ae0b2aebb7eb4aa7fe6eb656b37aa02d9e8"
 
 // RenewSource is renew.lua.
 //
@@ -8548,8 +8617,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -8711,7 +8783,7 @@ end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "770338a4dac50ec3144b2d8b01db81ce960efecc"
+const RwForceReleaseSHA = "2573171d4d359190a55ee3b58b83021a547819b8"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -8774,8 +8846,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -8871,7 +8946,7 @@ end
 return was and 1 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "1f480b5703cddb03cbef76a66ec1f995a8ad9786"
+const RwLeaveSHA = "f9928389bf8a6859b09e9bf0e1264d6c449e7e0f"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -8894,8 +8969,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -9060,7 +9138,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "80e87d70b5f737bc7517b45bde899157aafff594"
+const RwWithdrawSHA = "2976f78314d3c2175424aa75ed38b1454028b653"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -9099,8 +9177,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -9259,7 +9340,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "c891ba0e52d53d2bbfd8660228bf3bc51aace487"
+const SemaphoreAddSHA = "a0716fcacc8aba00726d0f46f5b64d5fc2656b55"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -9292,8 +9373,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -9452,7 +9536,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "6bbbed77b37422ad51038b7a0a6319e58a4a8f14"
+const SemaphoreCancelSHA = "239e5b7d9ccc46c6593e4fd253a80376a1e08c8b"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -9523,8 +9607,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -9617,7 +9704,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "1d95d17663494b222da346560c2fff98b889530a"
+const SemaphoreLeaveSHA = "5d487c7293c0523d25b94a0cdb9ca3b0d5819c1e"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -9647,8 +9734,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -9807,7 +9897,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "545f406577a6d6152caa8715c06881995cde0184"
+const SemaphoreSetSHA = "7c8ec7b8c57e3babd2057add3045784fa185d6bd"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -9837,8 +9927,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -10025,7 +10118,7 @@ end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "29cdb0a8ba3593767dc1f17fba49c396f5696be5"
+const SemaphoreTakeSHA = "080135bbb16afa01de334e3e259cc19ff67cd4d6"
 
 // ServeSource is serve.lua.
 //
@@ -10113,8 +10206,11 @@ out = 2
 end
 if redis.call('exists', KEYS[1]) == 0 then
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -10140,7 +10236,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
 if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[2] .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+also[#also + 1] = KEYS[2] .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
@@ -10159,7 +10255,7 @@ for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
 local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', KEYS[3], 0, 100 - 1), {}, {}, {}
@@ -10169,7 +10265,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[2] .. ':to:' .. string.match(entry, '^.?([^:]*)')
+to[i] = KEYS[2] .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -10354,7 +10450,7 @@ local ask = redis.pcall('hget', KEYS[3] .. ':asks', first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
 redis.pcall('hdel', KEYS[3] .. ':asks', first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. string.match(first, '^.?([^:]*)')
+local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. tag_of(first)
 local count = letter == 'n' and 1 or counted[to] or
 redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
@@ -10477,7 +10573,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "ca34f029387d717d6816f926b8a50e8e9d77428b"
+const ServeSHA = "83837eeb9ec7325a4e77f80170f58aef5d8704e8"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -10502,8 +10598,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -10658,7 +10757,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "a400a8d5da62bcfcb7e731b019ab59977dea51b6"
+const WriteAcquireSHA = "be107c63523d2e4ff54fc03293f41155e5e6bdd3"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -10727,8 +10826,11 @@ queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS
 end
 local at, came
 local counted = {}
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
 if exact and letter == 'p' and heard ~= 0 then
 local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
@@ -10890,7 +10992,7 @@ end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "1d38cb41f75bf04feffa25cd41e740e1a13fb850"
+const WriteReleaseSHA = "b0e94c75982995735ed8b3485b8f8f335824840f"
 
 // WriteRenewSource is write_renew.lua.
 //

@@ -323,8 +323,8 @@ func (s queue) turn(t backend.Topic, payload string) {
 	}
 	name, mine := strings.CutPrefix(rest[min(1, len(rest)):], s.tagOf(t.Kind)+":")
 	entry, err := strconv.ParseUint(name, 36, 64)
-	known := err == nil
-	if s.grants && t.Kind == backend.KindLock {
+	known, owned := err == nil, s.grants && t.Kind == backend.KindLock
+	if owned {
 		p := s.pairs.of(t.Name)
 		if name = ownerIn(name); name == "" {
 			return
@@ -335,7 +335,7 @@ func (s queue) turn(t backend.Topic, payload string) {
 	case !mine:
 	case kind == 'g':
 		s.granted(h, t, name, g)
-	case kind == 'r' && !known && s.grants && t.Kind == backend.KindLock:
+	case kind == 'r' && !known && owned:
 		// Reserved for an owner that this session asks for no more: as a grant that is over, it is given back.
 		h.Granted(t, backend.Grant{Owner: name, From: longOver(time.Now())})
 	case !known:

@@ -81,6 +81,9 @@ func (s *store) enrols(k backend.Kind) bool {
 	return false
 }
 
+// grants reports whether a release grants a topic of a kind to the owner in an entry of its queue.
+func (s *store) grants(k backend.Kind) bool { return k == backend.KindLock && s.can.Grants }
+
 // reply is the answer to a request that acquires: the fields of all replies, and fields that only some kinds have.
 type reply struct {
 	backend.AcquireReply

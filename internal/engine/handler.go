@@ -155,7 +155,7 @@ func (h *handler) waitersOf(t backend.Topic, entry uint64) *name {
 	if n.first() != nil && uint64(n.entry) == entry {
 		return n
 	}
-	if t.Kind != backend.KindLock || !h.store.can.Grants {
+	if !h.store.grants(t.Kind) {
 		h.names.leave(t, entry, "")
 	}
 	return nil

@@ -194,7 +194,7 @@ func (s *names) withdrawEntry(n *name) {
 		return
 	}
 	owner := cmp.Or(n.place.owner, n.place.instead)
-	if owner != "" || n.topic.Kind != backend.KindLock || !e.store.can.Grants {
+	if owner != "" || !e.store.grants(n.topic.Kind) {
 		s.leave(n.topic, uint64(n.entry), owner)
 	}
 	s.entries++
@@ -224,7 +224,7 @@ func (s *names) leave(t backend.Topic, entry uint64, owner string) {
 func (s *names) enrolledBehind(t backend.Topic, entry uint32, owner string, keeps bool) {
 	s.engine.lock()
 	defer s.engine.unlock()
-	grants := t.Kind == backend.KindLock && s.engine.store.can.Grants // each owner has an entry
+	grants := s.engine.store.grants(t.Kind) // each owner has an entry
 	if n := s.records[t]; n.first() != nil && n.entry == entry && (!grants || n.place.owner == owner) {
 		n.enrolled, n.enrolledLate = true, true
 		n.comes(s.engine.Now().Mono, backend.Untold)

@@ -114,11 +114,13 @@ func (c *attempt) answer(h *lease.Hold, err error) (Answer, error) {
 	}
 	a := Answer{
 		Got: h != nil, More: r.Available > 0 || c.Family == backend.KindRead,
-		Free: r.Available, Left: r.Remaining, Enrolled: r.Enrolled, First: r.First, Untold: r.AskAfter,
+		Free: r.Available, Left: r.Remaining, Enrolled: r.Enrolled, First: r.First,
 		Failure: c.grant.err,
 	}
 	if c.delegation != nil {
-		a.AskAfter, a.Untold = r.AskAfter, 0
+		a.AskAfter = r.AskAfter
+	} else {
+		a.Untold = r.AskAfter
 	}
 	if r.Claimed {
 		a.Again = c.engine.Config.Watchdog / 3
@@ -290,7 +292,7 @@ func (w *wait) begins() {
 	w.marks.enrols = handed == nil && (w.queues() && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
 	n.enrols, n.enrolledLate, n.claims = w.marks.enrols, false, w.Family == backend.KindWrite
 	w.attempt.entry, w.marks.heard, n.heard = n.entry, n.heard, false
-	if w.marks.places = w.marks.enrols && e.store.can.Grants && w.Family == backend.KindLock; w.marks.places {
+	if w.marks.places = w.marks.enrols && e.store.grants(w.Family); w.marks.places {
 		w.attempt.grant = e.names.ask(n, w.call)
 	}
 	w.marks.least, w.marks.stays = int32(n.Least()), n.Len() > 1

@@ -13,7 +13,7 @@ while first and dropped < dead_most and size < dead_bytes do
       break
     end
     entries[i], polls[i] = entry, 'polls:' .. entry
-    to[i] = channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+    to[i] = channel .. ':to:' .. tag_of(entry)
   end
   local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
   polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}

@@ -17,7 +17,7 @@ if wants == '+' then
   lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
   redis.pcall('hdel', queue .. ':asks', entry)
 end
-local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. string.match(entry, '^.?([^:]*)')
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local count = letter == 'n' and 1 or counted[to] or
   redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. entry)

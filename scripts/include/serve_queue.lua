@@ -37,7 +37,7 @@ local foreign, fair = (kept.seen or 0) > now and 1 or 0
 local also, count = {}, {}
 for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do -- they are told below
   if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-    also[#also + 1] = channel .. ':to:' .. string.match(two[i], '^.?([^:]*)')
+    also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
   end
 end
 --! include foreign_clients mark=first channel=channel quiet=quiet foreign=foreign fair=fair also=also count=count
@@ -45,7 +45,7 @@ for i = counted_from, #count, 2 do
   counted[count[i]] = count[i + 1]
 end
 local tries, dropped = entries_tried, 0
-if two[1] and first ~= asker and counted[channel .. ':to:' .. string.match(first, '^.?([^:]*)')] == 0 then
+if two[1] and first ~= asker and counted[channel .. ':to:' .. tag_of(first)] == 0 then
   --! include drop_dead queue=queue round=round channel=channel asker=asker first=first dropped=dropped
   tries = dropped > 0 and tried_behind_dead or tries
   two = redis.pcall('zrange', queue, 0, 1, 'withscores')
