@@ -109,8 +109,8 @@ var more = []struct{ script, before, values, want string }{
 	{"permits_release", permits + wakes + "TOLD mortise:1:wake:{n}", "", ""},
 }
 
-// behind returns states with entries of clients that do not listen. DEAD adds them, with owners that ask for a token, of
-// the letter that follows (see teller.lua). DENIED takes the permissions for sharded pub/sub from the user, so that
+// behind returns states with entries of clients that do not listen. DEAD adds them, with owners that ask for a token,
+// of the letter that follows (see teller.lua). DENIED takes the permissions for sharded pub/sub from the user, so that
 // clients with the letter s are neither counted nor told.
 func behind(dead string) []struct{ script, before, values, want string } {
 	return []struct{ script, before, values, want string }{
