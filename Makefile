@@ -166,7 +166,7 @@ playground: playground-build ## the playground, services that share a lock in a 
 PICTURES ?=
 
 .PHONY: browser
-browser: ## the playground in a real Chromium (installs it on Debian); PICTURES=pictures takes pictures
+browser: docs ## the site and the playground in a real Chromium (installs it on Debian); PICTURES=pictures takes pictures
 	@.ci/install-deps chromium
 	cd test/browser && go test -count=1 -timeout 10m -parallel 4 $(if $(PICTURES),-pictures '$(abspath $(PICTURES))') .
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -128,8 +129,8 @@ func TestTheCommandsThatFreeALock(t *testing.T) {
 		})
 	}
 	for _, m := range regexp.MustCompile(`(?m)^## (.*)\n`).FindAllStringSubmatch(page, -1) {
-		known := tried[m[1]] || m[1] == "See the owner" || m[1] == "A lock entered from another service"
-		check.ErrorIf(t, !known, "no test runs the section %q", m[1])
+		known := []string{"Force unlock from a program", "See the owner", "List locks", "A lock entered from another service"}
+		check.ErrorIf(t, !tried[m[1]] && !slices.Contains(known, m[1]), "no test runs the section %q", m[1])
 	}
 }
 

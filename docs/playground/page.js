@@ -355,7 +355,8 @@ async function main() {
     tab.onclick = () => { history.replaceState(null, "", `#${s.id}`); choose(s.id); };
     $("tabs").append(tab);
   }
-  const wanted = new URLSearchParams(location.search).get("lease");
+  const asked = new URLSearchParams(location.search), wanted = asked.get("lease");
+  document.documentElement.classList.toggle("inside", asked.has("inside")); // in a frame of the site's first page
   if ([...$("watchdog").options].some((o) => o.value === wanted)) $("watchdog").value = wanted;
   module = await compile();
   $("reset").onclick = () => choose(story.id);

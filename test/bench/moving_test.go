@@ -41,8 +41,10 @@ func redsyncBefore(ctx context.Context, rdb redis.UniversalClient, work func(con
 }
 
 func redislockBefore(ctx context.Context, rdb redis.UniversalClient, work func(context.Context) error) error {
-	retry := redislock.LimitRetry(redislock.LinearBackoff(100*time.Millisecond), 50)
-	lock, err := redislock.New(rdb).Obtain(ctx, "orders:42", 10*time.Second, &redislock.Options{RetryStrategy: retry})
+	retry := &redislock.Options{
+		RetryStrategy: redislock.LimitRetry(redislock.LinearBackoff(100*time.Millisecond), 50),
+	}
+	lock, err := redislock.New(rdb).Obtain(ctx, "orders:42", 10*time.Second, retry)
 	if err != nil {
 		return err // ErrNotObtained after 5 s, or an error of Redis
 	}

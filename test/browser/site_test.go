@@ -89,6 +89,8 @@ type page struct {
 	*testing.T
 	ctx  context.Context
 	look look
+	// server is what the addresses of the page's requests begin with.
+	server string
 
 	mu    sync.Mutex
 	wrong []string
@@ -97,10 +99,18 @@ type page struct {
 // open opens the playground with a lease of 3 s; where is added to its address.
 func open(t *testing.T, l look, where string) *page {
 	t.Helper()
+	p := openAt(t, l, site.URL+"/?lease=3000"+where)
+	p.await(`document.documentElement.dataset.ready`)
+	return p
+}
+
+// openAt opens a page by its address.
+func openAt(t *testing.T, l look, address string) *page {
+	t.Helper()
 	t.Parallel()
 	ctx, cancel := chromedp.NewContext(site.browser)
 	t.Cleanup(cancel)
-	p := &page{T: t, ctx: ctx, look: l}
+	p := &page{T: t, ctx: ctx, look: l, server: address[:strings.LastIndex(address, "/")]}
 	if err := chromedp.Listen(ctx, p.heard); err != nil {
 		t.Fatal(err)
 	}
@@ -114,8 +124,7 @@ func open(t *testing.T, l look, where string) *page {
 	send(p, network.Enable, network.EnableParams{})
 	send(p, log.Enable, cdp.Empty{})
 	send(p, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features})
-	p.do(chromedp.EmulateViewport(l.width, l.height), chromedp.Navigate(site.URL+"/?lease=3000"+where))
-	p.await(`document.documentElement.dataset.ready`)
+	p.do(chromedp.EmulateViewport(l.width, l.height), chromedp.Navigate(address))
 	t.Cleanup(func() {
 		p.mu.Lock()
 		defer p.mu.Unlock()
@@ -139,7 +148,7 @@ func (p *page) heard(event any) {
 	case *log.EventEntryAdded:
 		wrong = fmt.Sprintf("browser: %s %s", e.Entry.Text, e.Entry.URL)
 	case *network.EventRequestWillBeSent:
-		if u := e.Request.URL; !strings.HasPrefix(u, site.URL) && !strings.HasPrefix(u, "data:") {
+		if u := e.Request.URL; !strings.HasPrefix(u, p.server) && !strings.HasPrefix(u, "data:") {
 			wrong = "request to another server: " + u
 		}
 	}
@@ -180,9 +189,20 @@ func value[T any](p *page, expression string) T {
 // await waits until the page changes so that an expression is true.
 func (p *page) await(expression string) {
 	p.Helper()
+	p.poll(expression, chromedp.WithPollingMutation())
+}
+
+// awaitInFrame waits until a frame in the page changes so that an expression is true.
+func (p *page) awaitInFrame(expression string) {
+	p.Helper()
+	p.poll(expression, chromedp.WithPollingInterval(20*time.Millisecond))
+}
+
+func (p *page) poll(expression string, how chromedp.PollOption) {
+	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	poll := chromedp.Poll[chromedp.Void](expression, chromedp.WithPollingMutation(), chromedp.WithPollingTimeout(patience))
+	poll := chromedp.Poll[chromedp.Void](expression, how, chromedp.WithPollingTimeout(patience))
 	if err := chromedp.Do(ctx, poll); err != nil {
 		p.Fatalf("not so within %v: %s: %v\n%s", patience, expression, err, p.said())
 	}
