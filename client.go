@@ -3,6 +3,7 @@ package mortise
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -15,46 +16,49 @@ import (
 // Client takes locks in a store. It implements [Locker] with the reentrant lock. A client is safe
 // for concurrent use; a process needs one client for each store. The number of background goroutines
 // does not grow with the locks held or waited for.
-type Client struct{ engine *engine.Engine }
+type Client struct {
+	engine *engine.Engine
+	misuse atomic.Pointer[error] // the first wrong options of With or RW, for Check
+}
 
 // DefaultWatchdogTimeout is the lease of locks without [WithLease], unless [WithWatchdogTimeout]
 // sets another. Redisson's default is the same.
 const DefaultWatchdogTimeout = 30 * time.Second
 
-// ClientOption changes a client.
-type ClientOption func(*engine.Config) error
+// ClientOption changes a client. The zero ClientOption does nothing.
+type ClientOption struct{ set func(*engine.Config) error }
 
 // WithID sets the client's id: the name of the client in the store's records. The id must be unique
 // among all clients of the store, at all times: to clients with one id, [LockInfo.Mine] is true of
 // each other's locks, and a waiting writer's claim stands for both. An id has 1 to 256 bytes of UTF-8
 // without control characters. The default is "host/pid/random".
 func WithID(id string) ClientOption {
-	return func(c *engine.Config) error {
+	return ClientOption{func(c *engine.Config) error {
 		if err := engine.CheckID("WithID", id); err != nil {
 			return err
 		}
 		c.ID = id
 		return nil
-	}
+	}}
 }
 
 // WithWatchdogTimeout sets the lease of locks without [WithLease]. The watchdog renews them every
 // third of d while the holder lives; after a crash they free themselves within d. d is at least a
 // second.
 func WithWatchdogTimeout(d time.Duration) ClientOption {
-	return func(c *engine.Config) error {
+	return ClientOption{func(c *engine.Config) error {
 		if d < time.Second || d > MaxLease {
 			return fail.Invalidf("WithWatchdogTimeout(%v): between 1s and %v", d, MaxLease)
 		}
 		c.Watchdog = clock.CeilMilli(d)
 		return nil
-	}
+	}}
 }
 
 // WithObserver sets functions for the client's events. [Observer] says when, and by which
 // goroutine, they are called.
 func WithObserver(o Observer) ClientOption {
-	return func(c *engine.Config) error { c.Observer = o.inner(); return nil }
+	return ClientOption{func(c *engine.Config) error { c.Observer = o.inner(); return nil }}
 }
 
 // WithLogger sets the client's logger: for lost leases, failed renewals, long holds, long waits for a
@@ -66,13 +70,13 @@ func WithObserver(o Observer) ClientOption {
 // slow or blocked handler delays no lease. A line about many leases is logged once a second, with
 // their number. A record's time is the time of the line, not of the event.
 func WithLogger(l *slog.Logger) ClientOption {
-	return func(c *engine.Config) error {
+	return ClientOption{func(c *engine.Config) error {
 		if l == nil {
 			return fail.Invalidf("WithLogger(nil); omit the option, and the client is silent")
 		}
 		c.Log = l
 		return nil
-	}
+	}}
 }
 
 // WithName names the client in events, metrics and log lines: [Subject.Client], the attribute
@@ -80,13 +84,13 @@ func WithLogger(l *slog.Logger) ClientOption {
 // process; the processes of a fleet share the name. A name has 1 to 256 bytes of UTF-8 without
 // control characters; otherwise New returns [ErrInvalid].
 func WithName(name string) ClientOption {
-	return func(c *engine.Config) error {
+	return ClientOption{func(c *engine.Config) error {
 		if err := engine.CheckID("WithName", name); err != nil {
 			return err
 		}
 		c.Name = name
 		return nil
-	}
+	}}
 }
 
 // WithPrefix puts a prefix before each name that the client uses in the store, for example "orders:":
@@ -103,7 +107,7 @@ func WithName(name string) ClientOption {
 // names of the client on one slot of a cluster. For a prefix that is empty, longer than 256 bytes,
 // or has braces that form no hash tag, New returns [ErrInvalid].
 func WithPrefix(prefix string) ClientOption {
-	return func(c *engine.Config) error {
+	return ClientOption{func(c *engine.Config) error {
 		if err := engine.CheckID("WithPrefix", prefix); err != nil {
 			return err
 		}
@@ -112,36 +116,31 @@ func WithPrefix(prefix string) ClientOption {
 		}
 		c.Prefix = prefix
 		return nil
-	}
+	}}
 }
 
-// WithDefaultWait is [WithWait] for all waiting calls of the client without the option: Lock,
-// Acquire, Wait and LockAll. d is positive; otherwise New returns [ErrInvalid].
-func WithDefaultWait(d time.Duration) ClientOption {
-	return func(c *engine.Config) error {
-		if d <= 0 {
-			return fail.Invalidf("WithDefaultWait(%v): a wait is positive; leave it out to wait for as long as the context", d)
-		}
-		c.Wait = d
-		return nil
-	}
-}
-
-// WithDefaultMaxHold is [WithMaxHold] for all leases of the client, of locks and semaphores, that
-// have neither [WithLease] nor WithMaxHold: a lock whose Unlock was forgotten is free after d, even
-// if its process lives. The terms of a leader (leader.Run) are such leases, and end after d. d is
-// between [MinLease] and [MaxLease]; otherwise New returns [ErrInvalid].
+// WithDefaults sets options for all calls of the client that have no other: locks of all kinds, semaphores
+// and latches. Each option applies to the calls that it is for: [WithWait] to calls that wait, [WithLease] and
+// [WithMaxHold] to locks and semaphores, [WithReplicas] to locks, and [Fair], [Fenced], [NonReentrant] and
+// [Polling] to the reentrant lock, but not to [Quorum]. [Option] says which of two options counts. If an
+// option is wrong, New returns [ErrInvalid].
 //
-// Cost: each Lock and each Unlock is a command, because a lock with such a lease is not handed to
-// the next waiter of the process without a command.
-func WithDefaultMaxHold(d time.Duration) ClientOption {
-	return func(c *engine.Config) error {
-		if d < MinLease || d > MaxLease {
-			return fail.Invalidf("WithDefaultMaxHold(%v): between %v and %v", d, MinLease, MaxLease)
+// WithDefaults(WithMaxHold(d)) makes a lock whose Unlock was forgotten free after d, even if its process
+// lives. The terms of a leader (leader.Run) are such leases, and end after d. Each Lock and each Unlock is
+// then a command, because a lock with such a lease is not handed to the next waiter of the process without a
+// command.
+func WithDefaults(opts ...Option) ClientOption {
+	return ClientOption{func(c *engine.Config) error {
+		r, err := with(engine.Request{Name: "any"}, opts)
+		if err != nil {
+			return fail.Of(err).Err
 		}
-		c.MaxHold = clock.CeilMilli(d)
+		if c.Defaults != nil {
+			r = r.Over(c.Defaults)
+		}
+		c.Defaults = &r
 		return nil
-	}
+	}}
 }
 
 // DefaultHoldWarning is how long a hold lasts before the log says so, unless [WithHoldWarning] says
@@ -156,13 +155,13 @@ const DefaultHoldWarning = 10 * time.Minute
 //
 // Cost: with a logger, Lock notes its caller's program counter: no command and no allocation.
 func WithHoldWarning(d time.Duration) ClientOption {
-	return func(c *engine.Config) error {
+	return ClientOption{func(c *engine.Config) error {
 		if d < 0 {
 			return fail.Invalidf("WithHoldWarning(%v): 0 switches it off", d)
 		}
 		c.HoldWarning = min(d, MaxLease)
 		return nil
-	}
+	}}
 }
 
 // New makes a client on a backend: redisgo.New(...), rueidis.New(...) or memory.New(). New does no
@@ -172,12 +171,8 @@ func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
 	cfg := engine.Config{Watchdog: DefaultWatchdogTimeout, RejoinDelay: -1, HoldWarning: DefaultHoldWarning}
 	var err error
 	for _, o := range opts {
-		switch {
-		case err != nil:
-		case o == nil:
-			err = fail.Invalidf("a nil ClientOption; omit it")
-		default:
-			err = o(&cfg)
+		if err == nil && o.set != nil {
+			err = o.set(&cfg)
 		}
 	}
 	c := new(Client)
@@ -246,10 +241,16 @@ type Finding struct {
 // is unknown. A kind of lock is no problem if the user has nothing that only this kind needs; it was not made for it.
 //
 // An error wraps [ErrUnavailable]: the store did not answer, and there are no findings; or a finding is a problem,
-// and the error has its text and remedy. For a nil or zero client it wraps [ErrInvalid], after Shutdown [ErrClosed].
+// and the error has its text and remedy. For a nil or zero client it wraps [ErrInvalid], and also if [Client.With] or
+// [Client.RW] was given a wrong option; after Shutdown [ErrClosed].
 // Check is safe for concurrent use. Cost: the commands of Ping, and two to each master, of which the second takes some
 // 0.5 ms of the server.
 func (c *Client) Check(ctx context.Context) ([]Finding, error) {
+	if c.usable() == nil {
+		if err := c.misuse.Load(); err != nil {
+			return nil, fail.New("check", "", *err)
+		}
+	}
 	found, err := engine.Check(ctx, c.inner())
 	var all []Finding
 	for _, f := range found {
@@ -269,11 +270,7 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...Option) (*Lease,
 
 // TryLock implements [Locker] with the reentrant lock.
 func (c *Client) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return c.acquire(ctx, engine.Request{Name: name, Try: true}, opts)
-}
-
-func (c *Client) acquire(ctx context.Context, r engine.Request, opts []Option) (*Lease, error) {
-	r, err := c.with(r, opts)
+	r, err := c.with(engine.Request{Name: name, Try: true}, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +281,22 @@ func (c *Client) acquire(ctx context.Context, r engine.Request, opts []Option) (
 func (c *Client) with(r engine.Request, opts []Option) (engine.Request, error) {
 	r.Name = engine.FullName(c.inner(), r.Name)
 	r, err := with(r, opts)
-	return engine.WithDefaults(c.inner(), r), err
+	if err != nil {
+		return r, err
+	}
+	return c.complete(r)
+}
+
+// complete adds the client's defaults to a request, and checks that the backend has such locks.
+func (c *Client) complete(r engine.Request) (engine.Request, error) {
+	r = engine.WithDefaults(c.inner(), r)
+	if r.Family == backend.KindLock {
+		return r, nil
+	}
+	if err := c.has(&r); err != nil {
+		return r, r.Fail(err)
+	}
+	return r, nil
 }
 
 // Close is [Client.Shutdown] with a timeout of five seconds.

@@ -17,7 +17,7 @@ func TestAPrefixIsOfEveryName(t *testing.T) {
 		told := make(map[string]int)
 		c := open(WithPrefix("app:"), WithObserver(Observer{Acquired: func(e AcquiredEvent) { told[e.Name]++ }}))
 		plain, same := open(), open(WithPrefix("app:"))
-		fair := need(c.Locker(Fair()))(t)
+		fair := c.With(Fair())
 		for kind, l := range map[string]Locker{"plain": c, "fair": fair, "read": c.RW().Read, "write": c.RW().Write} {
 			lease := need(l.Lock(ctx, "x"))(t)
 			if lease.Name() != "app:x" {
@@ -98,8 +98,8 @@ func TestAnOptionThatMakesNoSenseIsRefused(t *testing.T) {
 	for name, o := range map[string]ClientOption{
 		"an empty prefix": WithPrefix(""), "a prefix with half a tag": WithPrefix("a{"), "a line break": WithPrefix("a\n"),
 		"a long prefix": WithPrefix(strings.Repeat("x", 257)), "an empty name": WithName(""),
-		"a wait of nothing": WithDefaultWait(0), "a hold of nothing": WithDefaultMaxHold(0),
-		"a hold for ever": WithDefaultMaxHold(MaxLease + 1),
+		"a wait of nothing": WithDefaults(WithWait(0)), "a hold of nothing": WithDefaults(WithMaxHold(0)),
+		"a hold for ever": WithDefaults(WithMaxHold(MaxLease + 1)), "two ways to wait": WithDefaults(Fair(), Polling(1e9)),
 	} {
 		if _, err := New(memory.New(), o); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v, want ErrInvalid", name, err)
@@ -113,7 +113,7 @@ func TestAnOptionThatMakesNoSenseIsRefused(t *testing.T) {
 func TestTheClientsDefaultsOfWaitAndHold(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		ctx := t.Context()
-		c := open(WithDefaultWait(2*time.Second), WithDefaultMaxHold(time.Minute))
+		c := open(WithDefaults(WithWait(2*time.Second), WithMaxHold(time.Minute)))
 		held := need(open().Lock(ctx, "x"))(t)
 		takes := func(what string, want time.Duration, err func() error) {
 			t.Helper()
@@ -157,7 +157,7 @@ func TestTryLockAll(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		ctx := t.Context()
 		c, other := open(), open()
-		fair := need(c.Locker(Fair()))(t)
+		fair := c.With(Fair())
 		parts := append(Parts(c, "a", "b"), Part{fair, "c"}, Part{c.RW().Read, "d"})
 		all := need(TryLockAll(ctx, parts))(t)
 		for _, name := range []string{"a", "b", "c"} {
@@ -184,5 +184,107 @@ func TestTryLockAll(t *testing.T) {
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
 		wants(t, errorOf(TryLockAll(gone, parts)), context.Canceled)
+	})
+}
+
+func TestTheZeroOptionsDoNothing(t *testing.T) {
+	c := on(t, memory.New(), ClientOption{})
+	must(t, thenUnlock(c.Lock(t.Context(), "x", Option{}, Option{})))
+	must(t, thenUnlock(c.With(Option{}).TryLock(t.Context(), "x", Option{})))
+	if WithWait(time.Second) != WithWait(time.Second) || Fair() == Fenced() || WithReplicas(1, 1) == WithReplicas(2, 1) {
+		t.Error("options do not compare as their arguments do")
+	}
+}
+
+// An option that does not apply is refused for each kind of lock.
+func TestAnOptionThatDoesNotApplyIsRefused(t *testing.T) {
+	c := on(t, memory.New())
+	ctx := t.Context()
+	kinds := []Option{Fair(), Fenced(), NonReentrant(), Polling(time.Second)}
+	for _, o := range kinds {
+		for _, l := range []Locker{c.RW().Read, c.RW().Write, c.RW(o).Read} {
+			wants(t, errorOf(l.Lock(ctx, "x", o)), ErrInvalid)
+			wants(t, errorOf(l.TryLock(ctx, "x", o)), ErrInvalid)
+		}
+		wants(t, errorOf(c.Semaphore("s", 1).TryAcquire(ctx, 1, o)), ErrInvalid)
+		wants(t, c.CountingSemaphore("c").Acquire(ctx, 1, o), ErrInvalid)
+		wants(t, c.CountDownLatch("l").Wait(ctx, o), ErrInvalid)
+	}
+	wants(t, errorOf(c.TryLock(ctx, "x", WithWait(time.Second))), ErrInvalid)
+	wants(t, errorOf(c.TryLock(ctx, "x", WithMaxWaiters(1))), ErrInvalid)
+	clients := []*Client{c, on(t, memory.New()), on(t, memory.New())}
+	for _, o := range append(kinds, WithReplicas(1, time.Second)) {
+		wants(t, errorOf(need(Quorum(clients...))(t).Lock(ctx, "x", o)), ErrInvalid)
+	}
+}
+
+// What With was given wrongly is an error of each call, and of Check, which a start calls.
+func TestWrongOptionsOfWithAreAnErrorOfTheCallAndOfCheck(t *testing.T) {
+	for what, opts := range map[string][]Option{
+		"a wait of nothing": {WithWait(0)}, "two bounds": {WithLease(time.Second), WithMaxHold(time.Second)},
+		"two ways to wait": {Fair(), Polling(time.Second)}, "no fair locks": {Fair()},
+	} {
+		c := on(t, spyOn(memory.New(), "", nil))
+		_, err := c.Check(t.Context())
+		must(t, err)
+		l := c.With(opts...)
+		for range 2 {
+			wants(t, errorOf(l.Lock(t.Context(), "x")), ErrInvalid)
+			wants(t, errorOf(l.TryLock(t.Context(), "x")), ErrInvalid)
+		}
+		if _, err := c.Check(t.Context()); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%s: Check: %v", what, err)
+		}
+	}
+}
+
+// An option of a call counts before one of With, and this before one of WithDefaults.
+func TestTheNearestOptionCounts(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		ctx := t.Context()
+		c := open(WithDefaults(Polling(time.Minute), WithMaxHold(time.Hour)), WithDefaults(WithWait(3*time.Second)))
+		waitsFor := func(holder Locker, what string, want time.Duration, l Locker, opts ...Option) {
+			t.Helper()
+			held := need(holder.Lock(ctx, "x"))(t)
+			start := time.Now()
+			wants(t, errorOf(l.Lock(ctx, "x", opts...)), ErrNotAcquired)
+			if d := time.Since(start); d != want {
+				t.Errorf("%s waited for %v, want %v", what, d, want)
+			}
+			wants(t, errorOf(l.TryLock(ctx, "x")), ErrNotAcquired) // WithWait of With and WithDefaults is not for it
+			must(t, held.Unlock(ctx))
+		}
+		waits := func(what string, want time.Duration, l Locker, opts ...Option) {
+			t.Helper()
+			waitsFor(open(), what, want, l, opts...)
+		}
+		waits("the default", 3*time.Second, c)
+		waits("With", 2*time.Second, c.With(WithWait(2*time.Second)))
+		waits("the call", time.Second, c.With(WithWait(2*time.Second)), WithWait(time.Second))
+		waitsFor(open().RW().Write, "a writer", 3*time.Second, c.RW().Write)
+		waitsFor(open().RW().Write, "a writer with options", 2*time.Second, c.RW(WithWait(2*time.Second)).Write)
+
+		lasts := func(what string, want time.Duration, l Locker, opts ...Option) {
+			t.Helper()
+			lease := need(l.Lock(ctx, "x", opts...))(t)
+			start := time.Now()
+			<-lease.Context().Done()
+			if d := time.Since(start); d > want || d < want-want/10 {
+				t.Errorf("%s: the lease lasted for %v, want %v", what, d, want)
+			}
+			wants(t, lease.Unlock(ctx), ErrLost)
+		}
+		lasts("the default", time.Hour, c)
+		lasts("With", time.Minute, c.With(WithLease(time.Minute)))
+		lasts("the call", 2*time.Minute, c.With(WithLease(time.Minute)), WithMaxHold(2*time.Minute))
+
+		l := need(c.With(Fair()).Lock(ctx, "x", Fenced()))(t) // Fair comes before the default Polling
+		if token, fenced := l.Token(); !fenced || token == 0 {
+			t.Errorf("token %d, %v", token, fenced)
+		}
+		first, second := queued(ctx, c.With(Fair()), "x"), queued(ctx, c.With(Fair()), "x")
+		must(t, l.Unlock(ctx))
+		must(t, first.lease(t).Unlock(ctx))
+		must(t, second.lease(t).Unlock(ctx))
 	})
 }

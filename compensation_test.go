@@ -106,7 +106,7 @@ func TestAFairAcquisitionOfUnknownOutcomeIsCompensatedWithinATwentiethOfItsLease
 			last = time.Now()
 			return c.run(t.Context())
 		}}))
-		fair := need(c.Locker(Fair()))(t)
+		fair := c.With(Fair())
 		wants(t, errorOf(fair.Lock(t.Context(), "x", WithLease(10*time.Minute), WithWait(24*time.Hour))), ErrUnavailable)
 		time.Sleep(time.Hour)
 		synctest.Wait()
@@ -177,13 +177,13 @@ func TestAnAbandonedGrantIsReleasedHoweverLongTheStoreIsUnavailable(t *testing.T
 // arrives first: the lock is released all the same, and does not stay until the end of the late request's lease.
 func TestARequestThatAnOutageHeldUpForLongerThanItsLeaseIsReleased(t *testing.T) {
 	for name, answers := range map[string]bool{"no answer": false, "failures": true} {
-		for _, kind := range []LockerOption{{}, Fair()} {
-			t.Run(fmt.Sprint(name, ", fair ", kind.fair), func(t *testing.T) { heldUp(t, kind, answers) })
+		for _, kind := range []Option{{}, Fair()} {
+			t.Run(fmt.Sprint(name, ", fair ", kind == Fair()), func(t *testing.T) { heldUp(t, kind, answers) })
 		}
 	}
 }
 
-func heldUp(t *testing.T, kind LockerOption, answers bool) {
+func heldUp(t *testing.T, kind Option, answers bool) {
 	const lease, outage = 2 * time.Second, 5 * time.Second
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var late atomic.Pointer[call]
@@ -201,7 +201,7 @@ func heldUp(t *testing.T, kind LockerOption, answers bool) {
 		c := on(t, spyOn(s, "Fair", hooks{
 			"Acquire": acquire, "Fair.Acquire": acquire, "Release": release, "Fair.Leave": release,
 		}))
-		l := need(c.Locker(kind))(t)
+		l := c.With(kind)
 		wants(t, errorOf(l.Lock(t.Context(), "x", WithLease(lease), WithWait(time.Second))), ErrUnavailable)
 		time.Sleep(time.Until(over) + 10*time.Millisecond)
 		if answers {

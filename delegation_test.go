@@ -366,7 +366,7 @@ func TestALateCountLosesNoLock(t *testing.T) {
 
 // A call under the outer hold, which waits for the end of the inner one, keeps no call under the inner hold out.
 func TestACallUnderTheInnerHoldIsNotBehindOneUnderTheOuter(t *testing.T) {
-	for what, opts := range map[string][]LockerOption{"a release wakes it": nil, "it polls": {Polling(time.Minute)}} {
+	for what, opts := range map[string][]Option{"a release wakes it": nil, "it polls": {Polling(time.Minute)}} {
 		t.Run(what, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				_, a, b := pair(t)
@@ -374,7 +374,7 @@ func TestACallUnderTheInnerHoldIsNotBehindOneUnderTheOuter(t *testing.T) {
 					outer := need(a.Lock(t.Context(), "n"))(t)
 					inner := need(a.Lock(outer.Context(), "n"))(t)
 					ofOuter, ofInner := called(t, c, outer.Context()), called(t, c, inner.Context())
-					waits := queued(ofOuter, need(c.Locker(opts...))(t), "n")
+					waits := queued(ofOuter, c.With(opts...), "n")
 					began := time.Now()
 					unlock(t, need(c.Lock(ofInner, "n", WithWait(time.Minute)))(t))
 					if d := time.Since(began); d > 0 {

@@ -198,16 +198,12 @@ func ExampleWithLease() {
 
 // A fencing token lets the store that is written to refuse a holder that was paused
 // beyond its lease, whatever any clock said.
-func ExampleClient_Locker_fenced() {
+func ExampleFenced() {
 	locks, err := mortise.New(memory.New())
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	fenced, err := locks.Locker(mortise.Fenced())
-	if err != nil {
-		log.Fatal(err)
-	}
 	ctx := context.Background()
 
 	// In SQL: UPDATE accounts SET ..., token = $1 WHERE id = 7 AND token <= $1
@@ -220,13 +216,13 @@ func ExampleClient_Locker_fenced() {
 		return "written"
 	}
 
-	slow, err := fenced.Lock(ctx, "account:7", mortise.WithLease(2*time.Second))
+	slow, err := locks.Lock(ctx, "account:7", mortise.Fenced(), mortise.WithLease(2*time.Second))
 	if err != nil {
 		log.Fatal(err)
 	}
 	old, _ := slow.Token() // and now this process is paused: a long GC, a stopped VM
 
-	next, err := fenced.Lock(ctx, "account:7") // waits until that lease is over
+	next, err := locks.Lock(ctx, "account:7", mortise.Fenced()) // waits until that lease is over
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -339,7 +335,8 @@ func ExampleWithoutLeases() {
 // A client with a prefix has names of its own; what is said of them has the prefix.
 func ExampleWithPrefix() {
 	store := memory.New()
-	orders, err := mortise.New(store, mortise.WithPrefix("orders:"), mortise.WithDefaultWait(5*time.Second))
+	orders, err := mortise.New(store,
+		mortise.WithPrefix("orders:"), mortise.WithDefaults(mortise.WithWait(5*time.Second)))
 	if err != nil {
 		log.Fatal(err)
 	}

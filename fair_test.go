@@ -18,7 +18,7 @@ import (
 
 func fairKind(t *testing.T, c *Client) Locker {
 	t.Helper()
-	f := need(c.Locker(Fair()))(t)
+	f := c.With(Fair())
 	return f
 }
 
@@ -178,8 +178,8 @@ func TestAFairWaiterIsServedByItsOwnClientsPlainHolder(t *testing.T) {
 
 func TestKindsOfFairLocks(t *testing.T) {
 	c := on(t, memory.New())
-	for _, k := range [][]LockerOption{{}, {Fenced()}, {NonReentrant()}, {Fenced(), NonReentrant()}} {
-		f := need(c.Locker(append(k, Fair())...))(t)
+	for _, k := range [][]Option{{}, {Fenced()}, {NonReentrant()}, {Fenced(), NonReentrant()}} {
+		f := c.With(append(k, Fair())...)
 		l := need(f.TryLock(t.Context(), "x"))(t)
 		if token, fenced := l.Token(); fenced != slices.Contains(k, Fenced()) || (token > 0) != fenced {
 			t.Errorf("%+v: token %d, %v", k, token, fenced)
@@ -190,17 +190,17 @@ func TestKindsOfFairLocks(t *testing.T) {
 		}
 		c.ForceUnlock(t.Context(), "x", "")
 	}
-	wants(t, errorOf(c.Locker(Fair(), Polling(time.Second))), ErrInvalid)
+	wants(t, errorOf(c.Lock(t.Context(), "x", Fair(), Polling(time.Second))), ErrInvalid)
 
 	without := on(t, spyOn(memory.New(), "", nil))
-	wants(t, errorOf(without.Locker(Fair())), ErrInvalid)
+	wants(t, errorOf(without.Lock(t.Context(), "x", Fair())), ErrInvalid)
 }
 
 // Waiters of a fair lock leave at the same cost, however many there are.
 func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := on(t, memory.New())
-		fair := need(c.Locker(Fair()))(t)
+		fair := c.With(Fair())
 		l := need(fair.Lock(t.Context(), "n"))(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		var wg sync.WaitGroup
@@ -353,7 +353,7 @@ func TestShutdownWhileAFairWaiterAsksForLong(t *testing.T) {
 			return c.run(context.Background())
 		}}))
 		need(open().Lock(t.Context(), "x"))(t)
-		waiter := queued(t.Context(), need(c.Locker(Fair()))(t), "x")
+		waiter := queued(t.Context(), c.With(Fair()), "x")
 		if asked.Load() != 2 {
 			t.Fatalf("the waiter asked %d times, and is not asking", asked.Load())
 		}

@@ -40,7 +40,7 @@ func TestAFairRequestThatComesAfterItsLeaseIsNoTwoHolders(t *testing.T) {
 		}})
 		b.listen = func(h backend.Handler) backend.Handler { return slowly{h, 700 * time.Millisecond} }
 		c, other := on(t, b), on(t, m)
-		fair := need(c.Locker(Fair()))(t)
+		fair := c.With(Fair())
 		held := need(other.Lock(t.Context(), "x"))(t)
 		w := begin(t.Context(), fair, "x", WithLease(time.Second))
 		time.Sleep(3100 * time.Millisecond)

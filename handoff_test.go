@@ -116,13 +116,7 @@ func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 			return l
 		}
 	}
-	fenced := func(c *Client) Locker {
-		l, err := c.Locker(Fenced())
-		if err != nil {
-			panic(err)
-		}
-		return l
-	}
+	fenced := func(c *Client) Locker { return c.With(Fenced()) }
 	for name, x := range map[string]struct {
 		hold func(*testing.T, *Client) *Lease
 		next func(*Client) Locker
@@ -477,7 +471,7 @@ func TestUnlockFreesALockWhoseHandoffIsRefused(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		full := func(*call) error { return &backend.Fault{Err: backend.ErrWrongKind} }
 		b := spyOn(s, "Queue", nil)
-		c := need(on(t, b).Locker(Fenced()))(t)
+		c := on(t, b).With(Fenced())
 		l := need(c.Lock(t.Context(), "x"))(t)
 		next := queued(t.Context(), c, "x")
 		b.hook("Serve", full)

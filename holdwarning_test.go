@@ -131,11 +131,7 @@ func holdsTold(lines []string) (holds int) {
 var hour = mortise.WithLease(time.Hour)
 
 func kind(c *mortise.Client) mortise.Locker {
-	l, err := c.Locker(mortise.Fair())
-	if err != nil {
-		panic(err)
-	}
-	return l
+	return c.With(mortise.Fair())
 }
 
 func TestHoldWarningIsSetAndSwitchedOff(t *testing.T) {

@@ -9,14 +9,6 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// LockerOption is a property of the locks of a [Client.Locker]. Locks of all these properties share a
-// record in the store: they exclude each other on a name, and a Lock of one re-enters a lease of
-// another. Options are comparable values.
-type LockerOption struct {
-	fair, fenced, nonReentrant, polling bool
-	pause                               time.Duration
-}
-
 // Fair serves waiters in FIFO order, among all processes, Java's included: the store has a queue of
 // the waiters, and a release wakes only the first. Redisson: RFairLock, with the same lock and queue.
 //
@@ -35,15 +27,15 @@ type LockerOption struct {
 // TryLock does not jump the queue: it is refused while another call waits. The plain lock ignores
 // the queue, here as in Redisson: a Lock or TryLock of another kind on the same name may get the lock
 // in between. Fair and [Polling] exclude each other. The names "n" and "{n}" share a queue on Redis: see [Locker].
-func Fair() LockerOption { return LockerOption{fair: true} }
+func Fair() Option { return Option{is: isFair} }
 
 // Fenced draws a fencing token ([Lease.Token]) with each acquisition, in the same command.
 // Redisson: RFencedLock.
-func Fenced() LockerOption { return LockerOption{fenced: true} }
+func Fenced() Option { return Option{is: isFenced} }
 
 // NonReentrant makes Lock return [ErrInvalid] at once if ctx carries a lease on the name, where the
 // reentrant lock would enter again.
-func NonReentrant() LockerOption { return LockerOption{nonReentrant: true} }
+func NonReentrant() Option { return Option{is: isNonReentrant} }
 
 // Polling makes waiters ask the store again after pauses of about this time, instead of subscribing
 // to releases. It saves subscriptions if there are short waits for very many names, and costs
@@ -55,62 +47,112 @@ func NonReentrant() LockerOption { return LockerOption{nonReentrant: true} }
 // if the lock is free when the waiter asks, and so may wait for long beside other waiters; its pauses
 // double up to 64 times the first. Unlock announces the release all the same; Redisson's
 // RedissonSpinLock does not.
-func Polling(pause time.Duration) LockerOption { return LockerOption{polling: true, pause: pause} }
+func Polling(pause time.Duration) Option { return Option{is: isPolling, d: pause} }
 
-// Locker returns a [Locker] for locks with all the given properties; without options it returns the
-// client itself, for plain reentrant locks. The Locker shares everything else with the client. An
-// error wraps [ErrInvalid].
-func (c *Client) Locker(opts ...LockerOption) (Locker, error) {
-	var k LockerOption
-	for _, o := range opts {
-		k = k.and(o)
+// applyKind changes a request for the reentrant lock.
+func (o Option) applyKind(r *engine.Request) error {
+	if !r.Reentrant() {
+		of := r.Op()
+		if r.Family == backend.KindRead || r.Family == backend.KindWrite {
+			of = "read-write locks"
+		}
+		return fail.Invalidf("%s does not apply to %s, only to the reentrant lock", kindNames[o.is], of)
 	}
-	err := c.usable()
-	switch {
-	case err != nil:
-	case k == (LockerOption{}):
-		return c, nil
-	case k.polling && (k.pause < time.Millisecond || k.pause > time.Minute):
-		err = fail.Invalidf("Polling(%v): between 1ms and 1m; leave it out to be told of releases", k.pause)
-	case k.fair && k.polling:
-		err = fail.Invalidf("Fair and Polling: a waiter in a queue is told of its turn and does not ask; take one of them")
-	case k.fair:
-		err = c.engine.Can(c.engine.Capabilities().Fair != nil, "fair locks")
-	}
-	if err != nil {
-		return nil, fail.New("locker", "", err)
-	}
-	return &kinded{client: c, kind: k}, nil
-}
-
-// and combines two options; of two pauses the later one counts.
-func (k LockerOption) and(o LockerOption) LockerOption {
-	if o.polling {
-		k.pause = o.pause
-	}
-	k.fair, k.fenced = k.fair || o.fair, k.fenced || o.fenced
-	k.nonReentrant, k.polling = k.nonReentrant || o.nonReentrant, k.polling || o.polling
-	return k
-}
-
-type kinded struct {
-	client *Client
-	kind   LockerOption
-}
-
-// request returns the request for a lock with the properties k.
-func (k LockerOption) request(name string, try bool) engine.Request {
-	r := engine.Request{Name: name, Try: try, Fenced: k.fenced, NonReentrant: k.nonReentrant, Polling: k.pause}
-	if k.fair {
+	switch o.is {
+	case isFair:
 		r.Family = backend.KindFair
+	case isFenced:
+		r.Fenced = true
+	case isNonReentrant:
+		r.NonReentrant = true
+	case isPolling:
+		if o.d < time.Millisecond || o.d > time.Minute {
+			return fail.Invalidf("Polling(%v): between 1ms and 1m; leave it out to be told of releases", o.d)
+		}
+		r.Polling = o.d
 	}
-	return r
+	return nil
 }
 
-func (k *kinded) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return k.client.acquire(ctx, k.kind.request(name, false), opts)
+var kindNames = map[option]string{
+	isFair: "Fair", isFenced: "Fenced", isNonReentrant: "NonReentrant", isPolling: "Polling",
 }
 
-func (k *kinded) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return k.client.acquire(ctx, k.kind.request(name, true), opts)
+// With returns a [Locker] whose calls have options: for example client.With(mortise.Fenced()) for code that
+// takes a Locker, and needs tokens. [Option] says which option counts if a call has others. [WithWait] and
+// [WithMaxWaiters] apply to the calls of Lock. The Locker shares everything else with the client.
+//
+// With does no I/O. If an option is wrong, or the backend has no fair locks, each call of the Locker returns
+// [ErrInvalid], and so does [Client.Check].
+func (c *Client) With(opts ...Option) Locker { return c.locker(backend.KindLock, opts) }
+
+// locker is a [Locker] of a client: the reentrant lock, or a side of read-write locks, with options.
+type locker struct {
+	client *Client
+	base   engine.Request // has the options
+	err    error          // of the options
+}
+
+func (c *Client) locker(family backend.Kind, opts []Option) *locker {
+	l := &locker{client: c}
+	l.base, l.err = with(engine.Request{Name: "any", Family: family}, opts)
+	switch {
+	case l.err != nil:
+		l.err = fail.Of(l.err).Err
+	case c.usable() == nil:
+		l.err = c.has(&l.base)
+	}
+	if c.usable() == nil && l.err != nil && len(opts) > 0 {
+		c.misuse.CompareAndSwap(nil, &l.err)
+	}
+	return l
+}
+
+// has returns an error if the backend has no locks of the kind that a request is for.
+func (c *Client) has(r *engine.Request) error {
+	switch r.Family {
+	case backend.KindFair:
+		e := c.inner()
+		return e.Can(e != nil && e.Capabilities().Fair != nil, "fair locks")
+	case backend.KindRead, backend.KindWrite:
+		return c.hasRW()
+	}
+	return nil
+}
+
+func (l *locker) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return l.acquire(ctx, engine.Request{Name: name}, opts)
+}
+
+func (l *locker) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
+	return l.acquire(ctx, engine.Request{Name: name, Try: true}, opts)
+}
+
+// family returns the kind of the Locker's requests before its options are applied.
+func (l *locker) family() backend.Kind {
+	if l.base.Reentrant() {
+		return backend.KindLock
+	}
+	return l.base.Family
+}
+
+func (l *locker) acquire(ctx context.Context, r engine.Request, opts []Option) (*Lease, error) {
+	r, err := l.request(r, opts)
+	if err != nil {
+		return nil, err
+	}
+	return public(l.client.inner().Acquire(ctx, ctx, r))
+}
+
+// request adds the client's prefix, the options of the call, of the Locker and of the client to a request.
+func (l *locker) request(r engine.Request, opts []Option) (engine.Request, error) {
+	r.Name, r.Family = engine.FullName(l.client.inner(), r.Name), l.family()
+	if l.err != nil {
+		return r, r.Fail(l.err)
+	}
+	r, err := with(r, opts)
+	if err != nil {
+		return r, err
+	}
+	return l.client.complete(r.Over(&l.base))
 }

@@ -44,7 +44,6 @@ func TestInvalidArgumentsAreRefusedWithARemedy(t *testing.T) {
 		{"wait on TryLock", try("x", WithWait(time.Second)), ErrInvalid, "use Lock"},
 		{"lease and max hold", lock("x", WithLease(time.Second), WithMaxHold(time.Second)), ErrInvalid, "WithMaxHold"},
 		{"tiny max hold", lock("x", WithMaxHold(1)), ErrInvalid, "WithMaxHold(1ns)"},
-		{"nil option", lock("x", nil), ErrInvalid, "nil Option"},
 		{"nil context", errorOf(c.Lock(nil, "x")), ErrInvalid, "context.Background"}, //nolint:staticcheck // the point
 		{"nil backend", errorOf(New(nil)), ErrInvalid, "memory.New()"},
 		{"empty id", errorOf(New(memory.New(), WithID(""))), ErrInvalid, "WithID"},

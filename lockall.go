@@ -19,7 +19,7 @@ const maxParts = 1000
 
 // Part is one of the locks of [LockAll].
 type Part struct {
-	// Locker takes the lock: a [*Client], a [Client.Locker], or another implementation. The parts of
+	// Locker takes the lock: a [*Client], a Locker of [Client.With], or another implementation. The parts of
 	// a call may have different Lockers.
 	Locker Locker
 	// Name is the lock's name.
@@ -111,7 +111,7 @@ func partsOf(
 	}
 	var rest []Option // without WithWait
 	for _, o := range opts {
-		if _, waits := o.(waitOption); !waits {
+		if o.is != isWait {
 			rest = append(rest, o)
 		}
 	}
@@ -127,27 +127,35 @@ func partsOf(
 
 // partOf fills in x for the part p.
 func partOf(p Part, opts []Option, x *lockset.Part) error {
-	c, r, own := lockerOf(p.Locker)
-	if p.Locker == nil || own && c == nil {
+	var request func(engine.Request, []Option) (engine.Request, error)
+	var client *Client
+	switch l := p.Locker.(type) {
+	case *Client:
+		request, client = l.with, l
+	case *locker:
+		request, client = l.request, l.client
+	case *stores:
+		request = l.request
+	}
+	own := request != nil
+	if _, several := p.Locker.(*stores); several {
+		own = false
+	}
+	if p.Locker == nil || own && client == nil {
 		return fail.Invalidf("the Locker of part %q is nil", fail.Shorten(p.Name))
 	}
-	if c != nil {
-		x.Name, r.Name = engine.FullName(c.inner(), p.Name), p.Name
-		var err error // of the name, or of an option that does not apply to this kind of lock
-		if x.Request, err = c.with(r, opts); err != nil {
+	if request != nil {
+		r, err := request(engine.Request{Name: p.Name}, opts)
+		if x.Name = r.Name; err != nil { // of the name, or of an option that does not apply to this kind of lock
 			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), fail.Of(err).Err)
 		}
+		x.Request = r
 	}
 	if own {
-		if _, is := p.Locker.(*side); is {
-			if err := c.hasRW(); err != nil {
-				return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), err)
-			}
-		}
-		x.Acquirer = c.engine
+		x.Acquirer = client.engine
 		return nil
 	}
-	tries := slices.DeleteFunc(slices.Clone(opts), func(o Option) bool { _, waits := o.(maxWaitersOption); return waits })
+	tries := slices.DeleteFunc(slices.Clone(opts), func(o Option) bool { return o.is == isMaxWaiters })
 	x.Other = func(ctx context.Context, try bool, wait time.Duration) (*lease.Handle, error) {
 		if try {
 			l, err := p.Locker.TryLock(ctx, p.Name, tries...)
@@ -161,26 +169,4 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 		return (*lease.Handle)(l), err
 	}
 	return nil
-}
-
-// lockerOf returns the client of a Locker of this package, for Quorum the first, and a request for one of its locks,
-// without a name; own is false for another implementation, and for Quorum.
-func lockerOf(l Locker) (c *Client, r engine.Request, own bool) {
-	switch l := l.(type) {
-	case *Client:
-		return l, r, true
-	case *kinded:
-		if l != nil {
-			c, r = l.client, l.kind.request("", false)
-		}
-		return c, r, true
-	case *side:
-		if l != nil {
-			c, r.Family = l.client, l.family
-		}
-		return c, r, true
-	case *stores:
-		return l.first, r, false
-	}
-	return nil, r, false
 }

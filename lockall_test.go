@@ -109,8 +109,8 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	b := spyOn(memory.New(), "Batch Fair", nil)
 	c := on(t, b)
 	other := on(t, b)
-	fenced := need(c.Locker(Fenced(), NonReentrant()))(t)
-	fair := need(c.Locker(Fair()))(t)
+	fenced := c.With(Fenced(), NonReentrant())
+	fair := c.With(Fair())
 	ctx := t.Context()
 	for _, x := range []struct {
 		what     string
@@ -146,7 +146,7 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	wantCommands(t, b, "600, Unlock", 1, 0) // the session splits it
 	l = need(LockAll(ctx, []Part{{c, "a"}, {fenced, "f"}}))(t)
 	wantCommands(t, b, "a fenced one", 1, 0)
-	reentrant := need(c.Locker(Fenced()))(t)
+	reentrant := c.With(Fenced())
 	inner := need(reentrant.TryLock(l.Context(), "f"))(t)
 	if token, ok := inner.Token(); !ok || token <= 0 {
 		t.Errorf("the token is %d, %v", token, ok)
@@ -269,7 +269,7 @@ func TestLockAllRefusesInvalidParts(t *testing.T) {
 		"a nil Locker alone":   {{nil, "x"}},
 		"a nil Locker":         append(Parts(c, "x", "y"), Part{nil, "z"}),
 		"a nil client":         append(Parts(c, "x", "y"), Part{(*Client)(nil), "z"}),
-		"a nil kind":           append(Parts(c, "x", "y"), Part{(*kinded)(nil), "z"}),
+		"of a nil client":      append(Parts(c, "x", "y"), Part{(*Client)(nil).With(Fenced()), "z"}),
 		"one that returns nil": append(Parts(c, "x", "y"), Part{empty{}, "z"}),
 		"it, first":            append([]Part{{empty{}, "z"}}, Parts(c, "x", "y")...),
 	} {
@@ -278,7 +278,6 @@ func TestLockAllRefusesInvalidParts(t *testing.T) {
 		}
 	}
 	for what, opts := range map[string][]Option{
-		"a nil option":   {nil},
 		"a wait of zero": {WithWait(0)},
 		"a wait below 0": {WithWait(-1)},
 		"a short lease":  {WithLease(time.Millisecond)},
@@ -358,9 +357,9 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c, other := open(), open()
 		ctx := t.Context()
-		fair := need(c.Locker(Fair()))(t)
-		polling := need(c.Locker(Polling(time.Millisecond)))(t)
-		fenced := need(c.Locker(Fenced()))(t)
+		fair := c.With(Fair())
+		polling := c.With(Polling(time.Millisecond))
+		fenced := c.With(Fenced())
 		read, write := c.RW().Read, c.RW().Write
 		var stores []*Client
 		for range 3 {

@@ -140,8 +140,8 @@ func afterTheWaitForA(
 func TestLockAllThatHasWaitedSitsOutAnOutageOfALaterPart(t *testing.T) {
 	for what, of := range map[string]func(*testing.T, *Client) Locker{
 		"plain":   func(_ *testing.T, c *Client) Locker { return c },
-		"fair":    func(t *testing.T, c *Client) Locker { return need(c.Locker(Fair()))(t) },
-		"polling": func(t *testing.T, c *Client) Locker { return need(c.Locker(Polling(time.Second)))(t) },
+		"fair":    func(t *testing.T, c *Client) Locker { return c.With(Fair()) },
+		"polling": func(t *testing.T, c *Client) Locker { return c.With(Polling(time.Second)) },
 		"writer":  func(_ *testing.T, c *Client) Locker { return c.RW().Write },
 	} {
 		for where, same := range map[string]bool{"of the same store": true, "of another store": false} {

@@ -44,7 +44,7 @@ import (
 
 // Locker takes locks by name. Applications inject, mock and decorate a Locker; the interface is
 // frozen at these two methods. [*Client] implements Locker with the reentrant lock, and
-// [Client.Locker] returns others.
+// [Client.With] and [Client.RW] return others.
 //
 // Names are any UTF-8 text of 1 to 65,536 bytes whose braces, if any, form a Redis hash tag
 // ("{tenant}:7"); other names are [ErrInvalidName]. Of a name and the same name in braces, "n" and

@@ -28,12 +28,9 @@ type crowd struct {
 // crowds are all kinds of calls that wait in the local queue of a client.
 func crowds() (all []crowd) {
 	taken := func(t *testing.T, other *Client) { must(t, errorOf(other.Lock(t.Context(), "x"))) }
-	kind := func(name string, opts ...LockerOption) {
+	kind := func(name string, opts ...Option) {
 		all = append(all, crowd{name, taken, func(ctx context.Context, c *Client, opts2 ...Option) error {
-			l, err := c.Locker(opts...)
-			if err != nil {
-				return err
-			}
+			l := c.With(opts...)
 			return errorOf(l.Lock(ctx, "x", opts2...))
 		}, 0, 0})
 	}
@@ -142,7 +139,7 @@ func TestMaxWaitersSaysWhatIsLeftOfTheHoldersLease(t *testing.T) {
 			c := open()
 			l := Locker(c)
 			if fair {
-				l = need(c.Locker(Fair()))(t)
+				l = c.With(Fair())
 			}
 			must(t, errorOf(l.Lock(t.Context(), "x", WithLease(time.Minute))))
 			queued(t.Context(), l, "x")
@@ -220,7 +217,7 @@ func TestMaxWaitersOfAQuorum(t *testing.T) {
 func TestMaxWaitersWhereItDoesNotApply(t *testing.T) {
 	c := newClient(t)
 	ctx, rw, parts := t.Context(), c.RW(), Parts(c, "a", "b")
-	fair := need(c.Locker(Fair()))(t)
+	fair := c.With(Fair())
 	q := need(Quorum(newClient(t), newClient(t), newClient(t)))(t)
 	for name, err := range map[string]error{
 		"TryLock":                       errorOf(c.TryLock(ctx, "x", WithMaxWaiters(1))),

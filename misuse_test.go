@@ -28,8 +28,8 @@ func invalidClient(t *testing.T, c *Client) {
 	calls := map[string]func() error{
 		"Lock":               func() error { return errorOf(c.Lock(ctx, "x")) },
 		"TryLock":            func() error { return errorOf(c.TryLock(ctx, "x")) },
-		"Locker":             func() error { return errorOf(c.Locker()) },
-		"a fair Locker":      func() error { return errorOf(c.Locker(Fair())) },
+		"With":               func() error { return errorOf(c.With().Lock(ctx, "x")) },
+		"a fair lock":        func() error { return errorOf(c.TryLock(ctx, "x", Fair())) },
 		"read":               func() error { return errorOf(read.Lock(ctx, "x")) },
 		"write":              func() error { return errorOf(write.TryLock(ctx, "x")) },
 		"LockAll":            func() error { return errorOf(c.LockAll(ctx, "x", "y")) },
@@ -54,14 +54,11 @@ func invalidClient(t *testing.T, c *Client) {
 	}
 }
 
-// A nil option is a mistake of the program, such as an option of a missing setting.
-func TestNilOptionsAndLoggersAreInvalid(t *testing.T) {
-	for what, opt := range map[string]ClientOption{"a nil ClientOption": nil, "WithLogger(nil)": WithLogger(nil)} {
-		_, err := New(memory.New(), opt)
-		wants(t, err, ErrInvalid)
-		if !contains(fmt.Sprint(err), what) {
-			t.Errorf("%s: %v", what, err)
-		}
+func TestANilLoggerIsInvalid(t *testing.T) {
+	_, err := New(memory.New(), WithLogger(nil))
+	wants(t, err, ErrInvalid)
+	if !contains(fmt.Sprint(err), "WithLogger(nil)") {
+		t.Error(err)
 	}
 }
 
@@ -235,7 +232,7 @@ func TestAPanicOfWaitingLeavesTheQueueOfAFairLock(t *testing.T) {
 				panic("boom")
 			}
 		}})), open()
-		fair := need(c.Locker(Fair()))(t)
+		fair := c.With(Fair())
 		l := need(other.Lock(t.Context(), "x"))(t)
 		panics(t, func() { _, _ = fair.Lock(t.Context(), "x") })
 		next := queued(t.Context(), fair, "x")
@@ -335,10 +332,7 @@ func TestABackendThatPanicsAfterAGrantFreesTheLock(t *testing.T) {
 			return LockAll(context.Background(), Parts(c, "y", "x"), WithLease(time.Hour))
 		},
 		"Fair.Acquire": func(c *Client) (*Lease, error) {
-			fair, err := c.Locker(Fair())
-			if err != nil {
-				return nil, err
-			}
+			fair := c.With(Fair())
 			return fair.Lock(context.Background(), "x", WithLease(time.Hour))
 		},
 	} {
@@ -510,7 +504,7 @@ func TestAPanicInLockAllReleasesWhatItHas(t *testing.T) {
 		free("the observer, locks taken together")
 		acquired = 0
 		one := func(l Locker, name string) Part { return Parts(l, name)[0] }
-		mixed := []Part{one(c, "x"), one(need(c.Locker(Fair()))(t), "y"), one(c, "z")}
+		mixed := []Part{one(c, "x"), one(c.With(Fair()), "y"), one(c, "z")}
 		panics(t, func() { _, _ = LockAll(t.Context(), mixed) })
 		free("the observer, locks taken one by one")
 		panics(t, func() { _, _ = LockAll(t.Context(), []Part{one(c, "x"), one(panicking{}, "y")}) })

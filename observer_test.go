@@ -205,7 +205,7 @@ func TestTheEventsOfAReentryHaveOneKind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var g gauges
 		c := on(t, memory.New(), WithObserver(g.observer()))
-		fair := need(c.Locker(Fair()))(t)
+		fair := c.With(Fair())
 		outer := need(c.Lock(t.Context(), "n"))(t)
 		inner := need(c.Lock(outer.Context(), "n"))(t)
 		got := queued(outer.Context(), fair, "n") // it waits for the inner hold
@@ -225,7 +225,7 @@ func TestAWrongArgumentIsReportedAfterAWaitOnly(t *testing.T) {
 		told := Observer{NotAcquired: func(e NotAcquiredEvent) { refused = append(refused, e) }}
 		c := on(t, memory.New(), WithObserver(Observers(g.observer(), told)))
 		ctx, rw := t.Context(), c.RW()
-		strict := need(c.Locker(NonReentrant()))(t)
+		strict := c.With(NonReentrant())
 		outer := lock(t, c, ctx, "n")
 		wants(t, errorOf(strict.Lock(outer.Context(), "n")), ErrInvalid)
 		wants(t, errorOf(strict.TryLock(outer.Context(), "n")), ErrInvalid)
@@ -279,7 +279,7 @@ func TestTheEventsOfACallThatOutlivesItsDelegationHaveOneKind(t *testing.T) {
 		var g gauges
 		store := memory.New()
 		c, callee := on(t, store, WithObserver(g.observer())), on(t, store)
-		fair := need(c.Locker(Fair()))(t)
+		fair := c.With(Fair())
 		outer := need(c.Lock(t.Context(), "n"))(t)
 		within := need(callee.WithDelegations(t.Context(), Delegations(outer.Context())...))(t)
 		inner := need(callee.Lock(within, "n"))(t)

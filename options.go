@@ -10,12 +10,36 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// Option changes a call of Lock or TryLock. Options are comparable values, for mocks:
-// mortise.WithWait(time.Second) == mortise.WithWait(time.Second). An option that does not apply to
-// a call is refused with [ErrInvalid], never ignored.
-type Option interface {
-	apply(engine.Request) (engine.Request, error)
+// Option changes a call: Lock, TryLock, LockAll and the like. The zero Option does nothing. Options are
+// comparable values, for mocks: mortise.WithWait(time.Second) == mortise.WithWait(time.Second). An option
+// that does not apply to a call is refused with [ErrInvalid], never ignored. Of two equal options with
+// different values the later one counts.
+//
+// [Client.With] gives options to all calls of a Locker, [WithDefaults] to all calls of a client, as far as
+// they apply to the call. An option of a call comes before one of With, and this before one of
+// WithDefaults. Two pairs exclude each other, and count as one option in this: [WithLease] and
+// [WithMaxHold]; [Fair] and [Polling].
+type Option struct {
+	is option
+	n  int
+	d  time.Duration
 }
+
+// option says what an Option changes.
+type option uint8
+
+const (
+	_ option = iota // nothing
+	isLease
+	isWait
+	isMaxHold
+	isReplicas
+	isMaxWaiters
+	isFair
+	isFenced
+	isNonReentrant
+	isPolling
+)
 
 // MinLease is the shortest lease: the holder ends each lease early, by a safety margin of 10 ms or
 // more, which would take most of a very short lease.
@@ -29,7 +53,7 @@ const MaxLease = engine.MaxLease
 // [MaxLease].
 //
 // On re-entry the lock is held for the rest of the outer lease or for d, whichever is longer.
-func WithLease(d time.Duration) Option { return leaseOption(d) }
+func WithLease(d time.Duration) Option { return Option{is: isLease, d: d} }
 
 // WithWait bounds how long Lock waits for the holder: Lock returns [ErrNotAcquired] after d. d must be
 // positive. The option does not apply to TryLock, which does not wait.
@@ -39,12 +63,12 @@ func WithLease(d time.Duration) Option { return leaseOption(d) }
 // [ErrUnavailable]. A request that times out is sent again within d, for ten seconds at most. A
 // deadline of ctx bounds the first request, too. A call that waits behind another call of the same
 // client sends nothing meanwhile, and returns [ErrNotAcquired] after d.
-func WithWait(d time.Duration) Option { return waitOption(d) }
+func WithWait(d time.Duration) Option { return Option{is: isWait, d: d} }
 
 // WithMaxHold bounds the time for which the watchdog renews the lease: the lease ends d after the
 // grant, with [ErrLost]. So a holder that hangs while its process lives loses the lock. d is between
 // [MinLease] and [MaxLease]. The option excludes [WithLease], which is a bound by itself.
-func WithMaxHold(d time.Duration) Option { return maxHoldOption(d) }
+func WithMaxHold(d time.Duration) Option { return Option{is: isMaxHold, d: d} }
 
 // WithReplicas makes Lock and TryLock return once n replicas of the store have the lock, so a
 // failover to one of them keeps the lock. If fewer replicas have the lock after timeout, the lock is
@@ -69,7 +93,7 @@ func WithMaxHold(d time.Duration) Option { return maxHoldOption(d) }
 // pool; with rueidis and valkey-go a connection for blocking commands. A waiter with this option is
 // not handed the lock within the process, but asks the store when the lock is released.
 func WithReplicas(n int, timeout time.Duration) Option {
-	return replicasOption{n, timeout}
+	return Option{is: isReplicas, n: n, d: timeout}
 }
 
 // WithMaxWaiters refuses the call instead of having it wait behind n or more calls of this client:
@@ -89,91 +113,75 @@ func WithReplicas(n int, timeout time.Duration) Option {
 //
 // Cost: none. A call that is refused sends no command, except in LockAll and Quorum, which try all
 // locks before they wait.
-func WithMaxWaiters(n int) Option { return maxWaitersOption(n) }
+func WithMaxWaiters(n int) Option { return Option{is: isMaxWaiters, n: n} }
 
-type (
-	leaseOption    time.Duration
-	waitOption     time.Duration
-	maxHoldOption  time.Duration
-	replicasOption struct {
-		n       int
-		timeout time.Duration
+// apply changes a request.
+func (o Option) apply(r *engine.Request) error {
+	switch o.is {
+	case isLease:
+		if o.d < MinLease || o.d > MaxLease {
+			return fail.Invalidf("WithLease(%v): a lease is between %v and %v", o.d, MinLease, MaxLease)
+		}
+		r.Lease = clock.CeilMilli(o.d)
+	case isWait:
+		switch {
+		case r.Try:
+			return fail.Invalidf("WithWait does not apply to %s, which does not wait; use Lock, or Acquire, to wait", r.Op())
+		case o.d <= 0:
+			return fail.Invalidf("WithWait(%v): a wait is positive; use TryLock not to wait", o.d)
+		}
+		r.Wait = o.d
+	case isMaxHold:
+		if o.d < MinLease || o.d > MaxLease {
+			return fail.Invalidf("WithMaxHold(%v): between %v and %v", o.d, MinLease, MaxLease)
+		}
+		r.MaxHold = clock.CeilMilli(o.d)
+	case isReplicas:
+		return o.applyReplicas(r)
+	case isMaxWaiters:
+		switch {
+		case r.Try:
+			return fail.Invalidf("WithMaxWaiters does not apply to %s, which does not wait", r.Op())
+		case o.n < 1:
+			return fail.Invalidf("WithMaxWaiters(%d): at least one; use TryLock not to wait, and omit the option for no bound",
+				o.n)
+		}
+		r.MaxWaiters = int32(min(o.n, math.MaxInt32))
+	case isFair, isFenced, isNonReentrant, isPolling:
+		return o.applyKind(r)
 	}
-	maxWaitersOption int
-)
-
-func (o leaseOption) apply(r engine.Request) (engine.Request, error) {
-	d := time.Duration(o)
-	if d < MinLease || d > MaxLease {
-		return r, fail.Invalidf("WithLease(%v): a lease is between %v and %v", d, MinLease, MaxLease)
-	}
-	r.Lease = clock.CeilMilli(d)
-	return r, nil
+	return nil
 }
 
-func (o waitOption) apply(r engine.Request) (engine.Request, error) {
-	d := time.Duration(o)
-	switch {
-	case r.Try:
-		return r, fail.Invalidf("WithWait does not apply to %s, which does not wait; use Lock, or Acquire, to wait", r.Op())
-	case d <= 0:
-		return r, fail.Invalidf("WithWait(%v): a wait is positive; use TryLock not to wait", d)
-	}
-	r.Wait = d
-	return r, nil
-}
-
-func (o maxHoldOption) apply(r engine.Request) (engine.Request, error) {
-	d := time.Duration(o)
-	if d < MinLease || d > MaxLease {
-		return r, fail.Invalidf("WithMaxHold(%v): between %v and %v", d, MinLease, MaxLease)
-	}
-	r.MaxHold = clock.CeilMilli(d)
-	return r, nil
-}
-
-func (o replicasOption) apply(r engine.Request) (engine.Request, error) {
+func (o Option) applyReplicas(r *engine.Request) error {
 	switch {
 	case o.n < 1:
-		return r, fail.Invalidf("WithReplicas(%d, %v): at least one replica; omit the option to wait for none",
-			o.n, o.timeout)
-	case o.timeout <= 0 || o.timeout > MaxLease:
-		return r, fail.Invalidf("WithReplicas(%d, %v): the timeout is positive and less than the lease", o.n, o.timeout)
+		return fail.Invalidf("WithReplicas(%d, %v): at least one replica; omit the option to wait for none", o.n, o.d)
+	case o.d <= 0 || o.d > MaxLease:
+		return fail.Invalidf("WithReplicas(%d, %v): the timeout is positive and less than the lease", o.n, o.d)
 	}
 	switch r.Family {
 	case backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore:
-		return r, fail.Invalidf("WithReplicas does not apply to %s, only to locks", r.Op())
+		return fail.Invalidf("WithReplicas does not apply to %s, only to locks", r.Op())
 	}
-	r.Replicas = engine.Replicas{N: o.n, Timeout: clock.CeilMilli(o.timeout)}
-	return r, nil
-}
-
-func (o maxWaitersOption) apply(r engine.Request) (engine.Request, error) {
-	switch {
-	case r.Try:
-		return r, fail.Invalidf("WithMaxWaiters does not apply to %s, which does not wait", r.Op())
-	case o < 1:
-		return r, fail.Invalidf("WithMaxWaiters(%d): at least one; use TryLock not to wait, and omit the option for no bound",
-			int(o))
-	}
-	r.MaxWaiters = int32(min(o, math.MaxInt32))
-	return r, nil
+	r.Replicas = engine.Replicas{N: o.n, Timeout: clock.CeilMilli(o.d)}
+	return nil
 }
 
 // with applies options to a request, and checks the name and the combination of options.
 func with(r engine.Request, opts []Option) (engine.Request, error) {
 	err := engine.CheckName(r.Name)
 	for _, o := range opts {
-		switch {
-		case err != nil:
-		case o == nil:
-			err = fail.Invalidf("a nil Option; omit it")
-		default:
-			r, err = o.apply(r)
+		if err == nil {
+			err = o.apply(&r)
 		}
 	}
-	if err == nil && r.Lease > 0 && r.MaxHold > 0 {
+	switch {
+	case err != nil:
+	case r.Lease > 0 && r.MaxHold > 0:
 		err = fail.Invalidf("WithMaxHold does not apply together with WithLease, which is never renewed; use one of them")
+	case r.Family == backend.KindFair && r.Polling > 0:
+		err = fail.Invalidf("Fair and Polling: a waiter in a queue is told of its turn and does not ask; take one of them")
 	}
 	if err != nil {
 		return r, r.Fail(err)

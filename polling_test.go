@@ -49,14 +49,14 @@ func TestPollingWaitsWithoutSubscribe(t *testing.T) {
 				client := check.Value(mortise.New(b)).In(t)
 				held := check.Value(owner.TryLock(t.Context(), name)).In(t)
 				for kind, l := range map[string]mortise.Locker{"plain": client,
-					"fair": check.Value(client.Locker(mortise.Fair())).In(t)} {
+					"fair": client.With(mortise.Fair())} {
 					_, err := l.Lock(t.Context(), name)
 					check.Is(t, kind, err, mortise.ErrUnavailable)
 					check.ErrorIf(t, !strings.Contains(err.Error(), x.says) ||
-						strings.Contains(err.Error(), "Client.Locker(mortise.Polling(pause))") != (kind == "plain"),
+						strings.Contains(err.Error(), "the option mortise.Polling(pause)") != (kind == "plain"),
 						"%s: %v", kind, err)
 				}
-				polling := check.Value(client.Locker(mortise.Polling(5 * time.Millisecond))).In(t)
+				polling := client.With(mortise.Polling(5 * time.Millisecond))
 				done := make(chan error, 1)
 				go func() {
 					_, err := polling.Lock(context.Background(), name)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/fail"
@@ -70,13 +71,18 @@ func Quorum(clients ...*Client) (Locker, error) {
 		nodes[i] = c.engine
 	}
 	sites := slices.ContainsFunc(clients, func(c *Client) bool { return engine.WarnsOfHolds(c.engine) })
-	return &stores{quorum.New(nodes, sites), clients[0]}, nil
+	s := &stores{quorum: quorum.New(nodes, sites), first: clients[0]}
+	if d := s.first.engine.Config.Defaults; d != nil {
+		s.defaults = engine.Request{Wait: d.Wait, Wish: d.Wish, Lease: d.Lease, MaxHold: d.MaxHold}
+	}
+	return s, nil
 }
 
-// stores is the Locker of Quorum. The first client has the prefix and the defaults.
+// stores is the Locker of Quorum. The first client has the prefix.
 type stores struct {
-	quorum *quorum.Quorum
-	first  *Client
+	quorum   *quorum.Quorum
+	first    *Client
+	defaults engine.Request // those of the first client that apply
 }
 
 func (s *stores) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
@@ -88,14 +94,26 @@ func (s *stores) TryLock(ctx context.Context, name string, opts ...Option) (*Lea
 }
 
 func (s *stores) acquire(ctx context.Context, q engine.Request, opts []Option) (*Lease, error) {
-	q, err := s.first.with(q, opts)
+	q, err := s.request(q, opts)
 	if err != nil {
 		return nil, err
 	}
-	if q.Replicas.N > 0 {
-		return nil, q.Fail(fail.Invalidf("WithReplicas does not apply to Quorum, whose majority of stores does without"))
-	}
 	return public(s.quorum.Acquire(ctx, q))
+}
+
+func (s *stores) request(q engine.Request, opts []Option) (engine.Request, error) {
+	q.Name = engine.FullName(s.first.inner(), q.Name)
+	q, err := with(q, opts)
+	switch {
+	case err != nil:
+		return q, err
+	case q.Replicas.N > 0:
+		return q, q.Fail(fail.Invalidf("WithReplicas does not apply to Quorum, whose majority of stores does without"))
+	case q.Family != backend.KindLock || q.Fenced || q.NonReentrant || q.Polling > 0:
+		return q, q.Fail(fail.Invalidf("Fair, Fenced, NonReentrant and Polling do not apply to Quorum, " +
+			"whose locks are reentrant, and have no tokens"))
+	}
+	return q.Over(&s.defaults), nil
 }
 
 // WithRejoinDelay sets how long a store that has lost its data, or may have, has no vote in [Quorum]:
@@ -106,13 +124,13 @@ func (s *stores) acquire(ctx context.Context, q engine.Request, opts []Option) (
 // With zero the store has its vote at once. Use zero only for stores that stay down for the longest
 // lease after a restart, and are never emptied.
 func WithRejoinDelay(d time.Duration) ClientOption {
-	return func(c *engine.Config) error {
+	return ClientOption{func(c *engine.Config) error {
 		if d < 0 || d > MaxLease {
 			return fail.Invalidf("WithRejoinDelay(%v): between 0 and %v", d, MaxLease)
 		}
 		c.RejoinDelay = clock.CeilMilli(d)
 		return nil
-	}
+	}}
 }
 
 // WithRejoinScope names the record of the age of the store's data that [WithRejoinDelay] uses. All
@@ -128,11 +146,11 @@ func WithRejoinDelay(d time.Duration) ClientOption {
 // The scope has 1 to 256 bytes of UTF-8 without control characters; otherwise New returns
 // [ErrInvalid].
 func WithRejoinScope(scope string) ClientOption {
-	return func(c *engine.Config) error {
+	return ClientOption{func(c *engine.Config) error {
 		if err := engine.CheckID("WithRejoinScope", scope); err != nil {
 			return err
 		}
 		c.RejoinScope = scope
 		return nil
-	}
+	}}
 }

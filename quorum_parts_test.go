@@ -179,7 +179,7 @@ func TestAPartOfQuorumHasThePrefixAndTheDefaultsOfTheFirstClient(t *testing.T) {
 			all.Go(func() { busy(on(t, other), "b") })
 		}
 		time.Sleep(time.Second)
-		brief := quorum(stores, WithDefaultMaxHold(400*time.Millisecond))
+		brief := quorum(stores, WithDefaults(WithMaxHold(400*time.Millisecond)))
 		l := need(LockAll(t.Context(), []Part{{brief, "a"}, {on(t, other), "b"}}, WithWait(5*time.Minute)))(t)
 		if l.Name() != "p:a + b" {
 			t.Errorf("the name is %q", l.Name())

@@ -299,10 +299,10 @@ func (x *history) open(number int) *actor {
 	a := &actor{number: number}
 	a.Client = need(New(b, WithWatchdogTimeout(3*time.Second), WithObserver(x.observer(a))))(x.t)
 	a.lockers = []Locker{a.Client, a.Client, a.Client}
-	for _, kind := range [][]LockerOption{
+	for _, kind := range [][]Option{
 		{Fair()}, {Fenced()}, {NonReentrant()}, {Polling(10 * time.Millisecond)}, {Fair(), Fenced()},
 	} {
-		a.lockers = append(a.lockers, need(a.Locker(kind...))(x.t))
+		a.lockers = append(a.lockers, a.With(kind...))
 	}
 	return a
 }

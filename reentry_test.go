@@ -93,7 +93,7 @@ func TestAnUnlockThatTakesLongerThanTheLeaseSaysSo(t *testing.T) {
 
 func TestNonReentrantRefusesItsOwnerAtOnce(t *testing.T) {
 	c := newClient(t)
-	strict := need(c.Locker(NonReentrant()))(t)
+	strict := c.With(NonReentrant())
 	l := need(strict.Lock(t.Context(), "x"))(t)
 	wants(t, errorOf(strict.Lock(l.Context(), "x")), ErrInvalid)
 	wants(t, errorOf(strict.TryLock(t.Context(), "x")), ErrNotAcquired)
@@ -238,7 +238,7 @@ func TestBackgroundWorkWithAContextOfARequest(t *testing.T) {
 func TestWithoutLeasesOfEachKind(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		ctx, c := t.Context(), open()
-		fair := need(c.Locker(Fair()))(t)
+		fair := c.With(Fair())
 		quorum := need(Quorum(on(t, memory.New(), WithRejoinDelay(0)), on(t, memory.New(), WithRejoinDelay(0)),
 			on(t, memory.New(), WithRejoinDelay(0))))(t)
 		for kind, l := range map[string]Locker{"plain": c, "fair": fair, "write": c.RW().Write, "quorum": quorum} {

@@ -138,11 +138,11 @@ func TestALockThatLacksReplicasIsReleasedThoughReleasesAreLost(t *testing.T) {
 
 // A waiter reports ErrNotReplicated too, and does not wait on.
 func TestAWaiterWhoseGrantLacksReplicasReportsIt(t *testing.T) {
-	for _, fair := range []LockerOption{{}, Fair()} {
+	for _, fair := range []Option{{}, Fair()} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newCopied()
 			c := on(t, s)
-			l := need(c.Locker(fair, NonReentrant()))(t)
+			l := c.With(fair, NonReentrant())
 			held := need(l.Lock(t.Context(), "n"))(t)
 			got := later(func() error { return errorOf(l.Lock(t.Context(), "n", WithReplicas(1, time.Second))) })
 			synctest.Wait()
@@ -162,13 +162,13 @@ func TestAWaiterWhoseGrantLacksReplicasReportsIt(t *testing.T) {
 // Attempts that lack replicas fail one after the other. The callers that wait behind an attempt are told of it, and not
 // that another owner holds the lock: no owner does.
 func TestCallersBehindAnAttemptThatLacksReplicasAreToldSo(t *testing.T) {
-	for kind, fair := range map[string]LockerOption{"plain": {}, "fair": Fair()} {
+	for kind, fair := range map[string]Option{"plain": {}, "fair": Fair()} {
 		t.Run(kind, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := newCopied()
 				s.have.Store(1)
 				c := on(t, s)
-				l := need(c.Locker(fair, NonReentrant()))(t)
+				l := c.With(fair, NonReentrant())
 				const callers = 37
 				errs := make(chan error, callers)
 				began := time.Now()

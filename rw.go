@@ -44,7 +44,8 @@ import (
 // timeout is asserted again every third of the timeout; and the watchdog timeouts of mortise and
 // Redisson should be equal.
 //
-// Options and errors are those of [Locker]; ErrInvalid with a backend without read-write locks. A
+// Options and errors are those of [Locker], but for [Fair], [Fenced], [NonReentrant] and [Polling], which
+// are ErrInvalid, as is every call with a backend without read-write locks. A
 // name of another kind of lock is [ErrWrongKind].
 //
 // Cost: one command for each Lock and Unlock without a wait; none for a TryLock that is refused because
@@ -58,35 +59,10 @@ type RWLocker struct {
 	client *Client
 }
 
-// RW returns the client's read-write locks, without I/O. With a backend without read-write locks, the
-// methods of the two sides return [ErrInvalid].
-func (c *Client) RW() RWLocker {
-	return RWLocker{&side{c, backend.KindRead}, &side{c, backend.KindWrite}, c}
-}
-
-// side is the Locker of a side of read-write locks.
-type side struct {
-	client *Client
-	family backend.Kind
-}
-
-func (s *side) Lock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return s.acquire(ctx, engine.Request{Name: name, Family: s.family}, opts)
-}
-
-func (s *side) TryLock(ctx context.Context, name string, opts ...Option) (*Lease, error) {
-	return s.acquire(ctx, engine.Request{Name: name, Family: s.family, Try: true}, opts)
-}
-
-func (s *side) acquire(ctx context.Context, r engine.Request, opts []Option) (*Lease, error) {
-	r, err := s.client.with(r, opts)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.client.hasRW(); err != nil {
-		return nil, r.Fail(err)
-	}
-	return public(s.client.engine.Acquire(ctx, ctx, r))
+// RW returns the client's read-write locks, with options for all calls: see [Client.With]. RW does no I/O.
+// With a backend without read-write locks, the methods of the two sides return [ErrInvalid].
+func (c *Client) RW(opts ...Option) RWLocker {
+	return RWLocker{c.locker(backend.KindRead, opts), c.locker(backend.KindWrite, opts), c}
 }
 
 func (c *Client) hasRW() error {

@@ -196,7 +196,7 @@ func TestShutdownLeavesTheStoresQueue(t *testing.T) {
 		goOn := make(chan struct{})
 		c := on(t, b, WithObserver(Observer{Waiting: func(WaitingEvent) { <-goOn }}))
 		l := need(on(t, s).Lock(t.Context(), "x"))(t)
-		w := queued(context.Background(), need(c.Locker(Polling(10*time.Millisecond)))(t), "x") // enrols at once
+		w := queued(context.Background(), c.With(Polling(10*time.Millisecond)), "x") // enrols at once
 		down := later(func() error { return c.Shutdown(context.Background()) })
 		synctest.Wait()
 		close(goOn)

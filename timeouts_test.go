@@ -56,11 +56,11 @@ func TestEachRequestIsRepeatedAfterTimeOuts(t *testing.T) {
 			return func() error { return l.Unlock(t.Context()) }
 		},
 		"a fair lock's lease that ends before the time-out": func(t *testing.T, c *Client) func() error {
-			fair := need(c.Locker(Fair()))(t)
+			fair := c.With(Fair())
 			return func() error { return errorOf(fair.Lock(t.Context(), "x", wait, WithLease(time.Second))) }
 		},
 		"a fair lock": func(t *testing.T, c *Client) func() error {
-			fair := need(c.Locker(Fair()))(t)
+			fair := c.With(Fair())
 			return func() error { return errorOf(fair.Lock(t.Context(), "x", wait)) }
 		},
 		"a reader": func(t *testing.T, c *Client) func() error {

@@ -148,7 +148,7 @@ func TestAPollingWaitersBoundedWaitEndsWithNotAcquired(t *testing.T) {
 		other := on(t, st)
 		c := on(t, spyOn(st, "", hooks{"Acquire": delayed(5 * time.Millisecond)}))
 		must(t, errorOf(other.Lock(t.Context(), "x")))
-		polling := need(c.Locker(Polling(time.Millisecond)))(t)
+		polling := c.With(Polling(time.Millisecond))
 		for i := range 50 {
 			wait := 100*time.Millisecond + time.Duration(i)*time.Millisecond/7
 			wants(t, errorOf(polling.Lock(t.Context(), "x", WithWait(wait))), ErrNotAcquired)
@@ -163,7 +163,7 @@ func TestAPollingWaitersBoundedWaitEndsWithNotAcquired(t *testing.T) {
 func TestNothingIsKeptForAPollingWaiterBehindOneThatLeft(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		holder, c, other := open(), open(), open()
-		polling := need(c.Locker(Polling(50 * time.Millisecond)))(t)
+		polling := c.With(Polling(50 * time.Millisecond))
 		for _, behind := range [][]Locker{{polling}, {polling, other}, {polling, c}, {polling, c, other}} {
 			l := need(holder.Lock(t.Context(), "x"))(t)
 			ctx, leave := context.WithCancel(t.Context())
@@ -205,7 +205,7 @@ func TestAnEntryThatLeavesLateTakesNoOtherWithIt(t *testing.T) {
 		other := queued(t.Context(), open(), "x")
 		ctx, leave := context.WithCancel(t.Context())
 		first := queued(ctx, c, "x")
-		polling := queued(t.Context(), need(c.Locker(Polling(50*time.Millisecond)))(t), "x", WithWait(10*time.Second))
+		polling := queued(t.Context(), c.With(Polling(50*time.Millisecond)), "x", WithWait(10*time.Second))
 		last := queued(t.Context(), c, "x")
 		leave()
 		wants(t, (<-first).err, context.Canceled)
@@ -260,7 +260,7 @@ func TestPollingAsksAfterGrowingPausesAndSubscribesToNothing(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				spy := spyOn(s, "Queue", nil)
 				a, b := open(), on(t, spy)
-				polling := need(b.Locker(Polling(x.pause)))(t)
+				polling := b.With(Polling(x.pause))
 				spy.take("Acquire")
 				l := need(a.Lock(t.Context(), "x"))(t)
 				got := begin(t.Context(), polling, "x")
@@ -279,7 +279,7 @@ func TestPollingAsksAfterGrowingPausesAndSubscribesToNothing(t *testing.T) {
 					t.Errorf("noticed the release after %v", d)
 				}
 				must(t, m.Unlock(t.Context()))
-				wants(t, errorOf(b.Locker(Polling(-1))), ErrInvalid)
+				wants(t, errorOf(b.With(Polling(-1)).Lock(t.Context(), "y")), ErrInvalid)
 			})
 		})
 	}
@@ -289,7 +289,7 @@ func TestPollingAsksAfterGrowingPausesAndSubscribesToNothing(t *testing.T) {
 func TestAWaiterBehindAPollingOneIsWokenByTheRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		holder, c := open(), open()
-		polling := need(c.Locker(Polling(time.Minute)))(t)
+		polling := c.With(Polling(time.Minute))
 		lease := need(holder.Lock(t.Context(), "x", WithLease(9*time.Hour)))(t)
 		first := later(func() error { return thenUnlock(polling.Lock(t.Context(), "x")) })
 		time.Sleep(20 * time.Minute) // refused, it pauses for a time that grows
@@ -309,7 +309,7 @@ func TestAWaiterBehindAPollingOneIsWokenByTheRelease(t *testing.T) {
 func TestAWaiterBehindAPollingOneThatLeftIsBeforeLaterClients(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		holder, c, other := open(), open(), open()
-		polling := need(c.Locker(Polling(time.Minute)))(t)
+		polling := c.With(Polling(time.Minute))
 		lease := need(holder.Lock(t.Context(), "x", WithLease(9*time.Hour)))(t)
 		first := queued(t.Context(), polling, "x", WithWait(40*time.Minute))
 		next := queued(t.Context(), c, "x", WithWait(time.Hour))
@@ -337,7 +337,7 @@ func TestAPollingCallBehindOneWhoseTopicCannotBeWatchedWaits(t *testing.T) {
 		b, arrives := spyOn(s, "", nil), make(chan struct{})
 		b.listen = func(h backend.Handler) backend.Handler { return forbids{h} }
 		holder, c := open(), on(t, b)
-		polling := need(c.Locker(Polling(10 * time.Millisecond)))(t)
+		polling := c.With(Polling(10 * time.Millisecond))
 		lease := need(holder.Lock(t.Context(), "x"))(t)
 		b.hook("Acquire", onceClosed(arrives))
 		first := queued(t.Context(), c, "x")

@@ -228,10 +228,7 @@ func (c *costs) measure() []cost {
 	add("it is held for a second", func() { time.Sleep(time.Second) })
 	c.unlock(lease)
 
-	fenced, err := a.Locker(mortise.Fenced())
-	if err != nil {
-		t.Fatal(err)
-	}
+	fenced := a.With(mortise.Fenced())
 	add("`Lock` with a fencing token, free", func() { lease = c.lock(fenced, ctx, "fenced") })
 	c.unlock(lease)
 

@@ -76,9 +76,7 @@ func TestKleppmannsCase(t *testing.T) {
 						t.Fatal(err)
 					}
 					defer client.Close()
-					if lockers[i], err = client.Locker(mortise.Fenced()); err != nil {
-						t.Fatal(err)
-					}
+					lockers[i] = client.With(mortise.Fenced())
 				}
 				f := &file{check: c.check}
 				if err := twoWriters(t.Context(), lockers[0], lockers[1], f, c.look); !errors.Is(err, c.want) {

@@ -29,18 +29,11 @@ func TestSizingOfDocs(t *testing.T) {
 			return err
 		},
 		"a fenced lock, held": func(ctx context.Context, locks *mortise.Client, i int) error {
-			fenced, err := locks.Locker(mortise.Fenced())
-			if err == nil {
-				_, err = fenced.Lock(ctx, fmt.Sprint("orders:", i))
-			}
+			_, err := locks.Lock(ctx, fmt.Sprint("orders:", i), mortise.Fenced())
 			return err
 		},
 		"a fenced lock, released": func(ctx context.Context, locks *mortise.Client, i int) error {
-			fenced, err := locks.Locker(mortise.Fenced())
-			if err != nil {
-				return err
-			}
-			lease, err := fenced.Lock(ctx, fmt.Sprint("orders:", i))
+			lease, err := locks.Lock(ctx, fmt.Sprint("orders:", i), mortise.Fenced())
 			if err != nil {
 				return err
 			}

@@ -231,13 +231,8 @@ func TestNilArgumentsAndOptionsAnswerAnError(t *testing.T) {
 		"mortise.New(nil)":            func() error { return second(mortise.New(nil)) },
 		"mortise.New of a nil Store":  func() error { return second(mortise.New((*memory.Store)(nil))) },
 		"mortise.New of a zero Store": func() error { return second(mortise.New(new(memory.Store))) },
-		"mortise.New, nil option":     func() error { return second(mortise.New(store, nil)) },
-		"Lock, nil option":            func() error { return second(client.Lock(ctx, "x", nil)) },
 		"LockAll of nil": func() error {
 			return second(mortise.LockAll(ctx, []mortise.Part{{Name: "x"}}))
-		},
-		"LockAll, nil option": func() error {
-			return second(mortise.LockAll(ctx, mortise.Parts(client, "x"), nil))
 		},
 		"Do of nil": func() error {
 			return mortise.Do(ctx, nil, "x", func(context.Context) error { return nil })

@@ -62,7 +62,7 @@ type Option func(*config) error
 
 type config struct {
 	name       string
-	locker     []mortise.LockerOption
+	locker     []mortise.Option
 	options    []mortise.ClientOption
 	middleware []middleware
 	idle       *clients // not started yet
@@ -97,9 +97,9 @@ func ClientOptions(opts ...mortise.ClientOption) Option {
 	}
 }
 
-// LockerOptions make the provided Locker the result of [mortise.Client.Locker] with these options;
+// LockerOptions make the provided Locker the result of [mortise.Client.With] with these options;
 // the Client does not change.
-func LockerOptions(opts ...mortise.LockerOption) Option {
+func LockerOptions(opts ...mortise.Option) Option {
 	return func(c *config) error {
 		c.locker = append(c.locker, opts...)
 		return nil
@@ -229,7 +229,10 @@ func (c *config) client(
 			// fx does not call OnStop of a hook whose OnStart failed: shut the client down here.
 			abandon(ctx, stop)
 			what := "their store does not answer"
-			if found != nil {
+			switch {
+			case errors.Is(err, mortise.ErrInvalid):
+				what = "they have a wrong option"
+			case found != nil:
 				what = "their store cannot serve them"
 			}
 			return fmt.Errorf("fxmodule: %s cannot start, %s: %w", c.subject(), what, err)
@@ -302,10 +305,4 @@ func (c *clients) HandleError(error) {
 	}
 }
 
-func (c *config) lockerOf(client *mortise.Client) (mortise.Locker, error) {
-	locker, err := client.Locker(c.locker...)
-	if err != nil {
-		return nil, fmt.Errorf("fxmodule: %s: %w", c.subject(), err)
-	}
-	return locker, nil
-}
+func (c *config) lockerOf(client *mortise.Client) mortise.Locker { return client.With(c.locker...) }

@@ -313,8 +313,6 @@ func TestAGraphWithoutOrWithTwoStoresSaysWhatToDo(t *testing.T) {
 		"no constructor": {fxmodule.Observe(nil), []string{"Observe"}},
 		"a bad option": {fx.Options(fxmodule.Memory(fxmodule.ClientOptions(mortise.WithWatchdogTimeout(1))), use),
 			[]string{"WithWatchdogTimeout"}},
-		"a bad kind": {fx.Options(fxmodule.Memory(fxmodule.LockerOptions(mortise.Fair(), mortise.Polling(time.Second))),
-			use), []string{"Polling"}},
 	} {
 		err := fx.New(fx.NopLogger, x.option).Err()
 		if !errors.Is(err, mortise.ErrInvalid) {
@@ -325,6 +323,14 @@ func TestAGraphWithoutOrWithTwoStoresSaysWhatToDo(t *testing.T) {
 			check.ErrorIf(t, !strings.Contains(err.Error(), s), "%s: does not say %s: %v", name, s, err)
 		}
 	}
+}
+
+func TestWrongLockerOptionsFailTheStart(t *testing.T) {
+	app := fx.New(fx.NopLogger, fx.Invoke(func(mortise.Locker) {}),
+		fxmodule.Memory(fxmodule.LockerOptions(mortise.Fair(), mortise.Polling(time.Second))))
+	err := app.Start(t.Context())
+	check.Is(t, "Start", err, mortise.ErrInvalid)
+	check.ErrorIf(t, !strings.Contains(err.Error(), "Polling") || strings.Contains(err.Error(), "store"), "%v", err)
 }
 
 func TestTheGraphsLoggerObserversAndMetersAreUsed(t *testing.T) {

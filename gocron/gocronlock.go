@@ -157,11 +157,11 @@ type Elector struct {
 // resigns. End ctx after the scheduler's Shutdown; the Shutdown waits for running jobs. Each due
 // job asks whether its process leads; a running job goes on when leadership is lost. Cost: the cost
 // of leader.Run; a job asks without a command.
-func Elect(ctx context.Context, c leader.Client, name string, opts ...leader.Option) *Elector {
+func Elect(ctx context.Context, l mortise.Locker, name string, opts ...leader.Option) *Elector {
 	e := &Elector{done: make(chan struct{})}
 	go func() {
 		defer close(e.done)
-		e.err = leader.Run(ctx, c, name, func(ctx context.Context, term leader.Term) error {
+		e.err = leader.Run(ctx, l, name, func(ctx context.Context, term leader.Term) error {
 			e.term.Store(&term)
 			defer e.term.Store(nil)
 			<-ctx.Done()

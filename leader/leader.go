@@ -36,11 +36,6 @@ import (
 //lint:ignore ST1012 see above
 var StepDown = errors.New("step down and campaign again")
 
-// Client is the view of [*mortise.Client] needed by Run; a mock returns a [mortise.Locker].
-type Client interface {
-	Locker(opts ...mortise.LockerOption) (mortise.Locker, error)
-}
-
 // Term is a time of leading.
 type Term struct {
 	// Identity is the leader's name: [Identity].
@@ -116,25 +111,23 @@ const (
 // returns [mortise.ErrClosed]; end ctx before Shutdown, because Shutdown waits for the leader.
 // [mortise.ErrInvalid], [mortise.ErrInvalidName] and [mortise.ErrWrongKind] are returned at once.
 //
+// l is a [*mortise.Client] or its [mortise.Client.With]; a test passes a client on memory, or a mock.
 // The lock is a fenced lock with the client's watchdog timeout: after the death of the leader, the
-// next process leads within this time. With a client that has [mortise.WithDefaultMaxHold],
-// leadership is lost when a term has lasted for so long. Run within fn, under its ctx and the same
-// name, is [mortise.ErrInvalid].
+// next process leads within this time. With a client whose [mortise.WithDefaults] have a
+// [mortise.WithMaxHold], leadership is lost when a term has lasted for so long. Run within fn, under
+// its ctx and the same name, is [mortise.ErrInvalid].
 //
 // Cost: a Lock and an Unlock for each term, two commands to tell followers and one each minute, and
 // the renewals of the lease. A waiting candidate costs the same as a waiter.
-func Run(ctx context.Context, c Client, name string, fn func(ctx context.Context, term Term) error,
+func Run(ctx context.Context, l mortise.Locker, name string, fn func(ctx context.Context, term Term) error,
 	opts ...Option) error {
-	x := candidate{name: name, identity: defaultIdentity(), onError: func(error) {}, fn: fn}
-	if ctx == nil || c == nil || fn == nil {
-		return fail.New("lead", name, fail.Invalidf("the context, the Client and the function must not be nil"))
+	x := candidate{name: name, identity: defaultIdentity(), onError: func(error) {}, locker: l, fn: fn}
+	if ctx == nil || l == nil || fn == nil {
+		return fail.New("lead", name, fail.Invalidf("the context, the Locker and the function must not be nil"))
 	}
 	err := x.apply(opts)
 	if err != nil {
 		return fail.New("lead", name, err)
-	}
-	if x.locker, err = c.Locker(mortise.Fenced(), mortise.NonReentrant()); err != nil {
-		return err
 	}
 	for failures := 0; ; {
 		began := time.Now()
@@ -193,7 +186,7 @@ const patience = 30 * 24 * time.Hour
 // again, and err is the reason; nil after StepDown, and after a wait without success.
 func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	ctx = campaign.Context(ctx)
-	lease, err := x.locker.Lock(ctx, x.name, mortise.WithWait(patience))
+	lease, err := x.locker.Lock(ctx, x.name, mortise.Fenced(), mortise.NonReentrant(), mortise.WithWait(patience))
 	switch {
 	case errors.Is(err, mortise.ErrNotAcquired):
 		return false, nil

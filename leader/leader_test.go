@@ -43,7 +43,7 @@ func (f *fleet) client() *mortise.Client {
 }
 
 // run has a process campaign until Run returns. Two that lead at once fail the test.
-func (f *fleet) run(ctx context.Context, c leader.Client, identity string,
+func (f *fleet) run(ctx context.Context, c mortise.Locker, identity string,
 	fn func(context.Context, leader.Term) error) <-chan error {
 	done := make(chan error, 1)
 	go func() {
@@ -362,7 +362,7 @@ func TestWhatWillNotPassIsReturned(t *testing.T) {
 	defer client.Close()
 	ctx, name := t.Context(), func(s string) []leader.Option { return []leader.Option{leader.Identity(s)} }
 	for what, c := range map[string]struct {
-		client leader.Client
+		client mortise.Locker
 		name   string
 		fn     func(context.Context, leader.Term) error
 		opts   []leader.Option
@@ -521,13 +521,11 @@ func TestFollowingStopsWithTheLoopAndAtWhatWillNotPass(t *testing.T) {
 	}
 }
 
-// single is a Client for tests of code that leads: it makes the process the leader at once.
+// single is a Locker for tests of code that leads: it makes the process the leader at once.
 type single struct {
 	lose    context.CancelCauseFunc
 	refused int
 }
-
-func (s *single) Locker(...mortise.LockerOption) (mortise.Locker, error) { return s, nil }
 
 func (s *single) Lock(ctx context.Context, name string, _ ...mortise.Option) (*mortise.Lease, error) {
 	if s.refused > 0 { // its wait was over
@@ -659,7 +657,7 @@ func (q askedQueue) Leave(ctx context.Context, r backend.LeaveEntryRequest) erro
 func TestACandidateOfAClientWithADefaultWaitIsOneWaiter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := askedStore{memory.New(), new(atomic.Int64)}
-		c, _ := mortise.New(st, mortise.WithDefaultWait(10*time.Millisecond))
+		c, _ := mortise.New(st, mortise.WithDefaults(mortise.WithWait(10*time.Millisecond)))
 		other, _ := mortise.New(st.Store)
 		l, err := other.Lock(t.Context(), "n")
 		if err != nil {

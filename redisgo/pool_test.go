@@ -54,7 +54,7 @@ func TestACallWhoseWaitEndsBehindAnExhaustedPoolNamesThePool(t *testing.T) {
 	}
 	quorum := check.Value(mortise.Quorum(stores...)).In(t)
 	occupy()
-	fair := check.Value(locks.Locker(mortise.Fair())).In(t)
+	fair := locks.With(mortise.Fair())
 	for call, lock := range map[string]func(wait mortise.Option) (*mortise.Lease, error){
 		"Lock": func(wait mortise.Option) (*mortise.Lease, error) {
 			return locks.Lock(t.Context(), "n", wait)

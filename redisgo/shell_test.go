@@ -57,12 +57,9 @@ var recipes = []recipe{
 	}, func(ctx context.Context, c *mortise.Client) error { return c.CountDownLatch("started").Wait(ctx) }},
 }
 
-func lockOf(name string, kind ...mortise.LockerOption) func(ctx context.Context, c *mortise.Client) error {
+func lockOf(name string, kind ...mortise.Option) func(ctx context.Context, c *mortise.Client) error {
 	return func(ctx context.Context, c *mortise.Client) error {
-		l, err := c.Locker(kind...)
-		if err != nil {
-			return err
-		}
+		l := c.With(kind...)
 		return takes(ctx, c, l, name)
 	}
 }

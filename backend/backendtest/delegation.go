@@ -669,10 +669,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 		e.unlock(e.lock(e.kind(b, mortise.Polling(5*time.Millisecond)), e.called(b, outer), "n"))
 		e.unlock(outer)
 
-		fair, err := a.Locker(mortise.Fair())
-		if err != nil {
-			return
-		}
+		fair := a.With(mortise.Fair())
 		bFair := e.kind(b, mortise.Fair())
 		outer = e.lock(fair, background, "n")
 		inner = e.lock(bFair, e.called(b, outer), "n")

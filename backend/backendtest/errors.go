@@ -100,7 +100,8 @@ var errorTests = []test{
 		for _, opts := range [][]mortise.Option{
 			{mortise.WithLease(0)}, {mortise.WithLease(-1)}, {mortise.WithLease(time.Millisecond)},
 			{mortise.WithLease(mortise.MaxLease + 1)},
-			{mortise.WithWait(-1)}, {mortise.WithWait(0)}, {mortise.WithMaxHold(0)}, {nil},
+			{mortise.WithWait(-1)}, {mortise.WithWait(0)}, {mortise.WithMaxHold(0)},
+			{mortise.Polling(0)}, {mortise.Polling(time.Hour)}, {mortise.Fair(), mortise.Polling(time.Second)},
 			{mortise.WithLease(time.Second), mortise.WithMaxHold(time.Second)},
 		} {
 			e.is(fmt.Sprintf("Lock with %v", opts), second(c.Lock(background, "n", opts...)), mortise.ErrInvalid)

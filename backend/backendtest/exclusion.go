@@ -127,8 +127,7 @@ var exclusionTests = []test{
 		e.store.Occupy("n")
 		e.named(second(c.Lock(background, "n", mortise.WithWait(patience))), "lock", "n", mortise.ErrWrongKind)
 		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
-		fenced, _ := c.Locker(mortise.Fenced())
-		e.named(second(fenced.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
+		e.named(second(c.TryLock(background, "n", mortise.Fenced())), "trylock", "n", mortise.ErrWrongKind)
 	}},
 	{"Rule06_UnlockOfALostLockTouchesNoOtherLock", func(e *env) {
 		a, b := e.client(), e.client()

@@ -626,9 +626,9 @@ func lineForHeld(e *env, clients int) (*rawFair, *fairLine) {
 	return heldFair(e), e.line(clients)
 }
 
-func (e leases) kind(c *mortise.Client, k ...mortise.LockerOption) mortise.Locker {
+func (e leases) kind(c *mortise.Client, k ...mortise.Option) mortise.Locker {
 	e.Helper()
-	return value(c.Locker(k...)).in(e)
+	return c.With(k...)
 }
 
 // ask asks for n, and for a place if wait is not zero.

@@ -499,8 +499,7 @@ var handOverTests = []test{
 		var turns atomic.Int64
 		defer e.busy(a, "n", 8, &turns)()
 		e.until("one client is busy", func() bool { return turns.Load() > 20 })
-		polls, err := b.Locker(mortise.Polling(5 * time.Millisecond))
-		e.must("Locker", err)
+		polls := b.With(mortise.Polling(5 * time.Millisecond))
 		for range 5 {
 			l, err := polls.Lock(background, "n", mortise.WithWait(patience))
 			e.must("Lock of a poller", err)

@@ -126,7 +126,7 @@ var proclamationTests = where(
 			a, b, follower := e.client(), e.client(), e.client()
 			seen := follow(e, follower, "n")
 			seen.next("")
-			first := e.lock(value(a.Locker(mortise.Fenced())).in(e), background, "n")
+			first := e.lock(a.With(mortise.Fenced()), background, "n")
 			token, _ := first.Token()
 			e.done("Proclaim", first.Proclaim(background, "a"))
 			equal(e, "the proclamation is %+v", seen.next("a"), mortise.Proclamation{Text: "a", Client: a.ID(), Token: token})

@@ -28,15 +28,15 @@ func (e *env) tooFew() mortise.Option {
 func (e *env) lockers(c *mortise.Client, s anykind.Store) map[string]mortise.Locker {
 	e.Helper()
 	all := map[string]mortise.Locker{"plain": c}
-	kinds := map[string][]mortise.LockerOption{"fenced": {mortise.Fenced()},
+	kinds := map[string][]mortise.Option{"fenced": {mortise.Fenced()},
 		"polling":       {mortise.Polling(time.Millisecond)},
 		"not reentrant": {mortise.NonReentrant()}}
 	if s.Capabilities().Fair != nil {
-		kinds["fair"] = []mortise.LockerOption{mortise.Fair()}
+		kinds["fair"] = []mortise.Option{mortise.Fair()}
 		kinds["fair and fenced"] = append(kinds["fair"], mortise.Fenced())
 	}
 	for name, kind := range kinds {
-		l := value(c.Locker(kind...)).in(e)
+		l := c.With(kind...)
 		all[name] = l
 	}
 	if s.Capabilities().ReadWrite != nil {

@@ -10,7 +10,7 @@ import (
 var tokenTests = []test{
 	{"Rule01_FencedAndPlainLocksOfOneNameExcludeEachOther", func(e *env) {
 		c := e.client()
-		fenced := value(e.client().Locker(mortise.Fenced())).in(e)
+		fenced := e.client().With(mortise.Fenced())
 		plain := e.lock(c, background, "n", mortise.WithLease(long))
 		e.is("fenced over plain", second(fenced.TryLock(background, "n")), mortise.ErrNotAcquired)
 		token, has := plain.Token()
@@ -24,7 +24,7 @@ var tokenTests = []test{
 		var last int64
 		var lockers []mortise.Locker
 		for range 2 {
-			l := value(e.client().Locker(mortise.Fenced())).in(e)
+			l := e.client().With(mortise.Fenced())
 			lockers = append(lockers, l)
 		}
 		for i := range 12 {

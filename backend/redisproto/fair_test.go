@@ -432,9 +432,7 @@ func TestTheDeadInFrontDoNotStopAFairLockOfAClusterWithoutShardedPubSub(t *testi
 			served := make(chan int, 2)
 			var leaving sync.WaitGroup
 			for i := range 2 {
-				waiter, err := client(t, adapter(t, c.Addrs(), login{},
-					redisproto.ShardedOff)).Locker(mortise.Fair())
-				check.NoError(t, err)
+				waiter := client(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedOff)).With(mortise.Fair())
 				leaving.Go(func() {
 					l, err := waiter.Lock(context.Background(), name, mortise.WithWait(time.Minute))
 					check.Done(t, err)

@@ -25,7 +25,7 @@ func TestAFullServerTakesNothingFromItsHoldersAndWaiters(t *testing.T) {
 		}))).In(t)
 		t.Cleanup(func() { _ = c.Close() })
 		ctx := t.Context()
-		fair := check.Value(c.Locker(mortise.Fair())).In(t)
+		fair := c.With(mortise.Fair())
 		permit := check.Value(c.Semaphore("permits", 1).Acquire(ctx, 1)).In(t)
 		held := check.Value(fair.Lock(ctx, "fair")).In(t)
 		again := check.Value(fair.Lock(held.Context(), "fair")).In(t)

@@ -98,11 +98,8 @@ func (u *user) lock(ctx context.Context, l mortise.Locker, opts ...mortise.Optio
 	return nil
 }
 
-func (u *user) kind(ctx context.Context, k ...mortise.LockerOption) error {
-	l, err := u.client.Locker(k...)
-	if err != nil {
-		return err
-	}
+func (u *user) kind(ctx context.Context, k ...mortise.Option) error {
+	l := u.client.With(k...)
 	return u.lock(ctx, l)
 }
 

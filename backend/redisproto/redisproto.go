@@ -82,7 +82,7 @@ func newWatcher(s *core) pubsub.Watcher {
 }
 
 // remedyPolling is added to the remedy for a plain lock that cannot be watched. Waiters of the other kinds cannot poll.
-const remedyPolling = "Client.Locker(mortise.Polling(pause)) waits without SUBSCRIBE, but a release publishes to " +
+const remedyPolling = "the option mortise.Polling(pause) waits without SUBSCRIBE, but a release publishes to " +
 	"the channel all the same"
 
 // watchFailed returns the function that calls backend.WatchFailer for a topic; nil if err is temporary, or if the

@@ -99,12 +99,9 @@ func write(ctx context.Context, c *mortise.Client, name string) (func() error, e
 	return take(l.Lock(ctx, name, mortise.WithLease(forever)))
 }
 
-func lockAs(k ...mortise.LockerOption) func(context.Context, *mortise.Client, string) (func() error, error) {
+func lockAs(k ...mortise.Option) func(context.Context, *mortise.Client, string) (func() error, error) {
 	return func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-		l, err := c.Locker(k...)
-		if err != nil {
-			return nil, err
-		}
+		l := c.With(k...)
 		return take(l.Lock(ctx, name, mortise.WithLease(forever)))
 	}
 }

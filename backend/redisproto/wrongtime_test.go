@@ -64,10 +64,7 @@ func TestARenewalPutsAWrongTimeToLiveRight(t *testing.T) {
 	holds := map[string]func(ctx context.Context, c, other *mortise.Client, name string) error{
 		"a lock": func(ctx context.Context, c, _ *mortise.Client, name string) error { return second(c.Lock(ctx, name)) },
 		"a fair lock": func(ctx context.Context, c, _ *mortise.Client, name string) error {
-			fair, err := c.Locker(mortise.Fair())
-			if err != nil {
-				return err
-			}
+			fair := c.With(mortise.Fair())
 			return second(fair.Lock(ctx, name))
 		},
 		"a lock that was entered again": func(ctx context.Context, c, _ *mortise.Client, name string) error {

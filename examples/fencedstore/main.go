@@ -112,10 +112,7 @@ func open(store backend.Backend) (*writer, error) {
 	if err != nil {
 		return nil, err
 	}
-	locks, err := client.Locker(mortise.Fenced())
-	if err != nil {
-		return nil, err
-	}
+	locks := client.With(mortise.Fenced())
 	return &writer{client, locks}, nil
 }
 

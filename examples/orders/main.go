@@ -69,8 +69,7 @@ func newLocks(store backend.Backend) (*mortise.Client, mortise.Locker, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	locks, err := client.Locker(mortise.Fenced())
-	return client, locks, err
+	return client, client.With(mortise.Fenced()), nil
 }
 
 // serve runs a replica until ctx ends, and then lets its requests finish.

@@ -46,8 +46,8 @@ type Config struct {
 	RejoinScope string
 	// Prefix is put before all names: FullName.
 	Prefix string
-	// Wait and MaxHold apply to requests without their own; 0: no bound.
-	Wait, MaxHold time.Duration
+	// Defaults has the options of requests that were not given them: WithDefaults; nil: none.
+	Defaults *Request
 	// HoldWarning is how long a hold lasts before the log warns of it; 0: never.
 	HoldWarning time.Duration
 	// Name is the client's name for observers and in the log; "": no name.

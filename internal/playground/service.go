@@ -62,8 +62,8 @@ func Start(c Config) (*Service, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.locks, err = s.client.Locker(mortise.Fenced())
-	return s, err
+	s.locks = s.client.With(mortise.Fenced())
+	return s, nil
 }
 
 // Close shuts the service down at once.

@@ -250,7 +250,7 @@ func TestNamesAreALabelOnlyWhereAskedForAndBounded(t *testing.T) {
 func TestAWaitAndAHoldAreLinkedSpansUnderTheCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := open(t)
-		fenced := check.Value(c.Locker(mortise.Fenced())).In(t)
+		fenced := c.With(mortise.Fenced())
 		first := check.Value(fenced.Lock(t.Context(), "n")).In(t)
 		ctx, caller := s.traces.Tracer("").Start(t.Context(), "caller")
 		done := make(chan error)

@@ -107,28 +107,25 @@ type mortiseLocks struct {
 	close  func()
 }
 
-func openGoRedis(kind ...mortise.LockerOption) func(string) (locks, error) {
+func openGoRedis(kind ...mortise.Option) func(string) (locks, error) {
 	return func(addr string) (locks, error) {
 		rdb := goRedis(addr)
 		return openMortise(redisgo.New(rdb), kind, func() { rdb.Close() })
 	}
 }
 
-func openRueidis(kind ...mortise.LockerOption) func(string) (locks, error) {
+func openRueidis(kind ...mortise.Option) func(string) (locks, error) {
 	return func(addr string) (locks, error) {
 		return openMortise(ours.New(rueidis.ClientOption{InitAddress: []string{addr}}), kind, func() {})
 	}
 }
 
-func openMortise(b backend.Backend, kind []mortise.LockerOption, after func()) (locks, error) {
+func openMortise(b backend.Backend, kind []mortise.Option, after func()) (locks, error) {
 	c, err := mortise.New(b)
 	if err != nil {
 		return nil, err
 	}
-	l, err := c.Locker(kind...)
-	if err != nil {
-		return nil, err
-	}
+	l := c.With(kind...)
 	return &mortiseLocks{c, l, after}, nil
 }
 

@@ -195,7 +195,7 @@ func newSoak(t *testing.T) *soak {
 		harness.OK(t, err)
 		m := harness.Must(mortise.New(b, mortise.WithWatchdogTimeout(3*time.Second)))(t)
 		x := &soaked{Client: m, below: below}
-		x.fair, x.fenced = harness.Locker(t, m, mortise.Fair()), harness.Locker(t, m, mortise.Fenced())
+		x.fair, x.fenced = m.With(mortise.Fair()), m.With(mortise.Fenced())
 		x.read, x.write = m.RW().Read, m.RW().Write
 		s.clients = append(s.clients, x)
 	}

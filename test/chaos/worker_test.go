@@ -177,13 +177,8 @@ func (w *worker) locker() (locker, error) {
 		return nil, err
 	}
 	m := &mortises{client: client, below: below}
-	for i, fenced := range []mortise.LockerOption{{}, mortise.Fenced()} {
-		if m.plain[i], err = client.Locker(fenced); err == nil {
-			m.fair[i], err = client.Locker(fenced, mortise.Fair())
-		}
-		if err != nil {
-			return nil, err
-		}
+	for i, fenced := range []mortise.Option{{}, mortise.Fenced()} {
+		m.plain[i], m.fair[i] = client.With(fenced), client.With(fenced, mortise.Fair())
 	}
 	m.read, m.write = client.RW().Read, client.RW().Write
 	if mutant {

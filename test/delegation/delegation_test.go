@@ -268,7 +268,7 @@ func TestFencingTokensGoAlong(t *testing.T) {
 					b = harness.At(server.Addr()).Backend(t, on)
 				}
 				c := harness.Client(t, b)
-				return c, harness.Locker(t, c, mortise.Fenced())
+				return c, c.With(mortise.Fenced())
 			}
 			ctx := context.Background()
 			_, caller := open()

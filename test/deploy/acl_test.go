@@ -461,8 +461,8 @@ func tourLocks(v *visitor) {
 }
 
 // kinds are the lockers of a kind of both clients.
-func (v *visitor) kinds(k ...mortise.LockerOption) (a, b mortise.Locker) {
-	return harness.Locker(v.t, v.a, k...), harness.Locker(v.t, v.b, k...)
+func (v *visitor) kinds(k ...mortise.Option) (a, b mortise.Locker) {
+	return v.a.With(k...), v.b.With(k...)
 }
 
 // tourEveryLock ends with a token whose counter is there, after one whose counter was not.

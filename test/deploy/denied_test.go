@@ -19,17 +19,11 @@ var fleets = map[string]func(c *mortise.Client, ctx context.Context, name string
 		if err := mortise.Do(ctx, c, name, nothing); err != nil {
 			return err
 		}
-		fenced, err := c.Locker(mortise.Fenced())
-		if err != nil {
-			return err
-		}
+		fenced := c.With(mortise.Fenced())
 		return mortise.Do(ctx, fenced, name, nothing)
 	},
 	"fair": func(c *mortise.Client, ctx context.Context, name string) error {
-		fair, err := c.Locker(mortise.Fair())
-		if err != nil {
-			return err
-		}
+		fair := c.With(mortise.Fair())
 		return mortise.Do(ctx, fair, name, nothing)
 	},
 	"rw": func(c *mortise.Client, ctx context.Context, name string) error {

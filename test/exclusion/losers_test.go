@@ -70,7 +70,7 @@ func TestABusyClientLeavesTurnsToOthers(t *testing.T) {
 	for what, lock := range map[string]func(ctx context.Context, c *mortise.Client) (*mortise.Lease, error){
 		"a plain waiter": func(ctx context.Context, c *mortise.Client) (*mortise.Lease, error) { return c.Lock(ctx, "n") },
 		"Polling(5ms)": func(ctx context.Context, c *mortise.Client) (*mortise.Lease, error) {
-			return harness.Must(c.Locker(mortise.Polling(5*time.Millisecond)))(t).Lock(ctx, "n")
+			return c.With(mortise.Polling(5*time.Millisecond)).Lock(ctx, "n")
 		},
 		"LockAll of both": func(ctx context.Context, c *mortise.Client) (*mortise.Lease, error) {
 			return c.LockAll(ctx, "n", "m")

@@ -94,13 +94,13 @@ func (w *worker) open() (below func()) {
 				}
 			},
 		})))(here)
-	var kind mortise.LockerOption
+	var kind mortise.Option
 	if w.What == "fair" {
 		kind = mortise.Fair()
 	}
-	w.plain = harness.Locker(here, w.client, kind)
-	w.fenced = harness.Locker(here, w.client, kind, mortise.Fenced())
-	w.polls = harness.Locker(here, w.client, mortise.Polling(5*time.Millisecond), mortise.Fenced())
+	w.plain = w.client.With(kind)
+	w.fenced = w.client.With(kind, mortise.Fenced())
+	w.polls = w.client.With(mortise.Polling(5*time.Millisecond), mortise.Fenced())
 	harness.OK(here, w.client.Ping(context.Background()))
 	return below
 }

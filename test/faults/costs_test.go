@@ -268,13 +268,13 @@ const (
 
 var operations = []operation{
 	{name: "plain: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 11}},
-		prepare: lockAndUnlock(mortise.LockerOption{})},
+		prepare: lockAndUnlock(mortise.Option{})},
 	{name: "plain, context.Background: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 7}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			return func() error { return ended(b.Lock(context.Background(), "n")) }
 		}},
 	{name: "plain, WithLease: Lock, Unlock", want: [4]cost{{2, 22}, {2, 6}, {2, 6}, {0, 11}},
-		prepare: lockAndUnlock(mortise.LockerOption{}, mortise.WithLease(time.Minute))},
+		prepare: lockAndUnlock(mortise.Option{}, mortise.WithLease(time.Minute))},
 	{name: "fenced: Lock, Unlock", want: [4]cost{{2, 28}, {2, 9}, {2, 9}, {0, 11}},
 		prepare: lockAndUnlock(mortise.Fenced())},
 	{name: "fair: Lock, Unlock", want: [4]cost{{2, 48}, {2, 24}, {2, 24}, {0, 14}},
@@ -390,9 +390,9 @@ var operations = []operation{
 		}},
 }
 
-func lockAndUnlock(k mortise.LockerOption, opts ...mortise.Option) func(*testing.T, *setup) func() error {
+func lockAndUnlock(k mortise.Option, opts ...mortise.Option) func(*testing.T, *setup) func() error {
 	return func(t *testing.T, b *setup) func() error {
-		l := harness.Must(b.Locker(k))(t)
+		l := b.With(k)
 		return func() error { return ended(l.Lock(t.Context(), "n", opts...)) }
 	}
 }

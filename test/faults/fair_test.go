@@ -16,7 +16,7 @@ import (
 
 func fair(t testing.TB, c *mortise.Client) mortise.Locker {
 	t.Helper()
-	return harness.Locker(t, c, mortise.Fair())
+	return c.With(mortise.Fair())
 }
 
 // nothing awaits that no key is left but tokens.

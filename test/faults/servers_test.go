@@ -239,7 +239,7 @@ func TestRule13_BadInputIsRefusedWithoutACommand(t *testing.T) {
 		try("endless lease", mortise.ErrInvalid, ctx, "n", mortise.WithLease(1<<62))
 		try("negative wait", mortise.ErrInvalid, ctx, "n", mortise.WithWait(-1))
 		try("two bounds", mortise.ErrInvalid, ctx, "n", mortise.WithLease(time.Second), mortise.WithMaxHold(time.Second))
-		try("nil option", mortise.ErrInvalid, ctx, "n", nil)
+		try("two ways to wait", mortise.ErrInvalid, ctx, "n", mortise.Fair(), mortise.Polling(time.Second))
 		try("nil context", mortise.ErrInvalid, nil, "n")
 		gone, cancel := context.WithCancel(ctx)
 		cancel()

@@ -190,7 +190,7 @@ func TestRule08And12_AStoppedClientCostsTheNextItsFirstLease(t *testing.T) {
 		},
 		"a call that polls went before it": func(t *testing.T, w waits) <-chan result {
 			ctx, cancel := context.WithCancel(w.ctx)
-			polls := locking(harness.Locker(t, w.c, mortise.Polling(20*time.Millisecond)), ctx, "n")
+			polls := locking(w.c.With(mortise.Polling(20*time.Millisecond)), ctx, "n")
 			entered(t, w.srv, 2)
 			ch := locking(w.c, w.ctx, "n")
 			eventually(t, "both wait", func() bool { return len(w.srv.Must("PUBSUB", "CHANNELS", "*:mortise").([]any)) == 1 })

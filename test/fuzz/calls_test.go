@@ -133,7 +133,7 @@ func (in calls) on(t *testing.T, w *world, store string) (said []string) {
 	defer func() {
 		harness.ErrorIf(t, !shutdown(t, c, enough), "%s: Shutdown was not over within %v", store, enough)
 	}()
-	var k, all []mortise.LockerOption
+	var k, all []mortise.Option
 	if in.has(fenced) {
 		k = append(k, mortise.Fenced())
 	}
@@ -146,9 +146,9 @@ func (in calls) on(t *testing.T, w *world, store string) (said []string) {
 	if in.has(polling) && in.pause != 0 {
 		all = append(all, mortise.Polling(time.Duration(in.pause)))
 	}
-	l, err := c.Locker(all...)
-	if !say("Locker", err) {
-		l = harness.Must(c.Locker(k...))(t)
+	l := c.With(all...)
+	if _, err := c.Check(t.Context()); !say("Check", err) {
+		l = c.With(k...)
 	}
 	in.lock(t, c, l, say)
 	if in.has(sides) {

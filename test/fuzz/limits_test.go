@@ -183,7 +183,7 @@ func (r *remains) minus(o *remains) *remains {
 
 func newUsage(t *testing.T, p *place) *usage {
 	t.Helper()
-	kind := func(k ...mortise.LockerOption) mortise.Locker { t.Helper(); return harness.Locker(t, p.client, k...) }
+	kind := func(k ...mortise.Option) mortise.Locker { t.Helper(); return p.client.With(k...) }
 	return &usage{
 		place:      p,
 		kept:       new(remains),

@@ -137,11 +137,8 @@ func locked(l *mortise.Lease, err error) (undo, error) {
 	return l.Unlock, nil
 }
 
-func kindOf(c *mortise.Client, k ...mortise.LockerOption) mortise.Locker {
-	l, err := c.Locker(k...)
-	if err != nil {
-		panic(err)
-	}
+func kindOf(c *mortise.Client, k ...mortise.Option) mortise.Locker {
+	l := c.With(k...)
 	return l
 }
 

@@ -337,11 +337,8 @@ func (d *damage) try(l mortise.Locker, opts ...mortise.Option) error {
 	return err
 }
 
-func (d *damage) kind(c *mortise.Client, k ...mortise.LockerOption) error {
-	l, err := c.Locker(k...)
-	if err != nil {
-		return err
-	}
+func (d *damage) kind(c *mortise.Client, k ...mortise.Option) error {
+	l := c.With(k...)
 	if d.tape.next()%2 == 0 {
 		return d.lock(l)
 	}

@@ -48,7 +48,7 @@ func mixedLockers(t *testing.T, s *site, a adapter) (fair []taker) {
 	for range 2 {
 		locks := harness.Must(mortise.New(a.open(t, s)))(t)
 		t.Cleanup(func() { harness.Check(t, locks.Shutdown(context.Background())) })
-		fair = append(fair, lockers(4, harness.Must(locks.Locker(mortise.Fair()))(t))...)
+		fair = append(fair, lockers(4, locks.With(mortise.Fair()))...)
 	}
 	return fair
 }

@@ -323,7 +323,7 @@ func callees(p *pair) {
 	a, b := p.golang(), p.golang()
 	for _, kind := range []struct {
 		java string
-		kind mortise.LockerOption
+		kind mortise.Option
 	}{{"plain", plainly}, {"fenced", mortise.Fenced()}, {"fair", mortise.Fair()}} {
 		j := p.redisson.thread(p.T, "t").lockOf(kind.java, p.name)
 		enter := func() (outer, inner *mortise.Lease) {

@@ -15,14 +15,14 @@ import (
 
 // clients opens clients, each with so many goroutines.
 func clients(t *testing.T, a adapter, s *site, kind string, clients, goroutines int) (all []taker) {
-	var k []mortise.LockerOption
+	var k []mortise.Option
 	if kind == "fenced" {
 		k = append(k, mortise.Fenced())
 	}
 	for range clients {
 		locks := harness.Must(mortise.New(a.open(t, s)))(t)
 		t.Cleanup(func() { locks.Shutdown(context.Background()) })
-		all = append(all, lockers(goroutines, harness.Must(locks.Locker(k...))(t))...)
+		all = append(all, lockers(goroutines, locks.With(k...))...)
 	}
 	return all
 }

@@ -248,12 +248,12 @@ type pair struct {
 }
 
 // plainly is the plain kind's.
-var plainly mortise.LockerOption
+var plainly mortise.Option
 
 // fenced and plain are the kinds that most tests run on, by Java's name.
 var bothKinds = []struct {
 	java string
-	kind mortise.LockerOption
+	kind mortise.Option
 }{{"plain", plainly}, {"fenced", mortise.Fenced()}}
 
 // golang is a Go client, a process of its own as far as the store can tell.
@@ -273,19 +273,19 @@ func (p *pair) golang(opts ...mortise.ClientOption) *golang {
 // test. It does not bound the lease.
 func in(d time.Duration) mortise.Option { return mortise.WithWait(d) }
 
-func (g *golang) of(k mortise.LockerOption) mortise.Locker {
+func (g *golang) of(k mortise.Option) mortise.Locker {
 	g.t.Helper()
-	return harness.Must(g.Locker(k))(g.t)
+	return g.With(k)
 }
 
 // lock takes a lock that is free, or is about to be.
-func (g *golang) lock(k mortise.LockerOption, name string, opts ...mortise.Option) *mortise.Lease {
+func (g *golang) lock(k mortise.Option, name string, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
 	return harness.Must(g.of(k).Lock(context.Background(), name, append(opts, in(long))...))(g.t)
 }
 
 // again enters a lock again.
-func (g *golang) again(k mortise.LockerOption, outer *mortise.Lease, opts ...mortise.Option) *mortise.Lease {
+func (g *golang) again(k mortise.Option, outer *mortise.Lease, opts ...mortise.Option) *mortise.Lease {
 	g.t.Helper()
 	return harness.Must(g.of(k).Lock(outer.Context(), outer.Name(), append(opts, in(long))...))(g.t)
 }
@@ -302,7 +302,7 @@ func (g *golang) inspect(name string) mortise.LockInfo {
 
 // refused asserts that the lock is held by another, and returns what is said to be
 // left of its lease.
-func (g *golang) refused(k mortise.LockerOption, name string) time.Duration {
+func (g *golang) refused(k mortise.Option, name string) time.Duration {
 	g.t.Helper()
 	lease, err := g.of(k).TryLock(context.Background(), name)
 	if err == nil {
@@ -323,7 +323,7 @@ type waiting struct {
 	at     time.Time
 }
 
-func (g *golang) startLock(k mortise.LockerOption, name string, opts ...mortise.Option) *waiting {
+func (g *golang) startLock(k mortise.Option, name string, opts ...mortise.Option) *waiting {
 	g.t.Helper()
 	w := &waiting{done: make(chan struct{})}
 	l := g.of(k)

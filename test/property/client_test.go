@@ -37,7 +37,7 @@ func openClients(t *testing.T) []*world {
 			w.client[i] = newClient(t, s, mortise.WithID(fmt.Sprintf("%s%d", fresh(), i)), mortise.WithObserver(mortise.Observer{
 				Waiting: func(mortise.WaitingEvent) { w.waiting.Add(1) },
 			}))
-			w.fenced[i] = harness.Must(w.client[i].Locker(mortise.Fenced()))(t)
+			w.fenced[i] = w.client[i].With(mortise.Fenced())
 		}
 		all = append(all, w)
 	}

@@ -20,13 +20,13 @@ import (
 // kinds that share a record and exclude each other.
 type family struct {
 	lockers func(t *testing.T, c *mortise.Client) []mortise.Locker
-	kinds   [][]mortise.LockerOption // of each locker; nil for a read-write lock
+	kinds   [][]mortise.Option // of each locker; nil for a read-write lock
 	inspect func(c *mortise.Client, name string) (mortise.LockInfo, error)
 	force   func(c *mortise.Client, name string) (bool, error)
 	topic   backend.Kind
 }
 
-var allKinds = [][]mortise.LockerOption{
+var allKinds = [][]mortise.Option{
 	{},
 	{mortise.Fenced()},
 	{mortise.NonReentrant()},
@@ -41,7 +41,7 @@ var families = map[string]family{
 	"lock": {
 		lockers: func(t *testing.T, c *mortise.Client) (all []mortise.Locker) {
 			for _, k := range allKinds {
-				l := harness.Must(c.Locker(k...))(t)
+				l := c.With(k...)
 				all = append(all, l)
 			}
 			return all

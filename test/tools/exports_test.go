@@ -14,7 +14,6 @@ const knownExports = `
 	grpclock.DefaultMaxWaitersInAll
 	httplock.DefaultMaxWaiters
 	httplock.DefaultMaxWaitersInAll
-	mortise.ClientOption
 	mortise.ErrClosed
 	mortise.ErrDelegationEnded
 	mortise.ErrInvalid
@@ -31,7 +30,6 @@ const knownExports = `
 	mortise.MaxDelegations
 	mortise.MaxLease
 	mortise.MinLease
-	mortise.Option
 `
 
 // A user cannot open an internal type in the documentation, nor an unexported type that a struct embeds.

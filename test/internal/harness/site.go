@@ -130,12 +130,6 @@ func Client(t testing.TB, b backend.Backend, opts ...mortise.ClientOption) *mort
 	return c
 }
 
-// Locker is a client's locker with options.
-func Locker(t T, c *mortise.Client, opts ...mortise.LockerOption) mortise.Locker {
-	t.Helper()
-	return Must(c.Locker(opts...))(t)
-}
-
 // Beside runs a subtest beside others.
 func Beside(t *testing.T, name string, test func(t *testing.T)) {
 	t.Run(name, func(t *testing.T) {

@@ -265,14 +265,8 @@ func fencing(ctx context.Context, s *scene) error {
 	if err != nil {
 		return err
 	}
-	alice, err := clients[0].Locker(mortise.Fenced())
-	if err != nil {
-		return err
-	}
-	bob, err := clients[1].Locker(mortise.Fenced())
-	if err != nil {
-		return err
-	}
+	alice := clients[0].With(mortise.Fenced())
+	bob := clients[1].With(mortise.Fenced())
 	var store ledger
 	old, err := alice.Lock(ctx, name, mortise.WithLease(Watchdog))
 	if err != nil {
