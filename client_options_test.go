@@ -43,7 +43,7 @@ func TestAPrefixIsOfEveryName(t *testing.T) {
 			must(t, again.Unlock(ctx))
 			must(t, lease.Unlock(ctx))
 		}
-		all := need(c.LockAll(ctx, "b", "a"))(t)
+		all := need(c.LockAll(ctx, []string{"b", "a"}))(t)
 		wants(t, errorOf(plain.TryLock(ctx, "app:a")), ErrNotAcquired)
 		if all.Name() != "app:b + app:a" {
 			t.Errorf("the name of LockAll's lease is %q", all.Name())
@@ -127,8 +127,8 @@ func TestTheClientsDefaultsOfWaitAndHold(t *testing.T) {
 		takes("Lock with a wait of its own", 20*time.Second,
 			func() error { return errorOf(c.Lock(ctx, "x", WithWait(20*time.Second))) })
 		takes("TryLock", 0, func() error { return errorOf(c.TryLock(ctx, "x")) })
-		takes("LockAll", 2*time.Second, func() error { return errorOf(c.LockAll(ctx, "y", "x")) })
-		takes("TryLockAll", 0, func() error { return errorOf(TryLockAll(ctx, Parts(c, "y", "x"))) })
+		takes("LockAll", 2*time.Second, func() error { return errorOf(c.LockAll(ctx, []string{"y", "x"})) })
+		takes("TryLockAll", 0, func() error { return errorOf(c.TryLockAll(ctx, []string{"y", "x"})) })
 		takes("a semaphore", 2*time.Second, func() error { return errorOf(c.Semaphore("s", 0).Acquire(ctx, 1)) })
 		takes("a counting semaphore", 2*time.Second, func() error { return c.CountingSemaphore("cs").Acquire(ctx, 1) })
 		must(t, errorOf(c.CountDownLatch("l").TrySet(ctx, 1)))
@@ -145,7 +145,7 @@ func TestTheClientsDefaultsOfWaitAndHold(t *testing.T) {
 			wants(t, l.Err(), ErrLost)
 		}
 		lasts("Lock", time.Minute, need(c.Lock(ctx, "x"))(t))
-		lasts("LockAll", time.Minute, need(c.LockAll(ctx, "x", "y"))(t))
+		lasts("LockAll", time.Minute, need(c.LockAll(ctx, []string{"x", "y"}))(t))
 		lasts("a permit", time.Minute, need(c.Semaphore("s2", 1).Acquire(ctx, 1))(t).lease)
 		lasts("WithLease", 5*time.Minute, need(c.Lock(ctx, "z", WithLease(5*time.Minute)))(t))
 		lasts("WithMaxHold", 3*time.Minute, need(c.Lock(ctx, "w", WithMaxHold(3*time.Minute)))(t))
@@ -158,8 +158,8 @@ func TestTryLockAll(t *testing.T) {
 		ctx := t.Context()
 		c, other := open(), open()
 		fair := c.With(Fair())
-		parts := append(Parts(c, "a", "b"), Part{fair, "c"}, Part{c.RW().Read, "d"})
-		all := need(TryLockAll(ctx, parts))(t)
+		parts := append(Parts{}.And(c, "a", "b"), Part{fair, "c"}, Part{c.RW().Read, "d"})
+		all := need(parts.TryLock(ctx))(t)
 		for _, name := range []string{"a", "b", "c"} {
 			wants(t, errorOf(other.TryLock(ctx, name)), ErrNotAcquired)
 		}
@@ -167,7 +167,7 @@ func TestTryLockAll(t *testing.T) {
 		for _, name := range []string{"a", "b", "c"} {
 			held := need(other.Lock(ctx, name))(t)
 			start := time.Now()
-			_, err := TryLockAll(ctx, parts)
+			_, err := parts.TryLock(ctx)
 			wants(t, err, ErrNotAcquired)
 			if e, is := errors.AsType[*Error](err); !is || e.Name != name || e.Op != "trylock" || e.Remaining <= 0 {
 				t.Errorf("%s is held: %v", name, err)
@@ -176,14 +176,14 @@ func TestTryLockAll(t *testing.T) {
 				t.Errorf("it waited for %v", d)
 			}
 			must(t, held.Unlock(ctx))
-			must(t, thenUnlock(other.LockAll(ctx, "a", "b", "c")))
+			must(t, thenUnlock(other.LockAll(ctx, []string{"a", "b", "c"})))
 		}
-		wants(t, errorOf(TryLockAll(ctx, parts, WithWait(time.Second))), ErrInvalid)
-		wants(t, errorOf(TryLockAll(ctx, nil)), ErrInvalid)
-		wants(t, errorOf(TryLockAll(nil, parts)), ErrInvalid) //nolint:staticcheck // a nil context is the subject
+		wants(t, errorOf(parts.TryLock(ctx, WithWait(time.Second))), ErrInvalid)
+		wants(t, errorOf(Parts(nil).TryLock(ctx)), ErrInvalid)
+		wants(t, errorOf(parts.TryLock(nil)), ErrInvalid) //nolint:staticcheck // a nil context is the subject
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
-		wants(t, errorOf(TryLockAll(gone, parts)), context.Canceled)
+		wants(t, errorOf(parts.TryLock(gone)), context.Canceled)
 	})
 }
 

@@ -64,7 +64,7 @@ func TestErrorTextsNameOperationAndLockOnce(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		add("Release of a permit that ran out", p.Release(ctx), ErrNotHeld, ErrLost)
 
-		all := need(c.LockAll(ctx, "x", "y"))(t)
+		all := need(c.LockAll(ctx, []string{"x", "y"}))(t)
 		s.Flush()
 		add("Unlock of LockAll after a flush", all.Unlock(ctx), ErrNotHeld, ErrLost)
 
@@ -83,7 +83,7 @@ func TestErrorTextsNameOperationAndLockOnce(t *testing.T) {
 			s.SetDown(&backend.Fault{Err: errors.New("connection refused"), Temporary: true})
 		}
 		add("Quorum without stores", errorOf(q.TryLock(ctx, "q")), ErrUnavailable)
-		add("LockAll with a part of Quorum", errorOf(LockAll(ctx, []Part{{c, "c"}, {q, "q"}})), ErrUnavailable)
+		add("LockAll with a part of Quorum", errorOf(Parts{{c, "c"}, {q, "q"}}.Lock(ctx)), ErrUnavailable)
 		s.SetDown(errors.New("connection refused"))
 		add("Lock of a store that is down", errorOf(c.Lock(ctx, "a")), ErrUnavailable)
 		add("Do", Do(ctx, c, "a", func(context.Context) error { return nil }), ErrUnavailable)

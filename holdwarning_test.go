@@ -58,13 +58,14 @@ func TestAHoldThatLastsLongIsLoggedWithItsCallSite(t *testing.T) {
 		at   string
 		take func(ctx context.Context, c *mortise.Client) error
 	}
+	two := []string{"n", "n2"}
 	for kind, x := range map[string]taking{
 		"lock":  {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.Lock(ctx, "n")) }},
 		"try":   {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.TryLock(ctx, "n")) }},
 		"lease": {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.Lock(ctx, "n", hour)) }},
 		"read":  {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.RW().Read.Lock(ctx, "n")) }},
-		"all":   {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.LockAll(ctx, "n", "n2")) }},
-		"one":   {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.LockAll(ctx, "n")) }},
+		"all":   {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.LockAll(ctx, two)) }},
+		"one":   {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.LockAll(ctx, two[:1])) }},
 		"fair":  {here(), func(ctx context.Context, c *mortise.Client) error { return second(kind(c).Lock(ctx, "n")) }},
 		"permit": {here(), func(ctx context.Context, c *mortise.Client) error {
 			_, err := c.Semaphore("n", 2).Acquire(ctx, 2)

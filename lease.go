@@ -71,7 +71,7 @@ func (l *Lease) Token() (token int64, fenced bool) {
 // lease that has proclaimed a text.
 //
 // Errors: [ErrNotHeld] if the lease has ended, [ErrUnavailable], [ErrClosed], ctx's own;
-// [ErrInvalid] for a text that is not allowed, for a lease of [LockAll], [Quorum], [Client.RW] or a
+// [ErrInvalid] for a text that is not allowed, for a lease of [Client.LockAll], [Quorum], [Client.RW] or a
 // delegation, and with a backend without proclamations. A lease made by [NewLease] ignores Proclaim.
 //
 // Cost: one command.

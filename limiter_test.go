@@ -70,12 +70,12 @@ func TestALockAllThatIsNotSentBlamesNoneOfItsNames(t *testing.T) {
 		}})
 		c := on(t, b)
 		b.Store.Occupy("z7") // another kind under the name
-		_, err := c.LockAll(t.Context(), "z0", "z1", "z2", "z3", "z4", "z5", "z6", "z7")
+		_, err := c.LockAll(t.Context(), []string{"z0", "z1", "z2", "z3", "z4", "z5", "z6", "z7"})
 		wants(t, err, ErrWrongKind)
 		hangs.Store(true)
 		ctx, cancel := context.WithCancel(context.Background())
 		hang(ctx, c)
-		_, err = c.LockAll(t.Context(), "a", "b") // it panicked, with the index of z7
+		_, err = c.LockAll(t.Context(), []string{"a", "b"}) // it panicked, with the index of z7
 		wants(t, err, ErrUnavailable)
 		cancel()
 		close(goOn)
@@ -123,7 +123,7 @@ func TestACallerThatRestsHasNoSlot(t *testing.T) {
 			rested.Go(func() {
 				err := errorOf(c.TryLock(t.Context(), "busy"))
 				if i%2 == 0 {
-					err = errorOf(TryLockAll(t.Context(), Parts(c, "busy", "too")))
+					err = errorOf(c.TryLockAll(t.Context(), []string{"busy", "too"}))
 				}
 				if !errors.Is(err, ErrNotAcquired) || time.Since(began) < backend.Rest {
 					t.Errorf("%v after %v", err, time.Since(began))

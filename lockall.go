@@ -13,37 +13,36 @@ import (
 	"github.com/mortise-go/mortise/internal/lockset"
 )
 
-// maxParts bounds the parts of LockAll. Their contexts are nested, and a lock is looked up in all of them: measured in
+// maxParts bounds the parts of a call. Their contexts are nested, and a lock is looked up in all of them: measured in
 // memory, 1,000 parts take 0.1 s, 2,000 parts 0.7 s, 4,000 parts 9 s.
 const maxParts = 1000
 
-// Part is one of the locks of [LockAll].
+// Part is one of the locks of [Parts].
 type Part struct {
-	// Locker takes the lock: a [*Client], a Locker of [Client.With], or another implementation. The parts of
-	// a call may have different Lockers.
+	// Locker takes the lock: a [*Client], a Locker of [Client.With], or another implementation. The parts
+	// of a call may have different Lockers.
 	Locker Locker
 	// Name is the lock's name.
 	Name string
 }
 
-// Parts returns parts with the same Locker, one for each name.
-func Parts(l Locker, names ...string) []Part {
-	parts := make([]Part, len(names))
-	for i, n := range names {
-		parts[i] = Part{l, n}
+// Parts are locks of any Lockers, for one lease: fair and read-write locks, and locks of several clients.
+// [Client.LockAll] is shorter for locks of one client.
+//
+//	lease, err := mortise.Parts{}.And(orders, "42").And(stock.RW().Read, "x", "y").Lock(ctx)
+type Parts []Part
+
+// And returns the parts and further ones of a Locker, one for each name.
+func (p Parts) And(l Locker, names ...string) Parts {
+	p = slices.Clip(p)
+	for _, n := range names {
+		p = append(p, Part{l, n})
 	}
-	return parts
+	return p
 }
 
-// LockAll takes several locks of this client, all or none, as one lease: see the function
-// [LockAll]. With [Parts] the function takes options, other kinds of lock and locks of several
-// clients.
-func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
-	return LockAll(ctx, Parts(c, names...))
-}
-
-// LockAll takes several locks, all or none, as one lease. It does not deadlock, whatever the order
-// of the parts in this and other calls. If another owner holds a part, LockAll takes the parts one
+// LockAll takes several locks of this client, all or none, as one lease. It does not deadlock, whatever the
+// order of the names in this and other calls. If another owner holds a part, LockAll takes the parts one
 // after the other, in the order of their names, and waits for each as Lock does. While it waits for
 // the next part, it keeps the parts that it has, for 250 ms, and after several failed rounds longer,
 // up to 4 s, but at most for three quarters of [WithLease] or [WithMaxHold]. Then it releases all of
@@ -52,36 +51,48 @@ func (c *Client) LockAll(ctx context.Context, names ...string) (*Lease, error) {
 //
 // The lease ends as soon as a part is lost; its Unlock still releases the other parts. Its context
 // carries all parts: a Lock with it re-enters any of them. A part that ctx holds already, or that is
-// named twice, is entered again. The lease has no fencing token; take fenced locks one by one. Two
-// clients of a store exclude each other: if parts of two clients have the same name, LockAll never
-// succeeds.
+// named twice, is entered again. The lease has no fencing token; take fenced locks one by one.
 //
-// Options are those of Lock; WithWait bounds the waiting for all parts together. Errors are those of
-// Lock, and name the part. They wrap [ErrUnavailable] also if a part was lost before the others were
-// acquired. If the names are busy for longer at a time than three quarters of WithLease or WithMaxHold,
+// Options are those of Lock, for each part; WithWait bounds the waiting for all parts together. Errors are
+// those of Lock, and name the part. They wrap [ErrUnavailable] also if a part was lost before the others
+// were acquired. If the names are busy for longer at a time than three quarters of WithLease or WithMaxHold,
 // LockAll may wait for long: take a longer lease. More than 1,000 parts are [ErrInvalid], because the
 // time of a call grows with the square of their number: a tenth of a second for 1,000 parts in memory,
 // nine seconds for 4,000.
 //
-// Cost: one command for the locks of a [*Client], [Fenced] and [NonReentrant] locks included, on a
-// cluster one for each slot, and as many to release them. Other parts (fair, polling, read-write,
-// other implementations of Locker) and re-entries cost a command each. If another owner holds a
-// part, each part costs what Lock does, each time that it is taken.
-func LockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
-	set, wait, err := partsOf(ctx, parts, false, opts)
+// Cost: one command, [Fenced] and [NonReentrant] locks included, on a cluster one for each slot, and as
+// many to release the locks. With [Fair], [Polling] or [WithReplicas], and for parts that are entered again,
+// a command for each part. If another owner holds a part, each part costs what Lock does, each time that it
+// is taken.
+func (c *Client) LockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
+	return Parts(nil).And(c, names...).Lock(ctx, opts...)
+}
+
+// TryLockAll takes several locks of this client, all or none, as one lease. If another owner holds a part,
+// it releases the parts that it has, and returns [ErrNotAcquired] for that part without waiting. All else is
+// as in [Client.LockAll]; [WithWait] does not apply.
+//
+// Redisson: tryLock of RedissonMultiLock. Cost: as LockAll of free parts.
+func (c *Client) TryLockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
+	return Parts(nil).And(c, names...).TryLock(ctx, opts...)
+}
+
+// Lock takes all parts, or none, as [Client.LockAll] does. Two clients of a store exclude each other: if
+// parts of two clients have the same name, Lock never succeeds.
+//
+// Cost: one command for the plain, fenced and non-reentrant locks of each client, on a cluster one for each
+// slot. Other parts (fair, polling, read-write, other implementations of [Locker]) cost a command each.
+func (p Parts) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
+	set, wait, err := partsOf(ctx, p, false, opts)
 	if err != nil {
 		return nil, fail.New("lockall", lockset.Name(set), err)
 	}
 	return public(lockset.LockAll(ctx, set, wait))
 }
 
-// TryLockAll takes several locks, all or none, as one lease. If another owner holds a part, it
-// releases the parts that it has, and returns [ErrNotAcquired] for that part without waiting. All
-// else is as in the function [LockAll]; [WithWait] does not apply.
-//
-// Redisson: tryLock of RedissonMultiLock. Cost: as LockAll of free parts.
-func TryLockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, error) {
-	set, _, err := partsOf(ctx, parts, true, opts)
+// TryLock takes all parts, or none without waiting, as [Client.TryLockAll] does.
+func (p Parts) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
+	set, _, err := partsOf(ctx, p, true, opts)
 	if err != nil {
 		return nil, fail.New("trylockall", lockset.Name(set), err)
 	}
@@ -90,7 +101,7 @@ func TryLockAll(ctx context.Context, parts []Part, opts ...Option) (*Lease, erro
 
 // partsOf applies the options to the parts. It returns an error for wrong arguments, before anything is locked.
 func partsOf(
-	ctx context.Context, parts []Part, try bool, opts []Option,
+	ctx context.Context, parts Parts, try bool, opts []Option,
 ) (set []lockset.Part, wait time.Duration, err error) {
 	if len(parts) > maxParts {
 		return nil, 0, fail.Invalidf("%d parts; at most %d: take one lock for all of it, or some locks at a time",

@@ -29,11 +29,11 @@ func TestLockAllComesToAnEndFarFromItsStore(t *testing.T) {
 						all.Go(func() {
 							for range 4 {
 								order := rand.Perm(len(names))[:1+rand.IntN(len(names))]
-								var parts []Part
+								var parts Parts
 								for _, i := range order {
 									parts = append(parts, Part{Locker: c, Name: names[i]})
 								}
-								must(t, thenUnlock(LockAll(t.Context(), parts)))
+								must(t, thenUnlock(parts.Lock(t.Context())))
 							}
 						})
 					}

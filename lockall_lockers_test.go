@@ -48,11 +48,11 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 		for _, loose := range []bool{false, true} {
 			for _, order := range []string{"first", "last"} {
 				f := &fake{loose: loose, failure: errors.New("no release")}
-				p := append(Parts(c, "x", "y"), Part{f, "f"})
+				p := append(Parts{}.And(c, "x", "y"), Part{f, "f"})
 				if order == "first" {
 					p[0], p[2] = p[2], p[0]
 				}
-				all := need(LockAll(ctx, p))(t)
+				all := need(p.Lock(ctx))(t)
 				// The context carries all leases, wherever the context of the other Locker comes from.
 				if v := all.Context().Value(fakeKey{}); loose && v != "f" {
 					t.Errorf("the context carries %v", v)
@@ -66,13 +66,13 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 				if all.Context().Err() == nil {
 					t.Error("the context goes on after Unlock")
 				}
-				x := need(c.LockAll(ctx, "x", "y"))(t)
+				x := need(c.LockAll(ctx, []string{"x", "y"}))(t)
 				must(t, x.Unlock(ctx))
 
 				// The lease ends when either part ends.
 				for _, mine := range []bool{true, false} {
 					f.failure = nil
-					all = need(LockAll(ctx, p))(t)
+					all = need(p.Lock(ctx))(t)
 					if mine {
 						s.Delete("y")
 					} else {
@@ -87,14 +87,14 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 		}
 		// A refusal releases what was acquired; LockAll then begins with the part that refused.
 		f := &fake{refusals: 1}
-		all := need(LockAll(ctx, append(Parts(c, "x", "y"), Part{f, "f"})))(t)
+		all := need(Parts(append(Parts{}.And(c, "x", "y"), Part{f, "f"})).Lock(ctx))(t)
 		must(t, all.Unlock(ctx))
 		// A part is released though the caller has left.
 		f = &fake{}
 		held := need(c.Lock(ctx, "y"))(t)
 		gone, cancel := context.WithCancel(ctx)
 		left := hook{c, cancel}
-		if _, err := LockAll(gone, []Part{{f, "f"}, {left, "y"}}); err == nil {
+		if _, err := (Parts{{f, "f"}, {left, "y"}}).Lock(gone); err == nil {
 			t.Error("granted what is held")
 		}
 		if f.unlocked != 1 || f.under != nil {

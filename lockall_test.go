@@ -21,8 +21,8 @@ func TestLockAllOfTooManyPartsIsInvalid(t *testing.T) {
 		names[i] = fmt.Sprint("n", i)
 	}
 	for op, err := range map[string]error{
-		"lockall":    errorOf(c.LockAll(t.Context(), names...)),
-		"trylockall": errorOf(TryLockAll(t.Context(), Parts(c, names...))),
+		"lockall":    errorOf(c.LockAll(t.Context(), names)),
+		"trylockall": errorOf(c.TryLockAll(t.Context(), names)),
 	} {
 		var e *Error
 		if !errors.As(err, &e) || e.Op != op || !errors.Is(err, ErrInvalid) ||
@@ -30,32 +30,32 @@ func TestLockAllOfTooManyPartsIsInvalid(t *testing.T) {
 			t.Errorf("%s of %d parts: %v", op, len(names), err)
 		}
 	}
-	must(t, thenUnlock(c.LockAll(t.Context(), names[:maxParts]...)))
+	must(t, thenUnlock(c.LockAll(t.Context(), names[:maxParts])))
 }
 
 func TestLockAllHoldsAllOrNone(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		all := need(a.LockAll(t.Context(), "x", "y", "z"))(t)
+		all := need(a.LockAll(t.Context(), []string{"x", "y", "z"}))(t)
 		for _, n := range []string{"x", "y", "z"} {
 			wants(t, errorOf(b.TryLock(t.Context(), n)), ErrNotAcquired)
 			must(t, thenUnlock(a.TryLock(all.Context(), n)))
 		}
-		wants(t, errorOf(LockAll(t.Context(), Parts(b, "w", "z"), WithWait(time.Second))), ErrNotAcquired)
+		wants(t, errorOf(b.LockAll(t.Context(), []string{"w", "z"}, WithWait(time.Second))), ErrNotAcquired)
 		w := need(b.TryLock(t.Context(), "w"))(t)
 		must(t, w.Unlock(t.Context()))
 		must(t, all.Unlock(t.Context()))
 		wants(t, all.Err(), ErrReleased)
 		wants(t, context.Cause(all.Context()), ErrReleased)
 		wants(t, all.Unlock(t.Context()), ErrNotHeld)
-		must(t, thenUnlock(LockAll(t.Context(), append(Parts(b, "w", "z"), Parts(a, "x")...))))
+		must(t, thenUnlock(Parts(append(Parts{}.And(b, "w", "z"), Parts{}.And(a, "x")...)).Lock(t.Context())))
 	})
 }
 
 func TestLockAllEndsWithItsFirstLostPart(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := open(), open()
-		all := need(a.LockAll(t.Context(), "x", "y"))(t)
+		all := need(a.LockAll(t.Context(), []string{"x", "y"}))(t)
 		s.Delete("x")
 		<-all.Context().Done()
 		wants(t, context.Cause(all.Context()), ErrLost)
@@ -83,9 +83,9 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 					}
 				}()
 				quorum := need(Quorum(clients...))(t)
-				parts := []Part{{quorum, "quorum"}, {open(), "a"}}
+				parts := Parts{{quorum, "quorum"}, {open(), "a"}}
 				parts[0], parts[at] = parts[at], parts[0]
-				all, err := LockAll(t.Context(), parts, WithWait(time.Minute))
+				all, err := parts.Lock(t.Context(), WithWait(time.Minute))
 				if err != nil {
 					t.Error(err)
 					return
@@ -114,18 +114,18 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	ctx := t.Context()
 	for _, x := range []struct {
 		what     string
-		parts    []Part
+		parts    Parts
 		all, one int
 	}{
-		{"one part", Parts(c, "x"), 0, 1},
-		{"five", Parts(c, "a", "b", "c", "d", "e"), 1, 0},
-		{"with a fenced one", append(Parts(c, "a", "b"), Part{fenced, "f"}), 1, 0},
-		{"two clients", append(Parts(c, "a", "b"), Parts(other, "c", "d")...), 2, 0},
-		{"two clients in turn", []Part{{c, "a"}, {other, "c"}, {c, "b"}, {other, "d"}}, 2, 0},
-		{"with a fair one", append(Parts(c, "a", "b"), Part{fair, "g"}), 1, 1},
-		{"a wrapper", append(Parts(c, "a", "b"), Part{wrapper{c}, "h"}), 1, 1},
+		{"one part", Parts{}.And(c, "x"), 0, 1},
+		{"five", Parts{}.And(c, "a", "b", "c", "d", "e"), 1, 0},
+		{"with a fenced one", append(Parts{}.And(c, "a", "b"), Part{fenced, "f"}), 1, 0},
+		{"two clients", append(Parts{}.And(c, "a", "b"), Parts{}.And(other, "c", "d")...), 2, 0},
+		{"two clients in turn", Parts{{c, "a"}, {other, "c"}, {c, "b"}, {other, "d"}}, 2, 0},
+		{"with a fair one", append(Parts{}.And(c, "a", "b"), Part{fair, "g"}), 1, 1},
+		{"a wrapper", append(Parts{}.And(c, "a", "b"), Part{wrapper{c}, "h"}), 1, 1},
 	} {
-		l := need(LockAll(ctx, x.parts))(t)
+		l := need(Parts(x.parts).Lock(ctx))(t)
 		wantCommands(t, b, x.what+", LockAll", x.all, x.one)
 		must(t, l.Err())
 		must(t, l.Unlock(ctx))
@@ -136,22 +136,22 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 			wantCommands(t, b, x.what+", Unlock", x.all, x.one)
 		}
 	}
-	var many []Part
+	var many Parts
 	for i := range 600 {
 		many = append(many, Part{c, fmt.Sprint(i)})
 	}
-	l := need(LockAll(ctx, many))(t)
+	l := need(Parts(many).Lock(ctx))(t)
 	wantCommands(t, b, "600", 3, 0)
 	must(t, l.Unlock(ctx))
 	wantCommands(t, b, "600, Unlock", 1, 0) // the session splits it
-	l = need(LockAll(ctx, []Part{{c, "a"}, {fenced, "f"}}))(t)
+	l = need(Parts{{c, "a"}, {fenced, "f"}}.Lock(ctx))(t)
 	wantCommands(t, b, "a fenced one", 1, 0)
 	reentrant := c.With(Fenced())
 	inner := need(reentrant.TryLock(l.Context(), "f"))(t)
 	if token, ok := inner.Token(); !ok || token <= 0 {
 		t.Errorf("the token is %d, %v", token, ok)
 	}
-	wants(t, errorOf(LockAll(l.Context(), []Part{{fenced, "f"}, {c, "z"}})), ErrInvalid)
+	wants(t, errorOf(Parts{{fenced, "f"}, {c, "z"}}.Lock(l.Context())), ErrInvalid)
 	must(t, inner.Unlock(ctx))
 	must(t, l.Unlock(ctx))
 	l, err := c.TryLock(ctx, "z") // which was released
@@ -185,11 +185,11 @@ func TestLockAllsInOppositeOrderMakeProgress(t *testing.T) {
 			for i := range 2 {
 				c := open()
 				wg.Go(func() {
-					order := []Part{{step{c}, "a"}, {step{c}, "b"}}
+					order := Parts{{step{c}, "a"}, {step{c}, "b"}}
 					if i == 1 {
 						order[0], order[1] = order[1], order[0]
 					}
-					check(t, thenUnlock(LockAll(t.Context(), order, WithWait(time.Minute))))
+					check(t, thenUnlock(Parts(order).Lock(t.Context(), WithWait(time.Minute))))
 				})
 			}
 			wg.Wait()
@@ -202,7 +202,7 @@ func TestLockAllWithWaitBoundsTheWhole(t *testing.T) {
 		a, b := open(), open()
 		// A call for either finds the other held: a name in parts of two clients of one store.
 		start := time.Now()
-		_, err := LockAll(t.Context(), []Part{{a, "x"}, {b, "x"}}, WithWait(time.Second))
+		_, err := Parts{{a, "x"}, {b, "x"}}.Lock(t.Context(), WithWait(time.Second))
 		wants(t, err, ErrNotAcquired)
 		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
 			t.Errorf("it took %v", d)
@@ -213,10 +213,10 @@ func TestLockAllWithWaitBoundsTheWhole(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		wants(t, errorOf(LockAll(ctx, []Part{{a, "x"}, {b, "x"}})), context.DeadlineExceeded)
-		l := need(a.LockAll(t.Context(), "w", "x"))(t)
+		wants(t, errorOf(Parts{{a, "x"}, {b, "x"}}.Lock(ctx)), context.DeadlineExceeded)
+		l := need(a.LockAll(t.Context(), []string{"w", "x"}))(t)
 		start = time.Now()
-		wants(t, errorOf(LockAll(t.Context(), Parts(b, "x", "y"), WithWait(time.Second))), ErrNotAcquired)
+		wants(t, errorOf(b.LockAll(t.Context(), []string{"x", "y"}, WithWait(time.Second))), ErrNotAcquired)
 		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
 			t.Errorf("it took %v", d)
 		}
@@ -235,7 +235,7 @@ func TestLockAllWaitsForTheHeldPartsInTurn(t *testing.T) {
 		got := make(chan *Lease)
 		for _, c := range []*Client{a, b} {
 			go func() {
-				l, err := c.LockAll(t.Context(), "y", "x", "z")
+				l, err := c.LockAll(t.Context(), []string{"y", "x", "z"})
 				check(t, err)
 				got <- l
 			}()
@@ -262,18 +262,18 @@ func TestLockAllRefusesInvalidParts(t *testing.T) {
 	c := on(t, b)
 	ctx := t.Context()
 	//lint:ignore SA1012 it is what is tested
-	wants(t, errorOf(c.LockAll(nil, "x")), ErrInvalid)
-	for what, p := range map[string][]Part{
+	wants(t, errorOf(c.LockAll(nil, []string{"x"})), ErrInvalid)
+	for what, p := range map[string]Parts{
 		"no list":              nil,
 		"an empty list":        {},
 		"a nil Locker alone":   {{nil, "x"}},
-		"a nil Locker":         append(Parts(c, "x", "y"), Part{nil, "z"}),
-		"a nil client":         append(Parts(c, "x", "y"), Part{(*Client)(nil), "z"}),
-		"of a nil client":      append(Parts(c, "x", "y"), Part{(*Client)(nil).With(Fenced()), "z"}),
-		"one that returns nil": append(Parts(c, "x", "y"), Part{empty{}, "z"}),
-		"it, first":            append([]Part{{empty{}, "z"}}, Parts(c, "x", "y")...),
+		"a nil Locker":         append(Parts{}.And(c, "x", "y"), Part{nil, "z"}),
+		"a nil client":         append(Parts{}.And(c, "x", "y"), Part{(*Client)(nil), "z"}),
+		"of a nil client":      append(Parts{}.And(c, "x", "y"), Part{(*Client)(nil).With(Fenced()), "z"}),
+		"one that returns nil": append(Parts{}.And(c, "x", "y"), Part{empty{}, "z"}),
+		"it, first":            append(Parts{{empty{}, "z"}}, Parts{}.And(c, "x", "y")...),
 	} {
-		if _, err := LockAll(ctx, p); !errors.Is(err, ErrInvalid) {
+		if _, err := p.Lock(ctx); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -283,15 +283,15 @@ func TestLockAllRefusesInvalidParts(t *testing.T) {
 		"a short lease":  {WithLease(time.Millisecond)},
 		"both bounds":    {WithLease(time.Minute), WithMaxHold(time.Minute)},
 	} {
-		_, err := LockAll(ctx, Parts(c, "x", "y"), opts...)
+		_, err := c.LockAll(ctx, []string{"x", "y"}, opts...)
 		var e *Error
 		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != "lockall" {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	wants(t, errorOf(c.LockAll(ctx, "x", "}")), ErrInvalidName)
-	wants(t, errorOf(c.LockAll(ctx, "x", "")), ErrInvalidName)
-	must(t, thenUnlock(c.LockAll(ctx, "x", "y", "z")))
+	wants(t, errorOf(c.LockAll(ctx, []string{"x", "}"})), ErrInvalidName)
+	wants(t, errorOf(c.LockAll(ctx, []string{"x", ""})), ErrInvalidName)
+	must(t, thenUnlock(c.LockAll(ctx, []string{"x", "y", "z"})))
 }
 
 // empty returns neither a lease nor an error, as a mock does that was told nothing.
@@ -305,7 +305,7 @@ func TestLockAllReportsAPartLostBeforeTheOthersWereAcquired(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
 		slow := hook{wrapper{c}, func() { time.Sleep(time.Second) }}
-		_, err := LockAll(t.Context(), append(Parts(c, "x", "y"), Part{slow, "z"}), WithLease(100*time.Millisecond))
+		_, err := Parts(append(Parts{}.And(c, "x", "y"), Part{slow, "z"})).Lock(t.Context(), WithLease(100*time.Millisecond))
 		wants(t, err, ErrUnavailable)
 		wants(t, err, ErrLost)
 		for _, n := range []string{"x", "y", "z"} {
@@ -317,7 +317,7 @@ func TestLockAllReportsAPartLostBeforeTheOthersWereAcquired(t *testing.T) {
 func TestLockAllUnlockReleasesTheOtherPartsWhenSomeFail(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
-		all := need(LockAll(t.Context(), Parts(c, "x", "y", "z"), WithLease(time.Hour)))(t)
+		all := need(c.LockAll(t.Context(), []string{"x", "y", "z"}, WithLease(time.Hour)))(t)
 		s.Occupy("x")
 		s.Delete("z")
 		wants(t, all.Unlock(t.Context()), ErrNotHeld)
@@ -337,8 +337,8 @@ func TestLockAllIsSeenByTheObserver(t *testing.T) {
 			Released:    func(e ReleasedEvent) { note("released " + e.Name) },
 			NotAcquired: func(e NotAcquiredEvent) { note("not " + e.Name) },
 		}))
-		l := need(c.LockAll(t.Context(), "x", "y"))(t)
-		wants(t, errorOf(LockAll(t.Context(), Parts(c, "w", "y"), WithWait(time.Second))), ErrNotAcquired)
+		l := need(c.LockAll(t.Context(), []string{"x", "y"}))(t)
+		wants(t, errorOf(c.LockAll(t.Context(), []string{"w", "y"}, WithWait(time.Second))), ErrNotAcquired)
 		must(t, l.Unlock(t.Context()))
 		mu.Lock()
 		defer mu.Unlock()
@@ -367,12 +367,12 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 			stores = append(stores, s)
 		}
 		quorum := need(Quorum(stores...))(t)
-		p := []Part{
+		p := Parts{
 			{c, "plain"}, {fair, "fair"}, {polling, "polling"}, {fenced, "fenced"}, {quorum, "quorum"},
 			{read, "read"}, {write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
 		}
 		for first := range p {
-			all := need(LockAll(ctx, append(p[first:len(p):len(p)], p[:first]...), WithWait(time.Minute)))(t)
+			all := need(Parts(append(p[first:len(p):len(p)], p[:first]...)).Lock(ctx, WithWait(time.Minute)))(t)
 			must(t, all.Err())
 			for _, x := range p {
 				if x.Locker == read || x.Locker == quorum {
@@ -398,7 +398,7 @@ func TestLockAllUnlockDoesNotDelayPartsForOneThatFails(t *testing.T) {
 			}
 			return c.run(c.ctx)
 		}}))
-		all := need(c.LockAll(context.Background(), "a", "b", "c"))(t)
+		all := need(c.LockAll(context.Background(), []string{"a", "b", "c"}))(t)
 		began := time.Now()
 		var took [2]time.Duration
 		var wg sync.WaitGroup
@@ -435,7 +435,7 @@ func TestLockAllUnlockDoesNotDelayPartsForANodeThatHangs(t *testing.T) {
 		}
 		b := spyOn(memory.New(), "Batch Queue Partitions", hooks{"ReleaseAll": slow, "Release": slow})
 		c := on(t, b)
-		all := need(c.LockAll(t.Context(), "a1", "a2", "b1", "b2"))(t)
+		all := need(c.LockAll(t.Context(), []string{"a1", "a2", "b1", "b2"}))(t)
 		waiting := queued(t.Context(), c, "a1")
 		began := time.Now()
 		unlocked := later(func() error { return all.Unlock(context.Background()) })
@@ -457,13 +457,13 @@ func TestLockAllWithAShortLeaseWaitsForAHeldPart(t *testing.T) {
 		c, other := open(), open()
 		b := need(other.Lock(t.Context(), "b"))(t)
 		err := later(func() error {
-			return thenUnlock(LockAll(t.Context(), Parts(c, "a", "b"), WithLease(100*time.Millisecond)))
+			return thenUnlock(c.LockAll(t.Context(), []string{"a", "b"}, WithLease(100*time.Millisecond)))
 		})
 		synctest.Wait()
 		time.Sleep(200 * time.Millisecond)
 		must(t, b.Unlock(t.Context()))
 		must(t, <-err)
-		must(t, thenUnlock(TryLockAll(t.Context(), Parts(other, "a", "b"))))
+		must(t, thenUnlock(other.TryLockAll(t.Context(), []string{"a", "b"})))
 	})
 }
 
@@ -472,7 +472,7 @@ func TestLockAllEndsWhenAPartIsLostWhileItWaitsForAnother(t *testing.T) {
 		c, other := open(), open()
 		b := need(other.Lock(t.Context(), "b"))(t)
 		got := later(func() answer {
-			l, err := c.LockAll(t.Context(), "a", "b")
+			l, err := c.LockAll(t.Context(), []string{"a", "b"})
 			return answer{l, err}
 		})
 		synctest.Wait()
@@ -500,7 +500,7 @@ func TestAPartOfLockAllThatEndsAsTheNextIsAcquired(t *testing.T) {
 				time.Sleep(MinLease)
 				return other.Unlock(context.Background())
 			})
-			l, err := c.LockAll(t.Context(), "a", "b")
+			l, err := c.LockAll(t.Context(), []string{"a", "b"})
 			if err == nil {
 				err = l.Unlock(t.Context())
 			}
@@ -527,7 +527,7 @@ func TestLockAllACallerThatLeavesDoesNotWaitForAQuorumThatHangs(t *testing.T) {
 		must(t, errorOf(c.Lock(t.Context(), "y")))
 		ctx, leave := context.WithCancel(t.Context())
 		start := time.Now()
-		w := later(func() error { return errorOf(LockAll(ctx, []Part{{quorum, "x"}, {c, "y"}})) })
+		w := later(func() error { return errorOf(Parts{{quorum, "x"}, {c, "y"}}.Lock(ctx)) })
 		time.Sleep(10 * time.Millisecond)
 		leave()
 		wants(t, <-w, context.Canceled)
@@ -544,7 +544,7 @@ func TestLockAllDoesNotWaitForAReleaseThatHangsOnceItsWaitIsOver(t *testing.T) {
 		c, other := on(t, b), newClient(t)
 		must(t, errorOf(other.Lock(t.Context(), "y")))
 		start := time.Now()
-		_, err := LockAll(t.Context(), []Part{{c, "x"}, {other, "y"}}, WithWait(100*time.Millisecond))
+		_, err := Parts{{c, "x"}, {other, "y"}}.Lock(t.Context(), WithWait(100*time.Millisecond))
 		wants(t, err, ErrNotAcquired)
 		if took := time.Since(start); took > 150*time.Millisecond {
 			t.Errorf("with a wait of 100ms: %v", took)
@@ -556,7 +556,7 @@ func TestTryLockAllNamesItselfWhenAPartIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
 		late := hook{c, func() { time.Sleep(time.Minute) }}
-		_, err := TryLockAll(t.Context(), []Part{{c, "a"}, {late, "b"}}, WithLease(time.Second))
+		_, err := Parts{{c, "a"}, {late, "b"}}.TryLock(t.Context(), WithLease(time.Second))
 		wants(t, err, ErrUnavailable)
 		wants(t, err, ErrLost)
 		if e := new(*Error); !errors.As(err, e) || (*e).Op != "trylockall" {
@@ -570,7 +570,7 @@ func TestLockAllUnlockRemovesTheTextOfAPart(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
 		text := follow(t, open(), "a")
-		all := need(c.LockAll(t.Context(), "a", "b"))(t)
+		all := need(c.LockAll(t.Context(), []string{"a", "b"}))(t)
 		inner := need(c.Lock(all.Context(), "a"))(t)
 		must(t, inner.Proclaim(t.Context(), "me"))
 		must(t, inner.Unlock(t.Context()))

@@ -41,8 +41,8 @@ func TestLockAllWithAShortLeaseWaitsForBusyNames(t *testing.T) {
 						}
 					}
 					synctest.Wait()
-					parts := Parts(wrap(open()), "a", "b")
-					l := need(LockAll(t.Context(), parts, option))(t)
+					parts := Parts{}.And(wrap(open()), "a", "b")
+					l := need(parts.Lock(t.Context(), option))(t)
 					must(t, l.Err())
 					t.Logf("it took %v", time.Since(began))
 					must(t, l.Unlock(t.Context()))
@@ -73,7 +73,7 @@ func TestLockAllWhoseLastPartTakesLongerThanTheLeaseFails(t *testing.T) {
 		c := open()
 		got := make(chan error, 1)
 		go func() {
-			got <- errorOf(LockAll(t.Context(), []Part{{c, "a"}, {sluggish{c}, "b"}}, WithLease(time.Second)))
+			got <- errorOf(Parts{{c, "a"}, {sluggish{c}, "b"}}.Lock(t.Context(), WithLease(time.Second)))
 		}()
 		time.Sleep(5 * time.Second)
 		must(t, held.Unlock(t.Context()))
@@ -102,7 +102,7 @@ func TestLockAllWithAShortLeaseKeepsManyPartsForAPartOfIt(t *testing.T) {
 			}()
 		}
 		began := time.Now()
-		l := need(LockAll(t.Context(), Parts(c, names...), WithLease(400*time.Millisecond)))(t)
+		l := need(c.LockAll(t.Context(), names, WithLease(400*time.Millisecond)))(t)
 		must(t, l.Err())
 		if took := time.Since(began); took > time.Second {
 			t.Errorf("it took %v; the last part was free after 750ms", took)
@@ -134,7 +134,7 @@ func afterTheWaitForA(
 			once.Do(f)
 		}
 	}}))
-	return LockAll(t.Context(), []Part{{a, "a"}, b}, opts...)
+	return Parts{{a, "a"}, b}.Lock(t.Context(), opts...)
 }
 
 func TestLockAllThatHasWaitedSitsOutAnOutageOfALaterPart(t *testing.T) {
@@ -215,12 +215,12 @@ func TestLockAllKeepsNothingDuringAnOutage(t *testing.T) {
 			}
 		}}))
 		err := later(func() error {
-			return thenUnlock(LockAll(t.Context(), append(Parts(c, "a", "b"), Part{on(t, down), "c"})))
+			return thenUnlock(Parts(append(Parts{}.And(c, "a", "b"), Part{on(t, down), "c"})).Lock(t.Context()))
 		})
 		time.Sleep(10 * time.Second)
 		must(t, holder.Unlock(t.Context()))
 		time.Sleep(600 * time.Millisecond)
-		must(t, thenUnlock(TryLockAll(t.Context(), Parts(other, "a", "b"))))
+		must(t, thenUnlock(other.TryLockAll(t.Context(), []string{"a", "b"})))
 		must(t, <-err)
 	})
 }
@@ -229,10 +229,10 @@ func TestLockAllKeepsNothingDuringAnOutage(t *testing.T) {
 func TestLockAllThatHasNotWaitedFailsAtAnOutage(t *testing.T) {
 	bubble(t, func(t *testing.T, down *memory.Store, open func(...ClientOption) *Client) {
 		down.SetDown(errGone)
-		parts := []Part{{newClient(t), "a"}, {open(), "b"}}
+		parts := Parts{{newClient(t), "a"}, {open(), "b"}}
 		for range parts {
 			began := time.Now()
-			wants(t, errorOf(LockAll(t.Context(), parts)), ErrUnavailable)
+			wants(t, errorOf(parts.Lock(t.Context())), ErrUnavailable)
 			if took := time.Since(began); took > 100*time.Millisecond {
 				t.Errorf("it took %v", took)
 			}
@@ -249,7 +249,7 @@ func TestLockAllReturnsNoLeaseOfAClientThatWasShutDownMeanwhile(t *testing.T) {
 			return c.run(c.ctx)
 		}
 		b := on(t, spyOn(s, "Batch", hooks{"Acquire": shutDown}))
-		l, err := LockAll(t.Context(), []Part{{a, "a"}, {b, "b"}})
+		l, err := Parts{{a, "a"}, {b, "b"}}.Lock(t.Context())
 		wants(t, err, ErrClosed)
 		if l != nil || errors.Is(err, ErrUnavailable) || errors.Is(err, context.Canceled) {
 			t.Errorf("the lease is %v, the error %v", l, err)
@@ -262,7 +262,7 @@ func TestLockAllIsClosedWithTheClientOfAPartThatItKeeps(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := newClient(t), open()
 		holder := need(open().Lock(t.Context(), "b"))(t)
-		err := later(func() error { return errorOf(LockAll(t.Context(), []Part{{a, "a"}, {b, "b"}})) })
+		err := later(func() error { return errorOf(Parts{{a, "a"}, {b, "b"}}.Lock(t.Context())) })
 		time.Sleep(50 * time.Millisecond) // LockAll has "a", and waits for "b"
 		a.Shutdown(ended())
 		x := <-err
@@ -280,7 +280,7 @@ func TestShutdownWaitsForReleasesOfLockAllWhoseLeasesWereLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
 		c := on(t, spyOn(s, "Batch", hooks{"ReleaseAll": delayed(time.Second)}))
-		all := need(c.LockAll(t.Context(), "a", "b"))(t)
+		all := need(c.LockAll(t.Context(), []string{"a", "b"}))(t)
 		s.Flush()
 		synctest.Wait()
 		wants(t, all.Err(), ErrLost)

@@ -64,10 +64,10 @@ func crowds() (all []crowd) {
 			return c.CountDownLatch("x").Wait(ctx, opts...)
 		}, 0, 0},
 		crowd{"LockAll", taken, func(ctx context.Context, c *Client, opts ...Option) error {
-			return errorOf(LockAll(ctx, Parts(c, "x", "y"), opts...))
+			return errorOf(c.LockAll(ctx, []string{"x", "y"}, opts...))
 		}, 1, 0},
 		crowd{"LockAll of another Locker", taken, func(ctx context.Context, c *Client, opts ...Option) error {
-			return errorOf(LockAll(ctx, Parts(struct{ Locker }{c}, "x", "y"), opts...))
+			return errorOf(Parts{}.And(struct{ Locker }{c}, "x", "y").Lock(ctx, opts...))
 		}, 1, 4},
 	)
 }
@@ -216,7 +216,7 @@ func TestMaxWaitersOfAQuorum(t *testing.T) {
 
 func TestMaxWaitersWhereItDoesNotApply(t *testing.T) {
 	c := newClient(t)
-	ctx, rw, parts := t.Context(), c.RW(), Parts(c, "a", "b")
+	ctx, rw, parts := t.Context(), c.RW(), Parts{}.And(c, "a", "b")
 	fair := c.With(Fair())
 	q := need(Quorum(newClient(t), newClient(t), newClient(t)))(t)
 	for name, err := range map[string]error{
@@ -224,12 +224,12 @@ func TestMaxWaitersWhereItDoesNotApply(t *testing.T) {
 		"TryLock, fair":                 errorOf(fair.TryLock(ctx, "x", WithMaxWaiters(1))),
 		"TryLock, read":                 errorOf(rw.Read.TryLock(ctx, "x", WithMaxWaiters(1))),
 		"TryLock of Quorum":             errorOf(q.TryLock(ctx, "x", WithMaxWaiters(1))),
-		"TryLockAll":                    errorOf(TryLockAll(ctx, parts, WithMaxWaiters(1))),
+		"TryLockAll":                    errorOf(parts.TryLock(ctx, WithMaxWaiters(1))),
 		"TryAcquire":                    errorOf(c.Semaphore("s", 1).TryAcquire(ctx, 1, WithMaxWaiters(1))),
 		"none":                          errorOf(c.Lock(ctx, "x", WithMaxWaiters(0))),
 		"fewer than none":               errorOf(c.Lock(ctx, "x", WithMaxWaiters(-1))),
 		"fewer than none, by far":       errorOf(c.Lock(ctx, "x", WithMaxWaiters(math.MinInt))),
-		"none, LockAll":                 errorOf(LockAll(ctx, parts, WithMaxWaiters(0))),
+		"none, LockAll":                 errorOf(parts.Lock(ctx, WithMaxWaiters(0))),
 		"none, of Quorum":               errorOf(q.Lock(ctx, "x", WithMaxWaiters(0))),
 		"none, of a latch":              c.CountDownLatch("l").Wait(ctx, WithMaxWaiters(0)),
 		"none, of a semaphore":          errorOf(c.Semaphore("s", 1).Acquire(ctx, 1, WithMaxWaiters(0))),

@@ -32,7 +32,7 @@ func invalidClient(t *testing.T, c *Client) {
 		"a fair lock":        func() error { return errorOf(c.TryLock(ctx, "x", Fair())) },
 		"read":               func() error { return errorOf(read.Lock(ctx, "x")) },
 		"write":              func() error { return errorOf(write.TryLock(ctx, "x")) },
-		"LockAll":            func() error { return errorOf(c.LockAll(ctx, "x", "y")) },
+		"LockAll":            func() error { return errorOf(c.LockAll(ctx, []string{"x", "y"})) },
 		"Quorum":             func() error { return errorOf(Quorum(c, new(Client), new(Client))) },
 		"Inspect":            func() error { return errorOf(c.Inspect(ctx, "x")) },
 		"RW().Inspect":       func() error { return errorOf(c.RW().Inspect(ctx, "x")) },
@@ -177,12 +177,12 @@ func TestAPanicInAPartOfLockAllReachesTheCaller(t *testing.T) {
 			return NewLease(ctx, name, func(context.Context) error { panic("boom") }), nil
 		})
 		other := open()
-		for _, parts := range [][]Part{
+		for _, parts := range []Parts{
 			{{other, "w"}, {open(WithObserver(boom)), "x"}, {open(), "y"}},
 			{{open(WithObserver(boom)), "x"}, {open(WithObserver(boom)), "y"}},
 			{{other, "w"}, {fake, "f"}, {open(), "y"}},
 		} {
-			l := need(LockAll(t.Context(), parts))(t)
+			l := need(parts.Lock(t.Context()))(t)
 			panics(t, func() { _ = l.Unlock(context.Background()) })
 			must(t, thenUnlock(other.Lock(t.Context(), "x", WithWait(time.Second))))
 			must(t, thenUnlock(other.Lock(t.Context(), "y", WithWait(time.Second))))
@@ -198,7 +198,7 @@ func TestAPanicOfReleasedHidesNoOtherRelease(t *testing.T) {
 			told = append(told, e.Name)
 			panic("boom")
 		}}))
-		l := need(LockAll(t.Context(), []Part{{c, "x"}, {c, "y"}, {c, "z"}}))(t)
+		l := need(Parts{{c, "x"}, {c, "y"}, {c, "z"}}.Lock(t.Context()))(t)
 		panics(t, func() { _ = l.Unlock(context.Background()) })
 		if !slices.Equal(told, []string{"x", "y", "z"}) {
 			t.Errorf("told of the releases of %q", told)
@@ -329,7 +329,7 @@ func TestABackendThatPanicsAfterAGrantFreesTheLock(t *testing.T) {
 			return c.Lock(context.Background(), "x", WithLease(time.Hour))
 		},
 		"AcquireAll": func(c *Client) (*Lease, error) {
-			return LockAll(context.Background(), Parts(c, "y", "x"), WithLease(time.Hour))
+			return c.LockAll(context.Background(), []string{"y", "x"}, WithLease(time.Hour))
 		},
 		"Fair.Acquire": func(c *Client) (*Lease, error) {
 			fair := c.With(Fair())
@@ -437,7 +437,7 @@ func TestABackendThatPanicsInAReleaseOfSeveralLocksFreesThemAllTheSame(t *testin
 			}
 			return c.run(context.Background())
 		}, "SetHolds": onceClosed(answer)}))
-		all := need(LockAll(context.Background(), Parts(c, "x", "y", "z"), WithLease(time.Hour)))(t)
+		all := need(c.LockAll(context.Background(), []string{"x", "y", "z"}, WithLease(time.Hour)))(t)
 		again := begin(all.Context(), c, "z", WithLease(time.Hour)) // the release of z waits for it
 		synctest.Wait()
 		panics(t, func() { _ = all.Unlock(context.Background()) })
@@ -447,7 +447,7 @@ func TestABackendThatPanicsInAReleaseOfSeveralLocksFreesThemAllTheSame(t *testin
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		must(t, thenUnlock(c.LockAll(ctx, "x", "y", "z")))
+		must(t, thenUnlock(c.LockAll(ctx, []string{"x", "y", "z"})))
 		must(t, c.Shutdown(ctx))
 	})
 }
@@ -463,7 +463,7 @@ func TestABackendThatPanicsInAReleaseByItselfSendsTheOthers(t *testing.T) {
 			}
 			return c.run(context.Background())
 		}, "SetHolds": onceClosed(answer)}))
-		all := need(LockAll(context.Background(), Parts(c, "x", "y", "z"), WithLease(time.Hour)))(t)
+		all := need(c.LockAll(context.Background(), []string{"x", "y", "z"}, WithLease(time.Hour)))(t)
 		again := []waiter{queued(all.Context(), c, "y"), queued(all.Context(), c, "z")}
 		panicked := later(func() (value any) {
 			defer func() { value = recover() }()
@@ -482,7 +482,7 @@ func TestABackendThatPanicsInAReleaseByItselfSendsTheOthers(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		must(t, thenUnlock(c.LockAll(ctx, "x", "y", "z")))
+		must(t, thenUnlock(c.LockAll(ctx, []string{"x", "y", "z"})))
 		must(t, c.Shutdown(ctx))
 	})
 }
@@ -498,16 +498,16 @@ func TestAPanicInLockAllReleasesWhatItHas(t *testing.T) {
 		free := func(what string) {
 			synctest.Wait()
 			t.Logf("after a panic of %s", what)
-			check(t, thenUnlock(other.LockAll(t.Context(), "x", "y", "z")))
+			check(t, thenUnlock(other.LockAll(t.Context(), []string{"x", "y", "z"})))
 		}
-		panics(t, func() { _, _ = c.LockAll(t.Context(), "x", "y", "z") })
+		panics(t, func() { _, _ = c.LockAll(t.Context(), []string{"x", "y", "z"}) })
 		free("the observer, locks taken together")
 		acquired = 0
-		one := func(l Locker, name string) Part { return Parts(l, name)[0] }
-		mixed := []Part{one(c, "x"), one(c.With(Fair()), "y"), one(c, "z")}
-		panics(t, func() { _, _ = LockAll(t.Context(), mixed) })
+		one := func(l Locker, name string) Part { return Parts{}.And(l, name)[0] }
+		mixed := Parts{one(c, "x"), one(c.With(Fair()), "y"), one(c, "z")}
+		panics(t, func() { _, _ = Parts(mixed).Lock(t.Context()) })
 		free("the observer, locks taken one by one")
-		panics(t, func() { _, _ = LockAll(t.Context(), []Part{one(c, "x"), one(panicking{}, "y")}) })
+		panics(t, func() { _, _ = Parts{one(c, "x"), one(panicking{}, "y")}.Lock(t.Context()) })
 		free("another Locker")
 	})
 }
@@ -524,14 +524,14 @@ func TestAPanicOfAcquiredInLockAllLeavesAWaiterItsLock(t *testing.T) {
 				panic("boom")
 			}
 		}}))
-		panics(t, func() { _, _ = c.LockAll(t.Context(), "x", "y") })
+		panics(t, func() { _, _ = c.LockAll(t.Context(), []string{"x", "y"}) })
 		synctest.Wait()
 		l := next.lease(t)
 		check(t, l.Err())
 		other := open()
 		wants(t, errorOf(other.TryLock(t.Context(), "y")), ErrNotAcquired)
 		check(t, l.Unlock(t.Context()))
-		check(t, thenUnlock(other.LockAll(t.Context(), "x", "y")))
+		check(t, thenUnlock(other.LockAll(t.Context(), []string{"x", "y"})))
 	})
 }
 

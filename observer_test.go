@@ -312,7 +312,7 @@ func TestAnObserverHearsOnceOfEachWaitOfLockAll(t *testing.T) {
 		l := need(other.Lock(t.Context(), "a"))(t)
 		got := make(chan *Lease)
 		go func() {
-			m, err := LockAll(t.Context(), Parts(c, "a", "b"), WithWait(10*time.Minute))
+			m, err := c.LockAll(t.Context(), []string{"a", "b"}, WithWait(10*time.Minute))
 			if err == nil {
 				err = m.Unlock(context.Background())
 			}

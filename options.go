@@ -83,7 +83,7 @@ func WithMaxHold(d time.Duration) Option { return Option{is: isMaxHold, d: d} }
 // held there until its lease ends. docs/explanation/guarantees.md lists the losses that remain
 // possible in a failover. The fencing token of a grant that was released is not drawn again.
 //
-// The option is for all kinds of locks. In [LockAll] it applies to each part, with a request for each.
+// The option is for all kinds of locks. In [Client.LockAll] it applies to each part, with a request for each.
 // It is not for [Quorum], which needs a majority of stores instead, nor for semaphores and latches:
 // they return [ErrInvalid], as does any call with the option on a backend without replicas.
 //
@@ -108,7 +108,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 // does not count and is not refused. What a call wants does not matter: an Acquire of one permit is
 // refused behind n calls that want four, though one permit may be free; TryAcquire asks for it.
 //
-// The option does not apply to TryLock, which does not wait. In [LockAll] it applies to the wait for
+// The option does not apply to TryLock, which does not wait. In [Client.LockAll] it applies to the wait for
 // each part, and the first refusal ends the call. [Quorum] counts the calls that wait in it.
 //
 // Cost: none. A call that is refused sends no command, except in LockAll and Quorum, which try all

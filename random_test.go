@@ -462,7 +462,7 @@ func (x *history) acquire(a *actor) []*taking {
 
 // lockAll takes two names, and unlocks them after a while.
 func (x *history) lockAll(a *actor) {
-	l, err := LockAll(context.Background(), Parts(a.Client, "a", "b"), WithWait(1+x.upTo(10*time.Second)))
+	l, err := Parts{}.And(a.Client, "a", "b").Lock(context.Background(), WithWait(1+x.upTo(10*time.Second)))
 	x.log("client %d locked all: %v", a.number, err)
 	if err != nil {
 		return

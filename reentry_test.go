@@ -51,7 +51,7 @@ func TestTwoHoldsUnlockedAtOnceAreBothUnlocked(t *testing.T) {
 func TestAnUnlockAfterAReleaseOfUnknownOutcomeReportsNoLoss(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
 		c := on(t, spyOn(s, "Batch", hooks{"ReleaseAll": replyLost}))
-		l := need(LockAll(t.Context(), Parts(c, "x", "x")))(t)
+		l := need(c.LockAll(t.Context(), []string{"x", "x"}))(t)
 		err := l.Unlock(t.Context())
 		if wants(t, err, ErrUnavailable); errors.Is(err, ErrNotHeld) || errors.Is(err, ErrLost) {
 			t.Errorf("Unlock of a live lease: %v", err)
@@ -248,7 +248,7 @@ func TestWithoutLeasesOfEachKind(t *testing.T) {
 				t.Errorf("%s: %v, want ErrNotAcquired", kind, err)
 			}
 		}
-		all := need(c.LockAll(ctx, "a", "b"))(t)
+		all := need(c.LockAll(ctx, []string{"a", "b"}))(t)
 		wants(t, errorOf(c.TryLock(WithoutLeases(all.Context()), "a")), ErrNotAcquired)
 		delegated := need(open().WithDelegations(ctx, Delegations(all.Context())...))(t)
 		if len(Delegations(delegated)) != 2 || len(Delegations(WithoutLeases(delegated))) != 0 {

@@ -355,7 +355,7 @@ func TestAnUnlockAfterShutdownIsReported(t *testing.T) {
 		var reported []ReleasedEvent
 		c := open(WithObserver(Observer{Released: func(e ReleasedEvent) { reported = append(reported, e) }}))
 		alone := need(c.Lock(t.Context(), "alone"))(t)
-		several := need(c.LockAll(t.Context(), "a", "b"))(t)
+		several := need(c.LockAll(t.Context(), []string{"a", "b"}))(t)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
 		wants(t, c.Shutdown(ended), context.Canceled)
@@ -494,7 +494,7 @@ func TestShutdownReportsWhatHasNoFirstAnswer(t *testing.T) {
 			return l.Unlock(t.Context())
 		}},
 		"a release of lost leases": {"ReleaseAll", func(t *testing.T, c *Client) error {
-			l := need(LockAll(t.Context(), Parts(c, "x", "y"), WithLease(time.Second)))(t)
+			l := need(c.LockAll(t.Context(), []string{"x", "y"}, WithLease(time.Second)))(t)
 			<-l.Context().Done()
 			return l.Unlock(t.Context())
 		}},

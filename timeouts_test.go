@@ -70,10 +70,10 @@ func TestEachRequestIsRepeatedAfterTimeOuts(t *testing.T) {
 			return func() error { return errorOf(c.RW().Write.Lock(t.Context(), "x", wait)) }
 		},
 		"LockAll": func(t *testing.T, c *Client) func() error {
-			return func() error { return errorOf(LockAll(t.Context(), []Part{{c, "x"}, {c, "y"}}, wait)) }
+			return func() error { return errorOf(Parts{{c, "x"}, {c, "y"}}.Lock(t.Context(), wait)) }
 		},
 		"Unlock of several": func(t *testing.T, c *Client) func() error {
-			l := need(c.LockAll(t.Context(), "x", "y"))(t)
+			l := need(c.LockAll(t.Context(), []string{"x", "y"}))(t)
 			return func() error { return l.Unlock(t.Context()) }
 		},
 		"a permit": func(t *testing.T, c *Client) func() error {

@@ -30,7 +30,7 @@ func TestAFreeLockIsAcquiredWithAWaitShorterThanARoundTrip(t *testing.T) {
 			lease := need(c.Lock(t.Context(), "x", WithWait(wait)))(t)
 			must(t, thenUnlock(c.Lock(lease.Context(), "x", WithWait(wait))))
 			must(t, lease.Unlock(t.Context()))
-			must(t, thenUnlock(LockAll(t.Context(), Parts(c, "a", "b"), WithWait(wait))))
+			must(t, thenUnlock(c.LockAll(t.Context(), []string{"a", "b"}, WithWait(wait))))
 		}
 	})
 }

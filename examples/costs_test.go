@@ -233,11 +233,11 @@ func (c *costs) measure() []cost {
 	c.unlock(lease)
 
 	all := func(names []string, clients ...*mortise.Client) {
-		var parts []mortise.Part
+		var parts mortise.Parts
 		for i, n := range names {
 			parts = append(parts, mortise.Part{Locker: clients[i%len(clients)], Name: n})
 		}
-		if lease, err = mortise.LockAll(ctx, parts, mortise.WithWait(20*time.Second)); err != nil {
+		if lease, err = parts.Lock(ctx, mortise.WithWait(20*time.Second)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -401,7 +401,7 @@ func (c *costs) renewals(n int) int {
 	locks := c.open(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
 		Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
 	}))
-	var parts []mortise.Part
+	var parts mortise.Parts
 	for i := range n {
 		parts = append(parts, mortise.Part{Locker: locks, Name: fmt.Sprint("many:", i)})
 	}
@@ -409,7 +409,7 @@ func (c *costs) renewals(n int) int {
 	c.until("all are locked in a row", func() bool { // else they are renewed in several
 		begin := time.Now()
 		var err error
-		if lease, err = mortise.LockAll(context.Background(), parts, mortise.WithWait(20*time.Second)); err != nil {
+		if lease, err = parts.Lock(context.Background(), mortise.WithWait(20*time.Second)); err != nil {
 			c.t.Fatal(err)
 		}
 		if time.Since(begin) < watchdog/48 {

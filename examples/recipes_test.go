@@ -83,7 +83,7 @@ func lookUp(ctx context.Context, locks *mortise.Client, read func(context.Contex
 }
 
 func transfer(ctx context.Context, locks *mortise.Client, move func(context.Context) error) error {
-	lease, err := locks.LockAll(ctx, "accounts:7", "accounts:8") // all or none, without deadlock
+	lease, err := locks.LockAll(ctx, []string{"accounts:7", "accounts:8"}) // all or none, without deadlock
 	if err != nil {
 		return err
 	}

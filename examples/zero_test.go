@@ -43,6 +43,7 @@ var unmade = map[string][]any{
 	"mortise.Permit":            {(*mortise.Permit)(nil), new(mortise.Permit)},
 	"mortise.Lease":             {(*mortise.Lease)(nil), new(mortise.Lease)},
 	"mortise.Error":             {(*mortise.Error)(nil), new(mortise.Error)},
+	"mortise.Parts":             {mortise.Parts{{}}},
 	"mortise.RWLocker":          {mortise.RWLocker{}, (*mortise.Client)(nil).RW(), new(mortise.Client).RW()},
 	"memory.Store":              {(*memory.Store)(nil), new(memory.Store)},
 	"delegation.Issuer":         {(*delegation.Issuer)(nil), new(delegation.Issuer)},
@@ -232,7 +233,7 @@ func TestNilArgumentsAndOptionsAnswerAnError(t *testing.T) {
 		"mortise.New of a nil Store":  func() error { return second(mortise.New((*memory.Store)(nil))) },
 		"mortise.New of a zero Store": func() error { return second(mortise.New(new(memory.Store))) },
 		"LockAll of nil": func() error {
-			return second(mortise.LockAll(ctx, []mortise.Part{{Name: "x"}}))
+			return second(mortise.Parts{{Name: "x"}}.Lock(ctx))
 		},
 		"Do of nil": func() error {
 			return mortise.Do(ctx, nil, "x", func(context.Context) error { return nil })

@@ -60,10 +60,10 @@ func TestACallWhoseWaitEndsBehindAnExhaustedPoolNamesThePool(t *testing.T) {
 			return locks.Lock(t.Context(), "n", wait)
 		},
 		"LockAll, a command for all": func(wait mortise.Option) (*mortise.Lease, error) {
-			return mortise.LockAll(t.Context(), mortise.Parts(locks, "n", "m"), wait)
+			return locks.LockAll(t.Context(), []string{"n", "m"}, wait)
 		},
 		"LockAll, a command for each": func(wait mortise.Option) (*mortise.Lease, error) {
-			return mortise.LockAll(t.Context(), []mortise.Part{{Locker: fair, Name: "n"}, {Locker: fair, Name: "m"}}, wait)
+			return mortise.Parts{{Locker: fair, Name: "n"}, {Locker: fair, Name: "m"}}.Lock(t.Context(), wait)
 		},
 		"Quorum": func(wait mortise.Option) (*mortise.Lease, error) { return quorum.Lock(t.Context(), "n", wait) },
 		"Quorum, TryLock": func(mortise.Option) (*mortise.Lease, error) {

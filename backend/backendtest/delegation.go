@@ -679,10 +679,8 @@ var nestTests = where((*env).nests, "delegation", []test{
 	}},
 	{"Kinds_LockAllEntersWhatItsCallerHolds", func(e *env) {
 		a, b := e.client(), e.client()
-		all := value(a.LockAll(background, "x{t}", "y{t}")).in(e)
-		inner, err := mortise.LockAll(e.called(b, all),
-			mortise.Parts(b, "y{t}", "z{t}", "x{t}"),
-			mortise.WithWait(patience))
+		all := value(a.LockAll(background, []string{"x{t}", "y{t}"})).in(e)
+		inner, err := b.LockAll(e.called(b, all), []string{"y{t}", "z{t}", "x{t}"}, mortise.WithWait(patience))
 		e.fatalIf(err != nil, "%v", err)
 		e.unlock(all)
 		for _, n := range []string{"x{t}", "y{t}", "z{t}"} {

@@ -51,7 +51,7 @@ var exclusionTests = []test{
 			}
 			e.unlock(lease)
 		}
-		all := value(mortise.LockAll(background, mortise.Parts(c, "a{t}", "b{t}"), wait)).in(e)
+		all := value(c.LockAll(background, []string{"a{t}", "b{t}"}, wait)).in(e)
 		e.unlock(all)
 		e.done("the semaphore", semaphore.Acquire(background, 1, wait))
 	}},

@@ -514,7 +514,7 @@ var handOverTests = []test{
 		}
 		e.until("one client is busy", func() bool { return turns.Load() > 40 })
 		for range 5 {
-			l, err := b.LockAll(background, "n", "m")
+			l, err := b.LockAll(background, []string{"n", "m"})
 			e.must("LockAll", err)
 			e.unlock(l)
 		}

@@ -194,11 +194,11 @@ var multiTests = []test{
 		all := several(3, func() *mortise.Client { return e.client() })
 		e.turns(12, 12, func(g, _ int) error {
 			order := rand.Perm(len(names))[:1+rand.IntN(len(names))]
-			var p []mortise.Part
+			var p mortise.Parts
 			for _, i := range order {
 				p = append(p, mortise.Part{Locker: all[g%3], Name: names[i]})
 			}
-			l, err := mortise.LockAll(background, p, mortise.WithWait(10*patience))
+			l, err := p.Lock(background, mortise.WithWait(10*patience))
 			if err != nil {
 				return err
 			}
@@ -216,7 +216,7 @@ var multiTests = []test{
 		c := e.client()
 		e.store.Occupy(three[1])
 		for range 2 {
-			_, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience))
+			_, err := c.LockAll(background, three, mortise.WithWait(patience))
 			e.named(err, "lock", three[1], mortise.ErrWrongKind)
 		}
 		for _, n := range []string{three[0], three[2]} {
@@ -288,8 +288,7 @@ var multiTests = []test{
 	{"Rule07_LockAll_EntersAgainAndIsEnteredAgain", func(e *env) {
 		c := e.client()
 		outer := e.lock(c, background, three[1])
-		all, err := mortise.LockAll(outer.Context(), mortise.Parts(c, append(slices.Clone(three), three[0])...),
-			mortise.WithWait(patience))
+		all, err := c.LockAll(outer.Context(), append(slices.Clone(three), three[0]), mortise.WithWait(patience))
 		e.fatalIf(err != nil, "LockAll: %v", err)
 		for i, want := range []int{2, 2, 1} {
 			if s := e.inspect(c, three[i]); s.Holds != want {
@@ -345,7 +344,7 @@ var multiTests = []test{
 					}))
 				}
 				waiting = append(waiting, async(func() error {
-					l, err := mortise.LockAll(background, mortise.Parts(c, three[2], three[0]), mortise.WithWait(patience))
+					l, err := c.LockAll(background, []string{three[2], three[0]}, mortise.WithWait(patience))
 					if err == nil {
 						err = l.Unlock(background)
 					}
@@ -364,7 +363,7 @@ var multiTests = []test{
 		c, f := e.tapped()
 		reply := f.holds(replyLate, OpAcquireAll)
 		e.is("LockAll", e.abandon(f, background, func(ctx context.Context) error {
-			return second(mortise.LockAll(ctx, mortise.Parts(c, three...), mortise.WithLease(long)))
+			return second(c.LockAll(ctx, three, mortise.WithLease(long)))
 		}, OpAcquireAll), context.Canceled)
 		equal(e, "%d releases overtook the acquire", f.Count(OpRelease, OpReleaseAll), 0)
 		close(reply)
@@ -380,7 +379,7 @@ var multiTests = []test{
 		e.multi()
 		c, f := e.tapped()
 		arrive := f.holds(arrivesLate, OpAcquireAll)
-		_, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithLease(long))
+		_, err := c.LockAll(background, three, mortise.WithLease(long))
 		e.is("LockAll", err, mortise.ErrUnavailable)
 		e.until("it was given back in vain", func() bool { return f.Count(OpRelease) >= 2*len(three) })
 		close(arrive)
@@ -406,7 +405,7 @@ var multiTests = []test{
 			}
 		}}))
 		got := receive(e, "LockAll returns", async(func() error {
-			return second(mortise.LockAll(ctx, append(mortise.Parts(c, three...), mortise.Part{Locker: other, Name: "{u}:x"})))
+			return second(mortise.Parts{}.And(c, three...).And(other, "{u}:x").Lock(ctx))
 		}))
 		op := "lock"
 		if about, is := errors.AsType[*mortise.Error](got); is && about.Op == "lockall" {
@@ -427,11 +426,9 @@ var multiTests = []test{
 	{"Rule11_LockAll_LostRepliesCountOnce", func(e *env) {
 		c, f := e.tapped()
 		loseEveryOther(f)
-		all, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience),
-			mortise.WithLease(long))
+		all, err := c.LockAll(background, three, mortise.WithWait(patience), mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll: %v", err)
-		again, err := mortise.LockAll(all.Context(), mortise.Parts(c, three...), mortise.WithWait(patience),
-			mortise.WithLease(long))
+		again, err := c.LockAll(all.Context(), three, mortise.WithWait(patience), mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll again: %v", err)
 		plain := e.client()
 		for _, n := range three {
@@ -446,8 +443,7 @@ var multiTests = []test{
 	}},
 	{"Rule11_LockAll_AReleaseThatIsNotConfirmedIsRetriedInTheBackground", func(e *env) {
 		c, f := e.tapped()
-		all, err := mortise.LockAll(background, mortise.Parts(c, three...), mortise.WithWait(patience),
-			mortise.WithLease(long))
+		all, err := c.LockAll(background, three, mortise.WithWait(patience), mortise.WithLease(long))
 		e.fatalIf(err != nil, "LockAll: %v", err)
 		f.Hook(func(c Call) Fate { return Fate{Refused: c.Op == OpRelease || c.Op == OpReleaseAll} })
 		e.is("Unlock", all.Unlock(background), mortise.ErrUnavailable)
@@ -470,7 +466,7 @@ var multiTests = []test{
 		e.store.Down()
 		defer e.store.Up()
 		got := receive(e, "LockAll returns",
-			async(func() error { return second(c.LockAll(background, three...)) }))
+			async(func() error { return second(c.LockAll(background, three)) }))
 		e.named(got, "lock", three[0], mortise.ErrUnavailable)
 	}},
 	{"Rule14_LockAll_ShutdownWakesItAndWaitsForItsUnlock", func(e *env) {
@@ -483,7 +479,7 @@ var multiTests = []test{
 		e.is("LockAll", receive(e, "the waiter wakes", waiting).err, mortise.ErrClosed)
 		down := async(func() error { return a.Shutdown(background) })
 		e.until("it refuses new locks", func() bool {
-			l, err := a.LockAll(background, "{t}:y", "{t}:z")
+			l, err := a.LockAll(background, []string{"{t}:y", "{t}:z"})
 			if err == nil { // it was not yet shutting down
 				e.unlock(l)
 			}
@@ -555,13 +551,13 @@ func granted(out []backend.AcquireReply) bool {
 // lockAll is LockAll that must succeed within patience.
 func (e leases) lockAll(c *mortise.Client, names ...string) *mortise.Lease {
 	e.Helper()
-	return value(mortise.LockAll(background, mortise.Parts(c, names...), mortise.WithWait(patience))).in(e)
+	return value(c.LockAll(background, names, mortise.WithWait(patience))).in(e)
 }
 
 // lockingAll runs LockAll of the three in a goroutine.
 func lockingAll(c *mortise.Client, opts ...mortise.Option) <-chan result {
 	return async(func() result {
-		l, err := mortise.LockAll(background, mortise.Parts(c, three...), opts...)
+		l, err := c.LockAll(background, three, opts...)
 		return result{lease: l, err: err, at: time.Now()}
 	})
 }

@@ -277,7 +277,7 @@ var proclamationTests = where(
 				e.is("a bad name", err, mortise.ErrInvalidName)
 				equal(e, "with an error: %+v", p, mortise.Proclamation{})
 			}
-			all, err := mortise.LockAll(background, []mortise.Part{{Locker: c, Name: "a"}, {Locker: c, Name: "b"}})
+			all, err := mortise.Parts{{Locker: c, Name: "a"}, {Locker: c, Name: "b"}}.Lock(background)
 			e.must("LockAll", err)
 			e.is("of several", all.Proclaim(background, "x"), mortise.ErrInvalid)
 			e.unlock(all)

@@ -194,13 +194,13 @@ var replicaTests = []test{
 		if !s.Capabilities().Replicas {
 			want = mortise.ErrInvalid
 		}
-		parts := mortise.Parts(c, "{n}:1", "{n}:2", "{n}:3")
-		e.is("LockAll", second(mortise.LockAll(background, parts, e.tooFew())), want)
+		parts := mortise.Parts{}.And(c, "{n}:1", "{n}:2", "{n}:3")
+		e.is("LockAll", second(parts.Lock(background, e.tooFew())), want)
 		for _, p := range parts {
 			e.free(c, p.Name)
 		}
 		if k := e.replicas(); k > 0 {
-			lease := value(mortise.LockAll(background, parts, mortise.WithReplicas(k, patience))).in(e)
+			lease := value(parts.Lock(background, mortise.WithReplicas(k, patience))).in(e)
 			e.unlock(lease)
 		}
 		quorum := value(mortise.Quorum(c, e.client(), e.client())).in(e)

@@ -161,7 +161,7 @@ var calls = []struct {
 		return u.lock(ctx, write)
 	}},
 	{"LockAll", func(ctx context.Context, u *user, _ byte) error {
-		l, err := u.client.LockAll(ctx, "a", "b")
+		l, err := u.client.LockAll(ctx, []string{"a", "b"})
 		if err == nil {
 			u.leases = append(u.leases, l)
 		}

@@ -75,7 +75,7 @@ func TestARenewalPutsAWrongTimeToLiveRight(t *testing.T) {
 			return second(c.Lock(l.Context(), name))
 		},
 		"two of LockAll": func(ctx context.Context, c, _ *mortise.Client, name string) error {
-			return second(c.LockAll(ctx, name, name+" m"))
+			return second(c.LockAll(ctx, []string{name, name + " m"}))
 		},
 		"a lock of two clients": func(ctx context.Context, c, other *mortise.Client, name string) error {
 			l, err := c.Lock(ctx, name)

@@ -570,7 +570,7 @@ func numbered(n int) []string {
 // Holds beyond MaxDelegations are left out as others are: counted, and logged.
 func TestHoldsBeyondMaxDelegationsAreCountedAndLogged(t *testing.T) {
 	c := middle.InMemory(t, memory.New())
-	all := check.Value(c.LockAll(ctx, numbered(20)...)).In(t)
+	all := check.Value(c.LockAll(ctx, numbered(20))).In(t)
 	defer all.Unlock(ctx)
 	for what, in := range map[string]context.Context{
 		"nested":  nested(t, middle.InMemory(t, memory.New()), numbered(20)...),
@@ -638,8 +638,8 @@ func TestAHoldWithoutADelegationCountsOnceUnderLockAll(t *testing.T) {
 		c := middle.InMemory(t, memory.New())
 		quorum := check.Value(mortise.Quorum(c, middle.InMemory(t, memory.New()), middle.InMemory(t, memory.New()))).In(t)
 		in := holding(ctx, t, quorum)
-		parts := []mortise.Part{{Locker: c, Name: "a"}, {Locker: under{c, in}, Name: "b"}}
-		both := check.Value(mortise.LockAll(in, parts)).In(t)
+		parts := mortise.Parts{{Locker: c, Name: "a"}, {Locker: under{c, in}, Name: "b"}}
+		both := check.Value(parts.Lock(in)).In(t)
 		var events []delegation.IssuedEvent
 		_ = check.Value(middle.Issuer(t, ring(t, "k1"), watchedIssued(&events)).Issue(both.Context(), "stock")).In(t)
 		check.Equal(t, "%d left out", events[0].LeftOut, 1)

@@ -277,8 +277,8 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 		_, err := c.TryLock(ctx, fresh, mortise.WithLease(100*time.Millisecond))
 		return err
 	case dice < 58:
-		parts := mortise.Parts(c, fresh, fresh+"b", again("hot", 3))
-		return unlocked(mortise.LockAll(ctx, parts, wait))
+		parts := mortise.Parts{}.And(c, fresh, fresh+"b", again("hot", 3))
+		return unlocked(parts.Lock(ctx, wait))
 	case dice < 62:
 		return mortise.Do(ctx, c, fresh, func(ctx context.Context) error {
 			return mortise.Do(ctx, c, fresh, func(context.Context) error { return nil })

@@ -451,7 +451,7 @@ func tourLocks(v *visitor) {
 	v.try(v.a.Ping(v.ctx))
 	v.srv.Must("SCRIPT", "FLUSH")
 	v.try(mortise.Do(v.ctx, v.a, v.name, taking(v.a, v.name)))
-	all := had(mortise.LockAll(v.ctx, mortise.Parts(v.a, v.name, v.name+"/2")))(v)
+	all := had(mortise.Parts{}.And(v.a, v.name, v.name+"/2").Lock(v.ctx))(v)
 	v.try(all.Unlock(v.ctx))
 	v.lock(v.a, v.b)
 	// The waiter does not listen any more. That it may not is told to waiters only: here there is none.

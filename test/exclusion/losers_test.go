@@ -73,7 +73,7 @@ func TestABusyClientLeavesTurnsToOthers(t *testing.T) {
 			return c.With(mortise.Polling(5*time.Millisecond)).Lock(ctx, "n")
 		},
 		"LockAll of both": func(ctx context.Context, c *mortise.Client) (*mortise.Lease, error) {
-			return c.LockAll(ctx, "n", "m")
+			return c.LockAll(ctx, []string{"n", "m"})
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -240,9 +240,9 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 	locker := w.plain
 	switch {
 	case w.What == "LockAll" && i%2 == 0:
-		parts := mortise.Parts(w.plain, fmt.Sprint(w.Prefix, 1), fmt.Sprint(w.Prefix, 0))
+		parts := mortise.Parts{}.And(w.plain, fmt.Sprint(w.Prefix, 1), fmt.Sprint(w.Prefix, 0))
 		return w.enter(i, rand.Int64N(2), stay, overstay, false, func() (held, int64, leaving, error) {
-			lease, err := mortise.LockAll(w.ctx, parts, opts...)
+			lease, err := parts.Lock(w.ctx, opts...)
 			return lease, 0, func(int64) error { return lease.Unlock(context.Background()) }, err
 		})
 	case w.What == "LockAll":

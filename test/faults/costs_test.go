@@ -310,8 +310,8 @@ var operations = []operation{
 		}},
 	{name: "LockAll of 3, Unlock", want: [4]cost{{2, 140}, {2, 115}, {2, 115}, {0, 83}},
 		prepare: func(t *testing.T, b *setup) func() error {
-			parts := mortise.Parts(b.Client, "a", "b", "c")
-			return func() error { return ended(mortise.LockAll(t.Context(), parts)) }
+			parts := mortise.Parts{}.And(b.Client, "a", "b", "c")
+			return func() error { return ended(parts.Lock(t.Context())) }
 		}},
 	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 44}, {2, 27}, {2, 27}, {0, 24}},
 		prepare: func(t *testing.T, b *setup) func() error {

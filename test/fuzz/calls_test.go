@@ -208,7 +208,7 @@ func (in *calls) lock(t *testing.T, c *mortise.Client, l mortise.Locker, say fun
 	}
 	if in.has(together) {
 		all, err := call(t, "LockAll", enough, func(ctx context.Context) (*mortise.Lease, error) {
-			return mortise.LockAll(context.WithoutCancel(ctx), mortise.Parts(l, in.name+"p", in.name+"l"), in.options()...)
+			return mortise.Parts{}.And(l, in.name+"p", in.name+"l").Lock(context.WithoutCancel(ctx), in.options()...)
 		})
 		if say("LockAll", err) {
 			in.unlock(t, "Unlock all", all, say)

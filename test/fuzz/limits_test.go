@@ -236,7 +236,7 @@ func (u *usage) one(prefix string, i int) error {
 		_, err := l.TrySet(ctx, 1)
 		return errors.Join(err, l.CountDown(ctx), l.Wait(ctx))
 	case 14:
-		all, err := u.client.LockAll(ctx, name, name+"b", name+"c")
+		all, err := u.client.LockAll(ctx, []string{name, name + "b", name + "c"})
 		if err != nil {
 			return err
 		}

@@ -447,7 +447,7 @@ var uses = []struct {
 	}},
 	{"LockAll", func(d *damage, c *mortise.Client) error {
 		l, err := call(d.t, "LockAll", patience, func(ctx context.Context) (*mortise.Lease, error) {
-			return c.LockAll(ctx, d.name, d.name+"2")
+			return c.LockAll(ctx, []string{d.name, d.name + "2"})
 		})
 		if err == nil {
 			d.leases = append(d.leases, l)

@@ -53,7 +53,7 @@ func several(p *pair) {
 func lockAll(s *together) func(fresh, backwards bool) func(context.Context, ...mortise.Option) (*mortise.Lease, error) {
 	return func(fresh, backwards bool) func(context.Context, ...mortise.Option) (*mortise.Lease, error) {
 		s.Helper()
-		var parts []mortise.Part
+		var parts mortise.Parts
 		made := make(map[*golang]*golang)
 		for _, seat := range s.seats {
 			g := seat.golang
@@ -69,7 +69,7 @@ func lockAll(s *together) func(fresh, backwards bool) func(context.Context, ...m
 			parts[0], parts[len(parts)-1] = parts[len(parts)-1], parts[0]
 		}
 		return func(ctx context.Context, opts ...mortise.Option) (*mortise.Lease, error) {
-			return mortise.LockAll(ctx, parts, opts...)
+			return parts.Lock(ctx, opts...)
 		}
 	}
 }

@@ -530,14 +530,14 @@ type together struct {
 }
 
 // parts draws names in any order, perhaps one of them twice, and which kind asks for each.
-func (x *together) parts(t *rapid.T, client int) (names []string, parts func(w *world) []mortise.Part) {
+func (x *together) parts(t *rapid.T, client int) (names []string, parts func(w *world) mortise.Parts) {
 	names = rapid.Permutation(x.names).Draw(t, "order")[:rapid.IntRange(1, len(x.names)).Draw(t, "many")]
 	if rapid.IntRange(0, 4).Draw(t, "twice") == 0 {
 		names = append(names[:len(names):len(names)], names[0])
 	}
 	fenced := rapid.SliceOfN(rapid.Bool(), len(names), len(names)).Draw(t, "fenced")
-	return names, func(w *world) []mortise.Part {
-		var p []mortise.Part
+	return names, func(w *world) mortise.Parts {
+		var p mortise.Parts
 		for i, n := range names {
 			p = append(p, mortise.Part{Locker: w.locker(client, fenced[i]), Name: w.key(n)})
 		}
@@ -583,7 +583,7 @@ func (x *together) lockAll(t *rapid.T) {
 }
 
 // attempt is LockAll that is cancelled when it waits.
-func (x *together) attempt(t *rapid.T, w *world, ctx context.Context, parts []mortise.Part) (*mortise.Lease, string) {
+func (x *together) attempt(t *rapid.T, w *world, ctx context.Context, parts mortise.Parts) (*mortise.Lease, string) {
 	ctx, cancel := context.WithCancel(ctx)
 	type result struct {
 		lease *mortise.Lease
@@ -592,7 +592,7 @@ func (x *together) attempt(t *rapid.T, w *world, ctx context.Context, parts []mo
 	done := make(chan result, 1)
 	before := w.waiting.Load()
 	go func() {
-		l, err := mortise.LockAll(ctx, parts)
+		l, err := parts.Lock(ctx)
 		done <- result{l, err}
 	}()
 	look := time.NewTicker(200 * time.Microsecond)
