@@ -55,10 +55,10 @@ func WithWatchdogTimeout(d time.Duration) ClientOption {
 	}}
 }
 
-// WithObserver sets functions for the client's events. [Observer] says when, and by which
-// goroutine, they are called.
+// WithObserver adds functions for the client's events; those of several observers are called in the order
+// of the options. [Observer] says when, and by which goroutine, they are called.
 func WithObserver(o Observer) ClientOption {
-	return ClientOption{func(c *engine.Config) error { c.Observer = o.inner(); return nil }}
+	return ClientOption{func(c *engine.Config) error { c.Observer = o.inner(c.Observer); return nil }}
 }
 
 // WithLogger sets the client's logger: for lost leases, failed renewals, long holds, long waits for a
@@ -79,7 +79,7 @@ func WithLogger(l *slog.Logger) ClientOption {
 	}}
 }
 
-// WithName names the client in events, metrics and log lines: [Subject.Client], the attribute
+// WithName names the client in events, metrics and log lines: [Event.Client], the attribute
 // mortise.client of package telemetry, "client" in the log. The name tells apart the clients of a
 // process; the processes of a fleet share the name. A name has 1 to 256 bytes of UTF-8 without
 // control characters; otherwise New returns [ErrInvalid].

@@ -15,7 +15,7 @@ func TestAPrefixIsOfEveryName(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		ctx := t.Context()
 		told := make(map[string]int)
-		c := open(WithPrefix("app:"), WithObserver(Observer{Acquired: func(e AcquiredEvent) { told[e.Name]++ }}))
+		c := open(WithPrefix("app:"), WithObserver(Observer{Acquired: func(e Event) { told[e.Name]++ }}))
 		plain, same := open(), open(WithPrefix("app:"))
 		fair := c.With(Fair())
 		for kind, l := range map[string]Locker{"plain": c, "fair": fair, "read": c.RW().Read, "write": c.RW().Write} {

@@ -235,7 +235,7 @@ func TestACallForPermitsThatPanicsKeepsNone(t *testing.T) {
 	for name, take := range map[string]acquire{"Acquire": one, "TryAcquire": try} {
 		t.Run("the observer/"+name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
-				s := open(WithObserver(Observer{Acquired: func(AcquiredEvent) { boom() }})).CountingSemaphore("n")
+				s := open(WithObserver(Observer{Acquired: func(Event) { boom() }})).CountingSemaphore("n")
 				need(s.TrySetPermits(t.Context(), 1))(t)
 				panics(t, func() { _ = take(t.Context(), s) })
 				free(t, s)
@@ -253,7 +253,7 @@ func TestACallForPermitsThatPanicsKeepsNone(t *testing.T) {
 	t.Run("a waiter that was served meanwhile", func(t *testing.T) {
 		bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
 			waiting := 0
-			s := open(WithObserver(Observer{Waiting: func(WaitingEvent) {
+			s := open(WithObserver(Observer{Waiting: func(Event) {
 				if waiting++; waiting == 2 {
 					time.Sleep(time.Second)
 					boom()

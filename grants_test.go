@@ -164,7 +164,7 @@ func TestALateMessageOfAGrantReleasesNoOwnerThatIsBeingHandedOver(t *testing.T) 
 		b, late := lateGrantsOf(s)
 		o := open()
 		gate, calls := make(chan struct{}), 0
-		c := on(t, b, WithObserver(Observer{Waiting: func(WaitingEvent) {
+		c := on(t, b, WithObserver(Observer{Waiting: func(Event) {
 			if calls++; calls == 2 {
 				<-gate
 			}

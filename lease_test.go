@@ -129,8 +129,8 @@ func TestReleasedReportsWhetherTheLeaseEndedAsAsked(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-				told := make(chan ReleasedEvent, 1)
-				c := open(WithObserver(Observer{Released: func(e ReleasedEvent) { told <- e }}))
+				told := make(chan Event, 1)
+				c := open(WithObserver(Observer{Released: func(e Event) { told <- e }}))
 				l := need(c.Lock(t.Context(), "x", x.opt))(t)
 				x.end(s)
 				err := l.Unlock(t.Context())
@@ -187,7 +187,7 @@ func TestMaxHoldEndsRenewal(t *testing.T) {
 func TestAnUnlockThatDoesNotWaitSaysThatTheLeaseWasLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var told []error
-		c := open(WithObserver(Observer{Released: func(e ReleasedEvent) { told = append(told, e.Err) }}))
+		c := open(WithObserver(Observer{Released: func(e Event) { told = append(told, e.Err) }}))
 		for range 20 { // the answer may be there before the end of the context is seen
 			l := need(c.Lock(t.Context(), "x", WithMaxHold(time.Second)))(t)
 			both := need(Parts{{c, "y"}, {c, "z"}}.Lock(t.Context(), WithMaxHold(time.Second)))(t)

@@ -332,10 +332,10 @@ func TestLockAllIsSeenByTheObserver(t *testing.T) {
 		seen := make(map[string]int)
 		note := func(what string) { mu.Lock(); seen[what]++; mu.Unlock() }
 		c := open(WithObserver(Observer{
-			Waiting:     func(e WaitingEvent) { note("waiting " + e.Name) },
-			Acquired:    func(e AcquiredEvent) { note("acquired " + e.Name) },
-			Released:    func(e ReleasedEvent) { note("released " + e.Name) },
-			NotAcquired: func(e NotAcquiredEvent) { note("not " + e.Name) },
+			Waiting:     func(e Event) { note("waiting " + e.Name) },
+			Acquired:    func(e Event) { note("acquired " + e.Name) },
+			Released:    func(e Event) { note("released " + e.Name) },
+			NotAcquired: func(e Event) { note("not " + e.Name) },
 		}))
 		l := need(c.LockAll(t.Context(), []string{"x", "y"}))(t)
 		wants(t, errorOf(c.LockAll(t.Context(), []string{"w", "y"}, WithWait(time.Second))), ErrNotAcquired)

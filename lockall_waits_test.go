@@ -129,7 +129,7 @@ func afterTheWaitForA(
 		check(t, holder.Unlock(context.Background()))
 	}()
 	var once sync.Once
-	a := open(WithObserver(Observer{Acquired: func(e AcquiredEvent) {
+	a := open(WithObserver(Observer{Acquired: func(e Event) {
 		if e.Name == "a" {
 			once.Do(f)
 		}
@@ -209,7 +209,7 @@ func TestLockAllKeepsNothingDuringAnOutage(t *testing.T) {
 		down, other := memory.New(), open()
 		holder := need(other.Lock(t.Context(), "b"))(t)
 		var once sync.Once
-		c := open(WithObserver(Observer{Acquired: func(e AcquiredEvent) {
+		c := open(WithObserver(Observer{Acquired: func(e Event) {
 			if e.Name == "b" { // in round 2: in round 1 the call waited for "b" in vain
 				once.Do(func() { downFor(down, 2*time.Second) })
 			}

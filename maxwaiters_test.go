@@ -83,8 +83,8 @@ func TestMaxWaitersRefusesACallBehindAsManyWaiters(t *testing.T) {
 					anyCall: func(c *call) error { sent.Add(1); return c.run(c.ctx) },
 				})
 				c := on(t, b, WithObserver(Observer{
-					Waiting: func(WaitingEvent) { waiting.Add(1) },
-					NotAcquired: func(e NotAcquiredEvent) {
+					Waiting: func(Event) { waiting.Add(1) },
+					NotAcquired: func(e Event) {
 						if e.Crowded {
 							crowded.Add(1)
 						} else {

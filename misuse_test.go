@@ -156,7 +156,7 @@ func panics(t *testing.T, f func()) {
 func TestAPanicOfAcquiredReleasesTheLock(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		boom := true
-		c := open(WithObserver(Observer{Acquired: func(AcquiredEvent) {
+		c := open(WithObserver(Observer{Acquired: func(Event) {
 			if boom {
 				boom = false
 				panic("boom")
@@ -172,7 +172,7 @@ func TestAPanicOfAcquiredReleasesTheLock(t *testing.T) {
 // unlocked.
 func TestAPanicInAPartOfLockAllReachesTheCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		boom := Observer{Released: func(ReleasedEvent) { panic("boom") }}
+		boom := Observer{Released: func(Event) { panic("boom") }}
 		fake := fakeLocker(func(ctx context.Context, name string) (*Lease, error) {
 			return NewLease(ctx, name, func(context.Context) error { panic("boom") }), nil
 		})
@@ -194,7 +194,7 @@ func TestAPanicInAPartOfLockAllReachesTheCaller(t *testing.T) {
 func TestAPanicOfReleasedHidesNoOtherRelease(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var told []string
-		c := open(WithObserver(Observer{Released: func(e ReleasedEvent) {
+		c := open(WithObserver(Observer{Released: func(e Event) {
 			told = append(told, e.Name)
 			panic("boom")
 		}}))
@@ -209,7 +209,7 @@ func TestAPanicOfReleasedHidesNoOtherRelease(t *testing.T) {
 func TestAPanicOfWaitingLeavesTheQueue(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		boom := true
-		c, other := open(WithObserver(Observer{Waiting: func(WaitingEvent) {
+		c, other := open(WithObserver(Observer{Waiting: func(Event) {
 			if boom {
 				boom = false
 				panic("boom")
@@ -226,7 +226,7 @@ func TestAPanicOfWaitingLeavesTheQueue(t *testing.T) {
 func TestAPanicOfWaitingLeavesTheQueueOfAFairLock(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		boom := true
-		c, other := open(WithObserver(Observer{Waiting: func(WaitingEvent) {
+		c, other := open(WithObserver(Observer{Waiting: func(Event) {
 			if boom {
 				boom = false
 				panic("boom")
@@ -251,7 +251,7 @@ func TestAPanicOfWaitingLeavesTheQueueOfAFairLock(t *testing.T) {
 
 func TestAPanicOfWaitingInAWriterLetsReadersIn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		c, other := open(WithObserver(Observer{Waiting: func(WaitingEvent) { panic("boom") }})), open()
+		c, other := open(WithObserver(Observer{Waiting: func(Event) { panic("boom") }})), open()
 		l := need(other.RW().Read.Lock(t.Context(), "x"))(t)
 		panics(t, func() { _, _ = c.RW().Write.Lock(t.Context(), "x") })
 		time.Sleep(time.Second)
@@ -262,7 +262,7 @@ func TestAPanicOfWaitingInAWriterLetsReadersIn(t *testing.T) {
 
 func TestAPanicOfWaitingInAReentryGivesItsTurnBack(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		c := open(WithObserver(Observer{Waiting: func(WaitingEvent) { panic("boom") }}))
+		c := open(WithObserver(Observer{Waiting: func(Event) { panic("boom") }}))
 		outer := need(c.Lock(t.Context(), "x"))(t)
 		inner := need(c.Lock(outer.Context(), "x"))(t)
 		panics(t, func() { _, _ = c.Lock(outer.Context(), "x") }) // it waits for inner
@@ -281,7 +281,7 @@ func TestAPanicOfAcquiredInAReentryGivesItsTurnBack(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				acquired := 0
-				c := open(WithObserver(Observer{Acquired: func(AcquiredEvent) {
+				c := open(WithObserver(Observer{Acquired: func(Event) {
 					if acquired++; acquired == 2 {
 						panic("boom")
 					}
@@ -490,7 +490,7 @@ func TestABackendThatPanicsInAReleaseByItselfSendsTheOthers(t *testing.T) {
 func TestAPanicInLockAllReleasesWhatItHas(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		acquired := 0
-		c, other := open(WithObserver(Observer{Acquired: func(AcquiredEvent) {
+		c, other := open(WithObserver(Observer{Acquired: func(Event) {
 			if acquired++; acquired == 2 {
 				panic("boom")
 			}
@@ -518,7 +518,7 @@ func TestAPanicOfAcquiredInLockAllLeavesAWaiterItsLock(t *testing.T) {
 		acquired := 0
 		var c *Client
 		var next waiter
-		c = open(WithObserver(Observer{Acquired: func(AcquiredEvent) {
+		c = open(WithObserver(Observer{Acquired: func(Event) {
 			if acquired++; acquired == 2 {
 				next = queued(context.Background(), c, "y")
 				panic("boom")

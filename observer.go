@@ -27,27 +27,27 @@ import (
 type Observer struct {
 	// Waiting: a call began to wait: for another holder, for permits, for a latch. Acquired
 	// or NotAcquired follows.
-	Waiting func(WaitingEvent)
+	Waiting func(Event)
 	// Acquired: a lock was acquired or entered again, permits were acquired, a latch is open, or a tick
 	// was granted. For each lease, Lost or Released follows; both if a lost lease is unlocked.
-	Acquired func(AcquiredEvent)
+	Acquired func(Event)
 	// NotAcquired: such a call returned an error; with a wrong argument only if the call has waited. Also
 	// a claim of a tick that found the last started tick ahead of the store's clock; a claim that was
 	// refused because the tick is not due, or another process has it, is no event.
-	NotAcquired func(NotAcquiredEvent)
+	NotAcquired func(Event)
 	// Renewed: the watchdog renewed a lease.
-	Renewed func(RenewedEvent)
+	Renewed func(Event)
 	// RenewalFailed: a renewal failed, and is retried within the lease; or the lease ended while its
 	// renewal had no answer. Then Remaining is zero, and Lost follows.
-	RenewalFailed func(RenewalFailedEvent)
+	RenewalFailed func(Event)
 	// Lost: a lease ended without Unlock.
-	Lost func(LostEvent)
+	Lost func(Event)
 	// Released: an Unlock has ended.
-	Released func(ReleasedEvent)
+	Released func(Event)
 }
 
-// Subject is the part that all events have: the lock and the call.
-type Subject struct {
+// Event is what an [Observer] is told. A field that does not belong to an event is zero.
+type Event struct {
 	// Name is the name of the lock, the semaphore, the latch or the schedule.
 	Name string
 	// Kind is the kind: "lock" (plain, fenced, polling and non-reentrant ones), "fair",
@@ -55,6 +55,8 @@ type Subject struct {
 	Kind string
 	// Owner is the holder in the store; empty if there is none, or none yet.
 	Owner string
+	// Client is the name by [WithName]; empty without the option.
+	Client string
 	// Lease is the number of a lease: Acquired, Lost and Released of a lease have the same number.
 	// Zero without a lease: for waits, refusals, counting semaphores, latches and ticks, and for
 	// renewals, which are about all holds of an owner.
@@ -62,148 +64,62 @@ type Subject struct {
 	// Context is the context of the waiting call; for a lease, of the call that acquired it. It may
 	// have ended. Nil for renewals.
 	Context context.Context
-	// Client is the name by [WithName]; empty without the option.
-	Client string
-}
 
-// inner returns o as the engine's type.
-func (o Observer) inner() engine.Observer {
-	subject := func(e engine.Event) Subject { return Subject{e.Name, e.Kind, e.Owner, e.Lease, e.Context, e.Client} }
-	return engine.Observer{
-		Waiting: told(o.Waiting, func(e engine.Event) WaitingEvent { return WaitingEvent{subject(e), e.Remaining} }),
-		Acquired: told(o.Acquired, func(e engine.Event) AcquiredEvent {
-			return AcquiredEvent{subject(e), e.Waited, e.Contended, e.Holds, e.Token}
-		}),
-		NotAcquired: told(o.NotAcquired, func(e engine.Event) NotAcquiredEvent {
-			return NotAcquiredEvent{subject(e), e.Waited, e.Contended, fail.IsCrowded(e.Err), e.Err}
-		}),
-		Renewed: told(o.Renewed, func(e engine.Event) RenewedEvent {
-			return RenewedEvent{subject(e), e.Took, e.Remaining}
-		}),
-		RenewalFailed: told(o.RenewalFailed, func(e engine.Event) RenewalFailedEvent {
-			return RenewalFailedEvent{subject(e), e.Remaining, e.Err}
-		}),
-		Lost: told(o.Lost, func(e engine.Event) LostEvent { return LostEvent{subject(e), e.Held, e.Asked, e.Err} }),
-		Released: told(o.Released, func(e engine.Event) ReleasedEvent {
-			return ReleasedEvent{subject(e), e.Held, e.Took, e.Holds, e.Asked, e.Err}
-		}),
-	}
-}
-
-// told returns a function that calls f with the user's form of an event; nil if f is nil.
-func told[E any](f func(E), as func(engine.Event) E) func(engine.Event) {
-	if f == nil {
-		return nil
-	}
-	return func(e engine.Event) { f(as(e)) }
-}
-
-// Observers returns an Observer that calls several observers, in this order.
-func Observers(all ...Observer) Observer {
-	return Observer{
-		Waiting:       each(all, func(o Observer) func(WaitingEvent) { return o.Waiting }),
-		Acquired:      each(all, func(o Observer) func(AcquiredEvent) { return o.Acquired }),
-		NotAcquired:   each(all, func(o Observer) func(NotAcquiredEvent) { return o.NotAcquired }),
-		Renewed:       each(all, func(o Observer) func(RenewedEvent) { return o.Renewed }),
-		RenewalFailed: each(all, func(o Observer) func(RenewalFailedEvent) { return o.RenewalFailed }),
-		Lost:          each(all, func(o Observer) func(LostEvent) { return o.Lost }),
-		Released:      each(all, func(o Observer) func(ReleasedEvent) { return o.Released }),
-	}
-}
-
-// each returns a function that calls the observers' functions in turn; nil if all are nil.
-func each[E any](all []Observer, of func(Observer) func(E)) func(E) {
-	var some []func(E)
-	for _, o := range all {
-		if f := of(o); f != nil {
-			some = append(some, f)
-		}
-	}
-	switch len(some) {
-	case 0:
-		return nil
-	case 1:
-		return some[0]
-	}
-	return func(e E) {
-		for _, f := range some {
-			f(e)
-		}
-	}
-}
-
-// WaitingEvent: see [Observer].
-type WaitingEvent struct {
-	Subject
-	// Remaining is the rest of the holder's lease; negative if unknown.
-	Remaining time.Duration
-}
-
-// AcquiredEvent: see [Observer].
-type AcquiredEvent struct {
-	Subject
-	// Waited is the time from the call of Lock to now.
+	// Waited, of Acquired and NotAcquired, is the time from the call to now.
 	Waited time.Duration
-	// Contended reports whether Waiting was called before.
+	// Contended, of Acquired and NotAcquired, reports whether Waiting was called before.
 	Contended bool
-	// Holds is the hold count; above one it is a re-entry.
-	Holds int
-	// Token is the fencing token, zero if there is none.
-	Token int64
-}
-
-// NotAcquiredEvent: see [Observer].
-type NotAcquiredEvent struct {
-	Subject
-	// Waited is the time from the call to now.
-	Waited time.Duration
-	// Contended reports whether Waiting was called before.
-	Contended bool
-	// Crowded reports whether the call was refused because of [WithMaxWaiters].
+	// Crowded, of NotAcquired, reports whether the call was refused because of [WithMaxWaiters].
 	Crowded bool
-	// Err is what the call returns.
-	Err error
-}
-
-// RenewedEvent: see [Observer].
-type RenewedEvent struct {
-	Subject
-	// Took is the duration of the request to the store.
-	Took time.Duration
-	// Remaining is the rest of the lease after the renewal.
-	Remaining time.Duration
-}
-
-// RenewalFailedEvent: see [Observer].
-type RenewalFailedEvent struct {
-	Subject
-	// Remaining is the rest of the lease: a retry must succeed within this time.
-	Remaining time.Duration
-	Err       error
-}
-
-// LostEvent: see [Observer].
-type LostEvent struct {
-	Subject
-	// Held is how long the lease was held.
-	Held time.Duration
-	// Asked reports whether the lease ended as [WithLease] or [WithMaxHold] asked: nothing failed.
-	Asked bool
-	// Err wraps ErrLost, or ErrClosed when the client was shut down.
-	Err error
-}
-
-// ReleasedEvent: see [Observer].
-type ReleasedEvent struct {
-	Subject
-	// Held is the time from the acquisition to Unlock, and Took the duration of Unlock.
-	Held time.Duration
-	Took time.Duration
-	// Holds is the remaining hold count.
+	// Holds is the hold count after Acquired and Released; above one, Acquired is a re-entry.
 	Holds int
-	// Asked reports whether the lease had ended before Unlock as [WithLease] or [WithMaxHold] asked:
-	// the Asked of its LostEvent, which may come later.
+	// Token, of Acquired, is the fencing token; zero if there is none.
+	Token int64
+
+	// Held, of Lost and Released, is the time from the acquisition to the end of the lease or to Unlock.
+	Held time.Duration
+	// Took is the duration of a renewal's request, or of Unlock.
+	Took time.Duration
+	// Remaining is the rest of a lease: of the holder's for Waiting, negative if unknown; of the renewed lease
+	// for Renewed; for RenewalFailed the time within which a retry must succeed.
+	Remaining time.Duration
+	// Asked, of Lost and Released, reports whether the lease ended as [WithLease] or [WithMaxHold] asked:
+	// nothing failed. Released with Asked may come before its Lost.
 	Asked bool
-	// Err is what Unlock returned.
+	// Err is what the call returned, for NotAcquired and Released; the failure, for RenewalFailed; for Lost it
+	// wraps [ErrLost], or [ErrClosed] when the client was shut down.
 	Err error
+}
+
+// eventOf returns an event of the engine for users.
+func eventOf(e engine.Event) Event {
+	return Event{
+		Name: e.Name, Kind: e.Kind, Owner: e.Owner, Client: e.Client, Lease: e.Lease, Context: e.Context,
+		Waited: e.Waited, Contended: e.Contended, Crowded: e.Err != nil && fail.IsCrowded(e.Err), Holds: e.Holds, Token: e.Token,
+		Held: e.Held, Took: e.Took, Remaining: e.Remaining, Asked: e.Asked, Err: e.Err,
+	}
+}
+
+// inner returns o as the engine's type; each function calls that of before first, if there is one.
+func (o Observer) inner(before engine.Observer) engine.Observer {
+	return engine.Observer{
+		Waiting:       told(before.Waiting, o.Waiting),
+		Acquired:      told(before.Acquired, o.Acquired),
+		NotAcquired:   told(before.NotAcquired, o.NotAcquired),
+		Renewed:       told(before.Renewed, o.Renewed),
+		RenewalFailed: told(before.RenewalFailed, o.RenewalFailed),
+		Lost:          told(before.Lost, o.Lost),
+		Released:      told(before.Released, o.Released),
+	}
+}
+
+// told returns a function that calls before, and f with the user's form of an event; nil functions are left out.
+func told(before func(engine.Event), f func(Event)) func(engine.Event) {
+	switch {
+	case f == nil:
+		return before
+	case before == nil:
+		return func(e engine.Event) { f(eventOf(e)) }
+	}
+	return func(e engine.Event) { before(e); f(eventOf(e)) }
 }

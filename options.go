@@ -98,7 +98,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 
 // WithMaxWaiters refuses the call instead of having it wait behind n or more calls of this client:
 // Lock returns [ErrNotAcquired] at once, with a text of its own. So a flood of calls for one busy name
-// keeps n calls waiting in the process, and no more. n is at least one. [NotAcquiredEvent.Crowded]
+// keeps n calls waiting in the process, and no more. n is at least one. [Event.Crowded]
 // marks a call that was refused.
 //
 // The calls that count are those of the client for the same name that wait, or whose request is on its

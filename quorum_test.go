@@ -630,14 +630,14 @@ func TestQuorumAPanicOfTheObserverReachesTheCaller(t *testing.T) {
 		l := need(q.Lock(t.Context(), "x"))(t)
 		panics(t, func() { _ = l.Unlock(context.Background()) })
 	}
-	boom := Observer{Released: func(ReleasedEvent) { panic("boom") }}
+	boom := Observer{Released: func(Event) { panic("boom") }}
 	for what, x := range map[string]struct {
 		observer Observer // of the client of the second store
 		held     []int    // the stores in which another owner holds the lock
 		call     func(*testing.T, Locker)
 	}{
-		"Acquired":              {Observer{Acquired: func(AcquiredEvent) { panic("boom") }}, nil, tryLock},
-		"NotAcquired":           {Observer{NotAcquired: func(NotAcquiredEvent) { panic("boom") }}, []int{1}, tryLock},
+		"Acquired":              {Observer{Acquired: func(Event) { panic("boom") }}, nil, tryLock},
+		"NotAcquired":           {Observer{NotAcquired: func(Event) { panic("boom") }}, []int{1}, tryLock},
 		"Released":              {boom, nil, unlock},
 		"Released by the round": {boom, []int{0, 2}, tryLock},
 	} {

@@ -267,16 +267,16 @@ func (x *history) observer(a *actor) Observer {
 		v.(*[3]atomic.Int64)[which].Add(1)
 	}
 	return Observer{
-		Waiting: func(WaitingEvent) {
+		Waiting: func(Event) {
 			if x.chance(0.2) {
 				time.Sleep(x.upTo(3 * time.Second))
 			}
 			x.mayPanic()
 		},
-		Acquired:    func(e AcquiredEvent) { count(e.Lease, 0); x.mayPanic() },
-		NotAcquired: func(e NotAcquiredEvent) { refused(&a.refused, e.Err); x.mayPanic() },
-		Released:    func(e ReleasedEvent) { count(e.Lease, 1); x.mayPanic() },
-		Lost: func(e LostEvent) {
+		Acquired:    func(e Event) { count(e.Lease, 0); x.mayPanic() },
+		NotAcquired: func(e Event) { refused(&a.refused, e.Err); x.mayPanic() },
+		Released:    func(e Event) { count(e.Lease, 1); x.mayPanic() },
+		Lost: func(e Event) {
 			count(e.Lease, 2)
 			x.log("client %d lost %q: %v", a.number, e.Name, e.Err)
 			gone := contains(e.Err.Error(), "no record") || contains(e.Err.Error(), "has acquired")

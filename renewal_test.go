@@ -15,7 +15,7 @@ import (
 func TestTheWatchdogRenewsEveryThirdOfItsTimeoutForHours(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		renewed := 0
-		c := open(WithObserver(Observer{Renewed: func(e RenewedEvent) { renewed++ }}))
+		c := open(WithObserver(Observer{Renewed: func(e Event) { renewed++ }}))
 		l := need(c.Lock(t.Context(), "x"))(t)
 		time.Sleep(3*time.Hour + time.Second)
 		must(t, l.Err())
@@ -36,7 +36,7 @@ func TestTheWatchdogRenewsEveryThirdOfItsTimeoutForHours(t *testing.T) {
 func TestRenewalIsRetriedWithinTheLeaseWhileTheStoreIsUnavailable(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		failed := 0
-		c := open(WithObserver(Observer{RenewalFailed: func(e RenewalFailedEvent) {
+		c := open(WithObserver(Observer{RenewalFailed: func(e Event) {
 			failed++
 			if e.Remaining <= 0 || e.Err == nil {
 				t.Errorf("%+v", e)
@@ -178,7 +178,7 @@ func TestAContextEndsWithItsLeaseAfterAMachineSleptThroughMostOfIt(t *testing.T)
 func TestALeaseIsRenewedAtOnceAfterAMachineSlept(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		renewed := 0
-		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
+		c := open(WithObserver(Observer{Renewed: func(Event) { renewed++ }}))
 		must(t, errorOf(c.Lock(t.Context(), "x")))
 		time.Sleep(2500 * time.Millisecond)
 		sleepMachine(c, 20*time.Second)
@@ -261,8 +261,8 @@ func TestALeaseThatEndsWhileItsRenewalHasNoAnswerTellsOfTheRenewal(t *testing.T)
 		var events []string
 		spy := spyOn(s, "", hooks{"Renew": func(*call) error { time.Sleep(time.Minute); return errGone }})
 		c := on(t, spy, WithObserver(Observer{
-			RenewalFailed: func(e RenewalFailedEvent) { events = append(events, e.Err.Error()) },
-			Lost:          func(e LostEvent) { events = append(events, "lost") },
+			RenewalFailed: func(e Event) { events = append(events, e.Err.Error()) },
+			Lost:          func(e Event) { events = append(events, "lost") },
 		}))
 		l := need(c.Lock(t.Context(), "x"))(t)
 		<-l.Context().Done()

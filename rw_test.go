@@ -19,7 +19,7 @@ import (
 func TestReadersAndWritersAreRenewedForHours(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var renewals atomic.Int64
-		c := open(WithObserver(Observer{Renewed: func(RenewedEvent) { renewals.Add(1) }}))
+		c := open(WithObserver(Observer{Renewed: func(Event) { renewals.Add(1) }}))
 		read, write := c.RW().Read, c.RW().Write
 		r1 := need(read.Lock(t.Context(), "x"))(t)
 		r2 := need(read.Lock(t.Context(), "x", WithLease(time.Minute)))(t)
@@ -50,7 +50,7 @@ func TestALongReadLeaseIsExtendedAfterARedissonReaderShortensIt(t *testing.T) {
 			return c.run(c.ctx)
 		}})
 		other := need(b.Store.Open(new(engine.Engine).Handler()))(t).Capabilities().ReadWrite
-		c := on(t, b, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed.Add(1) }}))
+		c := on(t, b, WithObserver(Observer{Renewed: func(Event) { renewed.Add(1) }}))
 		read := c.RW().Read
 		write := on(t, b).RW().Write
 		start := time.Now()

@@ -18,7 +18,7 @@ func TestPermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memory.New()
 		var renewed int
-		c := on(t, store, WithObserver(Observer{Renewed: func(RenewedEvent) { renewed++ }}))
+		c := on(t, store, WithObserver(Observer{Renewed: func(Event) { renewed++ }}))
 		ctx := context.Background()
 		p := c.Semaphore("n", 0)
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
@@ -413,7 +413,7 @@ func TestRemainingIsNegativeForEachWaiterIfThereAreNoPermits(t *testing.T) {
 func TestTheErrorOfAReleaseIsItsCallersOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var reported error
-		p := open(WithObserver(Observer{Released: func(e ReleasedEvent) { reported = e.Err }})).Semaphore("n", 1)
+		p := open(WithObserver(Observer{Released: func(e Event) { reported = e.Err }})).Semaphore("n", 1)
 		permit := need(p.Acquire(t.Context(), 1))(t)
 		need(p.Delete(t.Context()))(t)
 		var of, told *Error

@@ -52,7 +52,7 @@ func TestShutdownWaitsForHandlers(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var mu sync.Mutex
 		told := 0
-		c := open(WithObserver(Observer{Lost: func(LostEvent) {
+		c := open(WithObserver(Observer{Lost: func(Event) {
 			time.Sleep(2 * time.Second)
 			mu.Lock()
 			defer mu.Unlock()
@@ -66,7 +66,7 @@ func TestShutdownWaitsForHandlers(t *testing.T) {
 		}
 
 		free := make(chan struct{})
-		c = open(WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
+		c = open(WithObserver(Observer{Lost: func(Event) { <-free }}))
 		for _, name := range []string{"x", "y"} {
 			must(t, errorOf(c.Lock(t.Context(), name, WithLease(MinLease))))
 		}
@@ -89,7 +89,7 @@ func TestShutdownWaitsForHandlers(t *testing.T) {
 func TestASecondShutdownEndsTheFirstsWaitForHandlers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		free := make(chan struct{})
-		c := on(t, memory.New(), WithObserver(Observer{Lost: func(LostEvent) { <-free }}))
+		c := on(t, memory.New(), WithObserver(Observer{Lost: func(Event) { <-free }}))
 		must(t, errorOf(c.Lock(t.Context(), "x", WithLease(time.Hour))))
 		first := later(func() error { return c.Shutdown(context.Background()) })
 		synctest.Wait()
@@ -130,7 +130,7 @@ func TestShutdownReleasesNoLockThatIsHeld(t *testing.T) {
 				return replyLost(c)
 			}
 			return c.run(context.Background())
-		}}), WithObserver(Observer{Lost: func(LostEvent) { time.Sleep(time.Millisecond) }}))
+		}}), WithObserver(Observer{Lost: func(Event) { time.Sleep(time.Millisecond) }}))
 		must(t, errorOf(c.Lock(t.Context(), "x")))
 		c.Shutdown(ended())
 		state := need(on(t, st).Inspect(t.Context(), "x"))(t)
@@ -144,7 +144,7 @@ func TestShutdownReleasesNoLockThatIsHeld(t *testing.T) {
 func TestShutdownReleasesALockHandedOffToAWaiter(t *testing.T) {
 	store := memory.New()
 	in, goOn := make(chan struct{}), make(chan struct{})
-	a := on(t, store, WithObserver(Observer{Waiting: func(WaitingEvent) { close(in); <-goOn }}))
+	a := on(t, store, WithObserver(Observer{Waiting: func(Event) { close(in); <-goOn }}))
 	b := on(t, store)
 	ctx := context.Background()
 	lease, err := a.Lock(ctx, "n")
@@ -194,7 +194,7 @@ func TestShutdownLeavesTheStoresQueue(t *testing.T) {
 		s := memory.New()
 		b := spyOn(s, "Queue", nil)
 		goOn := make(chan struct{})
-		c := on(t, b, WithObserver(Observer{Waiting: func(WaitingEvent) { <-goOn }}))
+		c := on(t, b, WithObserver(Observer{Waiting: func(Event) { <-goOn }}))
 		l := need(on(t, s).Lock(t.Context(), "x"))(t)
 		w := queued(context.Background(), c.With(Polling(10*time.Millisecond)), "x") // enrols at once
 		down := later(func() error { return c.Shutdown(context.Background()) })
@@ -287,7 +287,7 @@ func TestAHolderReentersDuringShutdownThoughItsTurnCameBeforeItLooked(t *testing
 	synctest.Test(t, func(t *testing.T) {
 		for range 20 { // a select takes one of two ready channels at random
 			b := spyOn(memory.New(), "", nil)
-			slow := Observer{Waiting: func(WaitingEvent) { time.Sleep(time.Minute) }}
+			slow := Observer{Waiting: func(Event) { time.Sleep(time.Minute) }}
 			c := on(t, b, WithObserver(slow))
 			outer := lock(t, c, context.Background(), "x")
 			inner := lock(t, c, outer.Context(), "x")
@@ -352,8 +352,8 @@ func TestAnUnlockThatShutdownEndsReportsErrClosed(t *testing.T) {
 // even if a Lost event was dropped.
 func TestAnUnlockAfterShutdownIsReported(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
-		var reported []ReleasedEvent
-		c := open(WithObserver(Observer{Released: func(e ReleasedEvent) { reported = append(reported, e) }}))
+		var reported []Event
+		c := open(WithObserver(Observer{Released: func(e Event) { reported = append(reported, e) }}))
 		alone := need(c.Lock(t.Context(), "alone"))(t)
 		several := need(c.LockAll(t.Context(), []string{"a", "b"}))(t)
 		ended, cancel := context.WithCancel(t.Context())
@@ -398,7 +398,7 @@ func TestTheErrorOfShutdownWrapsTheContextsErrorAndItsCause(t *testing.T) {
 		wants(t, err, why)
 
 		goOn := make(chan struct{})
-		stuck := open(WithObserver(Observer{Lost: func(LostEvent) { <-goOn }}))
+		stuck := open(WithObserver(Observer{Lost: func(Event) { <-goOn }}))
 		need(stuck.Lock(t.Context(), "k", WithLease(MinLease)))(t)
 		time.Sleep(time.Second)
 		err = stuck.Shutdown(ended)

@@ -309,7 +309,7 @@ func (c *costs) waiting() (rows []cost) {
 	}
 	var waiters [3]*mortise.Client
 	var waiting atomic.Int32
-	observer := mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}
+	observer := mortise.Observer{Waiting: func(mortise.Event) { waiting.Add(1) }}
 	for i := range waiters {
 		waiters[i] = c.open(mortise.WithObserver(observer))
 	}
@@ -399,7 +399,7 @@ func (c *costs) renewals(n int) int {
 	var renewed atomic.Int32
 	const watchdog = 12 * time.Second
 	locks := c.open(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-		Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
+		Renewed: func(mortise.Event) { renewed.Add(1) },
 	}))
 	var parts mortise.Parts
 	for i := range n {

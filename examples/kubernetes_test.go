@@ -43,7 +43,7 @@ func ready(locks *mortise.Client) http.HandlerFunc {
 func TestAReplicaOnKubernetesEndsInOrder(t *testing.T) {
 	waiting := make(chan struct{})
 	locks, err := mortise.New(memory.New(), mortise.WithObserver(mortise.Observer{
-		Waiting: func(mortise.WaitingEvent) { close(waiting) },
+		Waiting: func(mortise.Event) { close(waiting) },
 	}))
 	if err != nil {
 		t.Fatal(err)

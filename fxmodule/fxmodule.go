@@ -192,8 +192,8 @@ func (c *config) client(
 	if log != nil {
 		opts = append(opts, mortise.WithLogger(log))
 	}
-	if len(observers) > 0 {
-		opts = append(opts, mortise.WithObserver(mortise.Observers(observers...)))
+	for _, o := range observers {
+		opts = append(opts, mortise.WithObserver(o))
 	}
 	client, err := mortise.New(on.Backend, append(opts, c.options...)...)
 	if err != nil {

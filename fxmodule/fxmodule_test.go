@@ -347,7 +347,7 @@ func TestTheGraphsLoggerObserversAndMetersAreUsed(t *testing.T) {
 		fx.Supply(fx.Annotate(sdk.NewMeterProvider(sdk.WithReader(reader)), fx.As(new(metric.MeterProvider)))),
 		fxmodule.Telemetry(telemetry.WithNameAttribute(1, func(string) string { return "all" })),
 		fxmodule.Observe(func() mortise.Observer {
-			return mortise.Observer{Acquired: func(mortise.AcquiredEvent) { acquired.Add(1) }}
+			return mortise.Observer{Acquired: func(mortise.Event) { acquired.Add(1) }}
 		}),
 		fx.Populate(&locks),
 	)
@@ -454,7 +454,7 @@ func TestAMemoryStoreOfTheGraphIsUsed(t *testing.T) {
 func TestEventsOfTwoNamedLockersNameTheModule(t *testing.T) {
 	var told sync.Map
 	observer := func() mortise.Observer {
-		return mortise.Observer{Acquired: func(e mortise.AcquiredEvent) { told.Store(e.Name, e.Client) }}
+		return mortise.Observer{Acquired: func(e mortise.Event) { told.Store(e.Name, e.Client) }}
 	}
 	var in struct {
 		fx.In

@@ -425,14 +425,14 @@ func (w *witness) options() []mortise.ClientOption {
 	return []mortise.ClientOption{
 		mortise.WithLogger(slog.New(slog.NewTextHandler(&w.log, nil))),
 		mortise.WithObserver(mortise.Observer{
-			Acquired: func(e mortise.AcquiredEvent) {
+			Acquired: func(e mortise.Event) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				if e.Kind == "tick" && e.Name == "n" {
 					w.granted++
 				}
 			},
-			NotAcquired: func(e mortise.NotAcquiredEvent) {
+			NotAcquired: func(e mortise.Event) {
 				w.mu.Lock()
 				defer w.mu.Unlock()
 				if e.Kind == "tick" && e.Name == "n" {

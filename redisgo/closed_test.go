@@ -22,7 +22,7 @@ func TestAWaitEndsWhenTheRedisClientIsClosed(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	waits, failed := make(chan struct{}, 1), make(chan error, 2)
 	locks := check.Value(mortise.New(redisgo.New(rdb), mortise.WithObserver(mortise.Observer{
-		Waiting: func(mortise.WaitingEvent) { waits <- struct{}{} },
+		Waiting: func(mortise.Event) { waits <- struct{}{} },
 	}))).In(t)
 	other := redis.NewClient(&redis.Options{Addr: srv.Addr()})
 	defer other.Close()

@@ -179,7 +179,7 @@ func (r recipe) run(t *testing.T, servers []*redistest.Server, open func() backe
 	served := make(chan error, waiters)
 	for range waiters {
 		waiting := make(chan struct{}, 1)
-		c := client(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting <- struct{}{} }}))
+		c := client(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.Event) { waiting <- struct{}{} }}))
 		go func() { served <- r.wait(t.Context(), c) }()
 		<-waiting
 	}

@@ -82,7 +82,7 @@ func renewing(e *env) (*mortise.Client, *atomic.Int32) {
 	e.Helper()
 	n := new(atomic.Int32)
 	return e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-		Renewed: func(mortise.RenewedEvent) { n.Add(1) },
+		Renewed: func(mortise.Event) { n.Add(1) },
 	})), n
 }
 
@@ -90,7 +90,7 @@ func renewing(e *env) (*mortise.Client, *atomic.Int32) {
 func queueing(e *env) (*mortise.Client, *Faults, *atomic.Int32) {
 	e.Helper()
 	n := new(atomic.Int32)
-	c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { n.Add(1) }}))
+	c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.Event) { n.Add(1) }}))
 	return c, f, n
 }
 

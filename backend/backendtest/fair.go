@@ -705,7 +705,7 @@ func (e *env) line(clients int) *fairLine {
 	l := &fairLine{e: e}
 	for range clients {
 		waiting := new(atomic.Int32)
-		c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+		c, f := e.tapped(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.Event) { waiting.Add(1) }}))
 		l.clients, l.faults, l.waiting = append(l.clients, c), append(l.faults, f), append(l.waiting, waiting)
 		l.lockers, l.since = append(l.lockers, e.kind(c, mortise.Fair())), append(l.since, 0)
 	}

@@ -18,7 +18,7 @@ func (h handler) Handle(context.Context, slog.Record) error { h(); return nil }
 func (h handler) WithAttrs([]slog.Attr) slog.Handler        { return h }
 func (h handler) WithGroup(string) slog.Handler             { return h }
 func (h handler) lostObserver() mortise.Observer {
-	return mortise.Observer{Lost: func(mortise.LostEvent) { h() }}
+	return mortise.Observer{Lost: func(mortise.Event) { h() }}
 }
 func (h handler) options() (logger, observer mortise.ClientOption) {
 	return mortise.WithLogger(slog.New(h)), mortise.WithObserver(h.lostObserver())

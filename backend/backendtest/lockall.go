@@ -399,7 +399,7 @@ var multiTests = []test{
 		s.take("{u}:x", "o:1", long)
 		ctx, cancel := context.WithCancel(background)
 		defer cancel()
-		other := e.client(mortise.WithObserver(mortise.Observer{Waiting: func(w mortise.WaitingEvent) {
+		other := e.client(mortise.WithObserver(mortise.Observer{Waiting: func(w mortise.Event) {
 			if w.Name == "{u}:x" { // it waits for that, and holds nothing
 				cancel()
 			}

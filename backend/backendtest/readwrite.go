@@ -437,7 +437,7 @@ var rwRuleTests = []test{
 	{"Rule08_RW_LocalWaitersAreServedInOrder", func(e *env) {
 		var stand atomic.Int32
 		read, write := e.sides(
-			e.client(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { stand.Add(1) }})))
+			e.client(mortise.WithObserver(mortise.Observer{Waiting: func(mortise.Event) { stand.Add(1) }})))
 		w := e.lock(write, background, "n", mortise.WithLease(long))
 		var mu sync.Mutex
 		var order []int

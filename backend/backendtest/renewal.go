@@ -105,7 +105,7 @@ var renewalTests = []test{
 		var lost atomic.Int32
 		const watchdog = 2 * watchdog
 		c := e.client(mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			Lost: func(ev mortise.LostEvent) {
+			Lost: func(ev mortise.Event) {
 				if ev.Name == "n" && errors.Is(ev.Err, mortise.ErrLost) {
 					lost.Add(1)
 				}

@@ -21,7 +21,7 @@ func TestAFullServerTakesNothingFromItsHoldersAndWaiters(t *testing.T) {
 		t.Parallel()
 		renewed := make(chan string, 100)
 		c := check.Value(mortise.New(b, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			Renewed: func(e mortise.RenewedEvent) { renewed <- e.Name },
+			Renewed: func(e mortise.Event) { renewed <- e.Name },
 		}))).In(t)
 		t.Cleanup(func() { _ = c.Close() })
 		ctx := t.Context()

@@ -626,7 +626,7 @@ func TestShardedCosts(t *testing.T) {
 			a := client(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedAuto))
 			var waiting atomic.Int32
 			b := client(t, adapter(t, c.Addrs(), login{}, redisproto.ShardedAuto),
-				mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+				mortise.WithObserver(mortise.Observer{Waiting: func(mortise.Event) { waiting.Add(1) }}))
 			name := "n/" + as
 			asked := calls(c, "pubsub|shardnumsub")
 			for _, x := range []*mortise.Client{a, b} { // the scripts are loaded, the ways known

@@ -53,11 +53,11 @@ func Start(c Config) (*Service, error) {
 	var err error
 	s.client, err = mortise.New(c.Store, mortise.WithID(c.Name), mortise.WithWatchdogTimeout(c.Watchdog),
 		mortise.WithObserver(mortise.Observer{
-			Waiting: func(mortise.WaitingEvent) { c.Tell(Event{What: "waiting"}) },
-			Renewed: func(e mortise.RenewedEvent) {
+			Waiting: func(mortise.Event) { c.Tell(Event{What: "waiting"}) },
+			Renewed: func(e mortise.Event) {
 				c.Tell(Event{What: "renewed", Remaining: e.Remaining.Milliseconds()})
 			},
-			Lost: func(e mortise.LostEvent) { c.Tell(Event{What: "lost", Err: e.Err.Error()}) },
+			Lost: func(e mortise.Event) { c.Tell(Event{What: "lost", Err: e.Err.Error()}) },
 		}))
 	if err != nil {
 		return nil, err

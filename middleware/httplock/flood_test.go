@@ -62,7 +62,7 @@ func (f flood) run(t *testing.T, open func(testing.TB, string) backend.Backend) 
 	proxy := redistest.NewProxy(t, server.Addr())
 	var resets sync.Map // by name
 	locks := check.Value(mortise.New(open(t, proxy.Addr()), mortise.WithObserver(mortise.Observer{
-		Waiting: func(e mortise.WaitingEvent) {
+		Waiting: func(e mortise.Event) {
 			if reset, ok := resets.Load(e.Name); ok {
 				reset.(func())()
 			}

@@ -112,7 +112,7 @@ func (r *reporter) observeOldest(_ context.Context, o metric.Observer) error {
 
 // begin adds a hold. The first hold of an attribute set also creates the counters of losses and failed renewals, at
 // zero: Prometheus sees no increase in a counter that first appears with a value.
-func (r *reporter) begin(s mortise.Subject, span trace.Span) {
+func (r *reporter) begin(s mortise.Event, span trace.Span) {
 	set := r.set(s)
 	r.mu.Lock()
 	r.holds[hold{s.Owner, s.Lease}] = held{span, time.Now(), set}
@@ -126,11 +126,11 @@ func (r *reporter) begin(s mortise.Subject, span trace.Span) {
 }
 
 // on returns the attributes of a measurement.
-func (r *reporter) on(s mortise.Subject, more ...attribute.KeyValue) metric.MeasurementOption {
+func (r *reporter) on(s mortise.Event, more ...attribute.KeyValue) metric.MeasurementOption {
 	return metric.WithAttributeSet(r.set(s, more...))
 }
 
-func (r *reporter) set(s mortise.Subject, more ...attribute.KeyValue) attribute.Set {
+func (r *reporter) set(s mortise.Event, more ...attribute.KeyValue) attribute.Set {
 	attrs := append(make([]attribute.KeyValue, 0, 4), keyKind.String(s.Kind))
 	attrs = append(attrs, more...)
 	if s.Client != "" {
@@ -157,7 +157,7 @@ func (r *reporter) labelOf(name string) string {
 }
 
 // spanOf returns the attributes of a span.
-func (r *reporter) spanOf(s mortise.Subject, more ...attribute.KeyValue) trace.SpanStartEventOption {
+func (r *reporter) spanOf(s mortise.Event, more ...attribute.KeyValue) trace.SpanStartEventOption {
 	attrs := append(more, keyKind.String(s.Kind))
 	if s.Client != "" {
 		attrs = append(attrs, keyClient.String(s.Client))
@@ -183,20 +183,20 @@ func (r *reporter) fail(span trace.Span, err error, how string) {
 }
 
 // under returns the caller's context without its end, for exemplars and spans.
-func under(s mortise.Subject) context.Context {
+func under(s mortise.Event) context.Context {
 	if s.Context == nil {
 		return context.Background()
 	}
 	return context.WithoutCancel(s.Context)
 }
 
-func (r *reporter) waiting(e mortise.WaitingEvent) {
-	r.queueing.Add(under(e.Subject), 1, r.on(e.Subject))
+func (r *reporter) waiting(e mortise.Event) {
+	r.queueing.Add(under(e), 1, r.on(e))
 }
 
 // answered reports a call's answer. It returns the span of the call's wait, if there is one.
 func (r *reporter) answered(
-	s mortise.Subject, waited time.Duration, contended bool, result string, err error,
+	s mortise.Event, waited time.Duration, contended bool, result string, err error,
 ) (trace.SpanContext, bool) {
 	ctx := under(s)
 	if contended {
@@ -216,16 +216,16 @@ func (r *reporter) answered(
 	return span.SpanContext(), span.SpanContext().IsValid()
 }
 
-func (r *reporter) acquired(e mortise.AcquiredEvent) {
-	ctx := under(e.Subject)
-	wait, linked := r.answered(e.Subject, e.Waited, e.Contended, outcomeAcquired, nil)
+func (r *reporter) acquired(e mortise.Event) {
+	ctx := under(e)
+	wait, linked := r.answered(e, e.Waited, e.Contended, outcomeAcquired, nil)
 	if e.Contended {
-		r.handoffs.Add(ctx, 1, r.on(e.Subject))
+		r.handoffs.Add(ctx, 1, r.on(e))
 	}
 	if e.Lease == 0 { // no lease, so no hold begins
 		return
 	}
-	opts := []trace.SpanStartOption{r.spanOf(e.Subject, keyHolds.Int(e.Holds))}
+	opts := []trace.SpanStartOption{r.spanOf(e, keyHolds.Int(e.Holds))}
 	if e.Token > 0 {
 		opts = append(opts, trace.WithAttributes(keyToken.Int64(e.Token)))
 	}
@@ -233,20 +233,20 @@ func (r *reporter) acquired(e mortise.AcquiredEvent) {
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: wait}))
 	}
 	_, span := r.tracer.Start(ctx, "mortise.hold", opts...)
-	r.begin(e.Subject, span)
-	r.holding.Add(ctx, 1, r.on(e.Subject))
+	r.begin(e, span)
+	r.holding.Add(ctx, 1, r.on(e))
 }
 
-func (r *reporter) notAcquired(e mortise.NotAcquiredEvent) {
+func (r *reporter) notAcquired(e mortise.Event) {
 	result := outcome(e.Err)
 	if e.Crowded {
 		result = outcomeCrowded
 	}
-	r.answered(e.Subject, e.Waited, e.Contended, result, e.Err)
+	r.answered(e, e.Waited, e.Contended, result, e.Err)
 }
 
 // ended reports the end of a hold, once.
-func (r *reporter) ended(s mortise.Subject, after time.Duration, how string, err error) {
+func (r *reporter) ended(s mortise.Event, after time.Duration, how string, err error) {
 	key := hold{s.Owner, s.Lease}
 	r.mu.Lock()
 	h, live := r.holds[key]
@@ -265,7 +265,7 @@ func (r *reporter) ended(s mortise.Subject, after time.Duration, how string, err
 	h.span.End()
 }
 
-func (r *reporter) lost(e mortise.LostEvent) {
+func (r *reporter) lost(e mortise.Event) {
 	how := outcomeLost
 	switch {
 	case e.Asked:
@@ -273,12 +273,12 @@ func (r *reporter) lost(e mortise.LostEvent) {
 	case errors.Is(e.Err, mortise.ErrClosed):
 		how = outcomeClosed
 	}
-	r.losses.Add(under(e.Subject), 1, r.on(e.Subject, keyOutcome.String(how)))
-	r.ended(e.Subject, e.Held, how, e.Err)
+	r.losses.Add(under(e), 1, r.on(e, keyOutcome.String(how)))
+	r.ended(e, e.Held, how, e.Err)
 }
 
 // released may be called before lost, for the same hold: events of losses go through a queue.
-func (r *reporter) released(e mortise.ReleasedEvent) {
+func (r *reporter) released(e mortise.Event) {
 	how := "released"
 	switch {
 	case e.Asked:
@@ -288,15 +288,15 @@ func (r *reporter) released(e mortise.ReleasedEvent) {
 	case errors.Is(e.Err, mortise.ErrNotHeld) && errors.Is(e.Err, mortise.ErrClosed):
 		how = outcomeClosed
 	}
-	r.ended(e.Subject, e.Held, how, e.Err)
+	r.ended(e, e.Held, how, e.Err)
 }
 
-func (r *reporter) renewed(e mortise.RenewedEvent) {
-	r.renewal.Record(under(e.Subject), e.Took.Seconds(), r.on(e.Subject))
+func (r *reporter) renewed(e mortise.Event) {
+	r.renewal.Record(under(e), e.Took.Seconds(), r.on(e))
 }
 
-func (r *reporter) renewalFailed(e mortise.RenewalFailedEvent) {
-	r.renewalFailures.Add(under(e.Subject), 1, r.on(e.Subject))
+func (r *reporter) renewalFailed(e mortise.Event) {
+	r.renewalFailures.Add(under(e), 1, r.on(e))
 }
 
 const (

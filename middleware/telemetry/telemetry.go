@@ -17,7 +17,7 @@
 //	mortise.renewal       s   histogram  time the store took to renew; kind
 //	mortise.renewal.failures  counter    renewals without an answer of the store; kind
 //
-// The attribute mortise.kind is the Kind of [mortise.Subject]. All metrics and spans have the
+// The attribute mortise.kind is the Kind of [mortise.Event]. All metrics and spans have the
 // attribute mortise.client, the client's [mortise.WithName]; without WithName the attribute is left
 // out. mortise.outcome of a wait is "acquired", "not_acquired" (the lock was not free in time),
 // "crowded" (refused by [mortise.WithMaxWaiters]), "cancelled" (the caller's context ended),

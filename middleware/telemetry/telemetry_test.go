@@ -398,18 +398,18 @@ func TestTheEndOfAHoldIsMeasuredOnceInEitherOrderOfEvents(t *testing.T) {
 			o := check.Value(telemetry.New(
 				telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))),
 				telemetry.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(spans))))).In(t)
-			of := mortise.Subject{Name: "n", Kind: "lock", Owner: "c:1", Lease: 1, Context: t.Context()}
+			end := func(err error) mortise.Event {
+				return mortise.Event{Name: "n", Kind: "lock", Owner: "c:1", Lease: 1, Context: t.Context(),
+					Held: time.Second, Asked: x.asked, Err: err}
+			}
 			events := []func(){
-				func() { o.Lost(mortise.LostEvent{Subject: of, Held: time.Second, Asked: x.asked, Err: x.cause}) },
-				func() {
-					o.Released(mortise.ReleasedEvent{Subject: of, Held: time.Second, Asked: x.asked,
-						Err: fmt.Errorf("%w: %w", mortise.ErrNotHeld, x.cause)})
-				},
+				func() { o.Lost(end(x.cause)) },
+				func() { o.Released(end(fmt.Errorf("%w: %w", mortise.ErrNotHeld, x.cause))) },
 			}
 			if unlockedFirst {
 				slices.Reverse(events)
 			}
-			o.Acquired(mortise.AcquiredEvent{Subject: of, Holds: 1})
+			o.Acquired(mortise.Event{Name: "n", Kind: "lock", Owner: "c:1", Lease: 1, Context: t.Context(), Holds: 1})
 			for _, f := range events {
 				f()
 			}

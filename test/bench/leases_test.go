@@ -75,7 +75,7 @@ func (k *leasesTask) work(c contender, addr string, next func()) {
 	var lost atomic.Int64
 	client := harness.Must(mortise.New(harness.Must(k.backend(c.name, addr))(here),
 		mortise.WithWatchdogTimeout(k.Watchdog), mortise.WithObserver(mortise.Observer{
-			Lost: func(mortise.LostEvent) { lost.Add(1) },
+			Lost: func(mortise.Event) { lost.Add(1) },
 		})))(here)
 	out := json.NewEncoder(os.Stdout)
 	names := make([]string, k.Count) // the caller's memory, as leases is

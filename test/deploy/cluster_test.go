@@ -30,13 +30,13 @@ func TestASlotMovesWhileItsLocksAreHeld(t *testing.T) {
 		at := clustered(c)
 		var renewed, tried atomic.Int64
 		count := mortise.WithObserver(mortise.Observer{
-			Renewed: func(e mortise.RenewedEvent) {
+			Renewed: func(e mortise.Event) {
 				if e.Name == held {
 					renewed.Add(1)
 					tried.Add(1)
 				}
 			},
-			RenewalFailed: func(e mortise.RenewalFailedEvent) {
+			RenewalFailed: func(e mortise.Event) {
 				if e.Name == held {
 					tried.Add(1)
 				}

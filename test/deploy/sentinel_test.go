@@ -50,7 +50,7 @@ func TestAFailoverUnderLoad(t *testing.T) {
 		// Sentinels may take half a minute, on a machine that stands still.
 		var renewed atomic.Int64
 		opts := []mortise.ClientOption{mortise.WithWatchdogTimeout(patience), mortise.WithObserver(mortise.Observer{
-			Renewed: func(e mortise.RenewedEvent) {
+			Renewed: func(e mortise.Event) {
 				if e.Name == "orders:held" {
 					renewed.Add(1)
 				}

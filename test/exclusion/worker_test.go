@@ -88,7 +88,7 @@ func (w *worker) open() (below func()) {
 	harness.OK(here, err)
 	w.client = harness.Must(mortise.New(broken(w.Broken, b), mortise.WithWatchdogTimeout(w.Watchdog),
 		mortise.WithObserver(mortise.Observer{
-			Renewed: func(e mortise.RenewedEvent) {
+			Renewed: func(e mortise.Event) {
 				if v, ok := w.inside.Load(e.Name); ok {
 					v.(*harness.Entry).Renewed.Store(harness.Now() - int64(e.Took))
 				}

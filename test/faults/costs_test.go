@@ -184,7 +184,7 @@ func TestCost_RenewingManyLeasesIsOneCommandFor256(t *testing.T) {
 		const watchdog = 15 * time.Second
 		var renewed atomic.Int64
 		_, p, c := counted(t, s, config{}, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			Renewed: func(mortise.RenewedEvent) { renewed.Add(1) },
+			Renewed: func(mortise.Event) { renewed.Add(1) },
 		}))
 		begun := time.Now()
 		leases := takes(t, context.Background(), c, m, named("n"))
@@ -560,8 +560,8 @@ func (o operation) start(t *testing.T, s stack, counting bool) (f func() error, 
 	count := 0
 	b.Client = open(addr, mortise.WithWatchdogTimeout(cmp.Or(o.watchdog, mortise.DefaultWatchdogTimeout)),
 		mortise.WithObserver(mortise.Observer{
-			Waiting: func(mortise.WaitingEvent) { b.waiting <- struct{}{} },
-			Renewed: func(mortise.RenewedEvent) {
+			Waiting: func(mortise.Event) { b.waiting <- struct{}{} },
+			Renewed: func(mortise.Event) {
 				mu.Lock()
 				defer mu.Unlock()
 				if count++; count%renewals == 0 {

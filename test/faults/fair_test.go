@@ -79,7 +79,7 @@ func TestTheQueueOfAFairLockIsRedissons(t *testing.T) {
 		srv.Must("PEXPIRE", "n", "60000")
 		var waiting atomic.Int32
 		c := s.client(t, srv.Addr(), config{}, mortise.WithID("go"),
-			mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+			mortise.WithObserver(mortise.Observer{Waiting: func(mortise.Event) { waiting.Add(1) }}))
 		f := fair(t, c)
 		var cancels []context.CancelFunc
 		var results []<-chan result
@@ -156,7 +156,7 @@ func TestAClientWhoseIDIsAUUIDIsNotTakenForRedisson(t *testing.T) {
 		srv := redistest.Start(t)
 		var waiting atomic.Int32
 		c := s.client(t, srv.Addr(), config{}, mortise.WithID(id),
-			mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+			mortise.WithObserver(mortise.Observer{Waiting: func(mortise.Event) { waiting.Add(1) }}))
 		l := lock(t, fair(t, c), within(t, 2*patience), "n")
 		waits := locking(fair(t, c), within(t, 2*patience), "n")
 		eventually(t, "it waits", func() bool { return waiting.Load() == 1 })
@@ -193,7 +193,7 @@ func TestAPlaceThatRedissonRemovedIsTakenAgainWithinASecond(t *testing.T) {
 			srv.Must("PEXPIRE", "n", "60000")
 			var waiting atomic.Int32
 			c := s.client(t, srv.Addr(), config{}, mortise.WithID("go"),
-				mortise.WithObserver(mortise.Observer{Waiting: func(mortise.WaitingEvent) { waiting.Add(1) }}))
+				mortise.WithObserver(mortise.Observer{Waiting: func(mortise.Event) { waiting.Add(1) }}))
 			ctx, cancel := context.WithCancel(context.Background())
 			var results []<-chan result
 			for i := range 3 {

@@ -175,8 +175,8 @@ func TestRedisson5698And5697_RenewalsKeepTheirScheduleWithEveryCPUBusy(t *testin
 		least.Store(int64(watchdog))
 		deadlines := sync.Map{}
 		c := s.client(t, srv.Addr(), config{}, mortise.WithWatchdogTimeout(watchdog), mortise.WithObserver(mortise.Observer{
-			Lost: func(mortise.LostEvent) { lost.Add(1) },
-			Renewed: func(e mortise.RenewedEvent) {
+			Lost: func(mortise.Event) { lost.Add(1) },
+			Renewed: func(e mortise.Event) {
 				renewed.Add(1)
 				now := time.Now()
 				if before, ok := deadlines.Swap(e.Name, now.Add(e.Remaining)); ok {
@@ -264,12 +264,12 @@ func TestRedisson4698And7254_ALostLeaseTellsItsHolderAndTheObserver(t *testing.T
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv := redistest.Start(t)
 		const watchdog = 9 * time.Second // go-redis dials five times before a renewal fails
-		failed := make(chan mortise.RenewalFailedEvent, 1000)
-		lost := make(chan mortise.LostEvent, 10)
+		failed := make(chan mortise.Event, 1000)
+		lost := make(chan mortise.Event, 10)
 		c := s.client(t, srv.Addr(), config{Timeout: brief}, mortise.WithWatchdogTimeout(watchdog),
 			mortise.WithObserver(mortise.Observer{
-				RenewalFailed: func(e mortise.RenewalFailedEvent) { failed <- e },
-				Lost:          func(e mortise.LostEvent) { lost <- e },
+				RenewalFailed: func(e mortise.Event) { failed <- e },
+				Lost:          func(e mortise.Event) { lost <- e },
 			}))
 		l := lock(t, c, within(t, patience), "n")
 		srv.Stop()

@@ -120,17 +120,17 @@ func TestRule15_TenThousandLeasesAndTenThousandWaitersNeedNoMoreMachinery(t *tes
 		c, err := mortise.New(s.backend(t, srv.Addr(), config{Name: "many", Pool: pool}),
 			mortise.WithWatchdogTimeout(watchdog),
 			mortise.WithObserver(mortise.Observer{
-				Lost: func(e mortise.LostEvent) {
+				Lost: func(e mortise.Event) {
 					if lost.Add(1) <= 3 {
 						t.Logf("%v: lost after %v: %v", time.Since(begun), e.Held, e.Err)
 					}
 				},
-				RenewalFailed: func(e mortise.RenewalFailedEvent) {
+				RenewalFailed: func(e mortise.Event) {
 					if failures.Add(1) <= 3 {
 						t.Logf("%v: renewal failed: %v", time.Since(begun), e.Err)
 					}
 				},
-				Renewed: func(e mortise.RenewedEvent) { renewed[index(e.Name)].Add(1) },
+				Renewed: func(e mortise.Event) { renewed[index(e.Name)].Add(1) },
 			}))
 		harness.OK(t, err)
 		t.Cleanup(func() { // where the test failed half-way; its observer logs

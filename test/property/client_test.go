@@ -35,7 +35,7 @@ func openClients(t *testing.T) []*world {
 		w := &world{store: s}
 		for i := range clients {
 			w.client[i] = newClient(t, s, mortise.WithID(fmt.Sprintf("%s%d", fresh(), i)), mortise.WithObserver(mortise.Observer{
-				Waiting: func(mortise.WaitingEvent) { w.waiting.Add(1) },
+				Waiting: func(mortise.Event) { w.waiting.Add(1) },
 			}))
 			w.fenced[i] = w.client[i].With(mortise.Fenced())
 		}

@@ -15,7 +15,7 @@ import (
 func RunClosed(t *testing.T, b, other backend.Backend, closing func()) {
 	waits, failed := make(chan struct{}, 1), make(chan error, 1)
 	locks := check.Value(mortise.New(b, mortise.WithObserver(mortise.Observer{
-		Waiting: func(mortise.WaitingEvent) { waits <- struct{}{} },
+		Waiting: func(mortise.Event) { waits <- struct{}{} },
 	}))).In(t)
 	holder := check.Value(mortise.New(other)).In(t)
 	defer holder.Close()

@@ -31,8 +31,8 @@ func RunLostBehindPool(t *testing.T, b backend.Backend, occupy func(), want stri
 	events := make(chan string, 8)
 	locks := check.Value(mortise.New(b, mortise.WithWatchdogTimeout(time.Second),
 		mortise.WithObserver(mortise.Observer{
-			RenewalFailed: func(e mortise.RenewalFailedEvent) { events <- "RenewalFailed: " + e.Err.Error() },
-			Lost:          func(e mortise.LostEvent) { events <- "Lost: " + e.Err.Error() },
+			RenewalFailed: func(e mortise.Event) { events <- "RenewalFailed: " + e.Err.Error() },
+			Lost:          func(e mortise.Event) { events <- "Lost: " + e.Err.Error() },
 		}))).In(t)
 	lease := check.Value(locks.Lock(t.Context(), "n")).In(t)
 	occupy()

@@ -119,7 +119,7 @@ func watchdog(ctx context.Context, s *scene) error {
 	name := s.name("orders:42")
 	var renewed atomic.Int32
 	alice, err := s.client("alice", mortise.WithWatchdogTimeout(Watchdog), mortise.WithObserver(mortise.Observer{
-		Renewed: func(e mortise.RenewedEvent) {
+		Renewed: func(e mortise.Event) {
 			renewed.Add(1)
 			s.say("alice", "the watchdog renews: %s to go", ms(e.Remaining))
 		},

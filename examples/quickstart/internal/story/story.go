@@ -119,7 +119,7 @@ func (s *scene) client(who string, opts ...mortise.ClientOption) (*mortise.Clien
 	if err != nil {
 		return nil, err
 	}
-	waits := mortise.Observer{Waiting: func(mortise.WaitingEvent) {
+	waits := mortise.Observer{Waiting: func(mortise.Event) {
 		s.say(who, "is refused, and sleeps until it is woken")
 	}}
 	c, err := mortise.New(b, append([]mortise.ClientOption{mortise.WithObserver(waits)}, opts...)...)
