@@ -1,6 +1,7 @@
 package mortise
 
 import (
+	"errors"
 	"time"
 
 	"github.com/mortise-go/mortise/internal/fail"
@@ -10,38 +11,38 @@ import (
 var (
 	// ErrNotAcquired: another owner holds the lock, or it is reserved for the next waiter, and the wait,
 	// if any, is over; or [WithMaxWaiters] refuses the call.
-	ErrNotAcquired = fail.NotAcquired
-	// ErrNotHeld: the lease of an Unlock does not hold the lock: the lease was lost or already
-	// unlocked, or its record was removed. Nothing was released.
-	ErrNotHeld = fail.NotHeld
+	ErrNotAcquired error
+	// ErrNotHeld: [Semaphore.Release] found a permit that is not in use: it was released before, has expired, or
+	// never was.
+	ErrNotHeld error
 	// ErrLost: the lease ended without Unlock: it was not renewed in time, ran out, or its record was
-	// removed.
-	ErrLost = fail.Lost
-	// ErrReleased: the lease was ended by Unlock.
-	ErrReleased = fail.Released
+	// removed. An Unlock then releases nothing.
+	ErrLost error
+	// ErrReleased: the lease was ended by Unlock; a second Unlock is an error, too.
+	ErrReleased error
 	// ErrClosed: the client was shut down.
-	ErrClosed = fail.Closed
+	ErrClosed error
 	// ErrUnavailable: the store failed: for example, it is unreachable, refuses the credentials, is
 	// read-only, or is loading its data. The text has the reason, and the remedy.
-	ErrUnavailable = fail.Unavailable
+	ErrUnavailable error
 	// ErrWrongKind: the name is in use for another kind of lock or for other data.
-	ErrWrongKind = fail.WrongKind
+	ErrWrongKind error
 	// ErrInvalidName: the name is not allowed: see [Locker].
-	ErrInvalidName = fail.InvalidName
+	ErrInvalidName error
 	// ErrInvalid: an argument or an option is wrong, or does not apply.
-	ErrInvalid = fail.Invalid
+	ErrInvalid error
 	// ErrNotReplicated: fewer replicas than [WithReplicas] asks for had the lock in time, and the lock
 	// was released. The error is [ErrUnavailable], too, never [ErrNotAcquired].
-	ErrNotReplicated = fail.NotReplicated
+	ErrNotReplicated error
 	// ErrDelegationEnded: the hold of the delegation ([Client.WithDelegations]) under which Lock or
 	// TryLock was called was unlocked or lost, or ran out. Nothing was locked. To compete for the
 	// lock as any other call does, use a context without the delegation.
-	ErrDelegationEnded = fail.DelegationEnded
+	ErrDelegationEnded error
 )
 
 // Error is the error of every operation on a lock. It wraps a sentinel, and the cause.
 type Error struct {
-	// Op is the operation: new, locker, lock, trylock, lockall, trylockall, quorum, do, unlock, lease,
+	// Op is the operation: new, check, lock, trylock, lockall, trylockall, quorum, do, unlock, lease,
 	// inspect, forceunlock, withdelegations, proclaim, proclamations, claimtick, ping, shutdown; lead,
 	// current and observe of package leader, every of package once; of latches and semaphores set,
 	// count, countdown, wait, delete, setpermits, acquire, tryacquire, release, available, addpermits,
@@ -49,6 +50,8 @@ type Error struct {
 	Op string
 	// Name is the lock's name.
 	Name string
+	// Owner is, with ErrNotAcquired, the holder in the store where the client knows it; empty otherwise.
+	Owner string
 	// Remaining is, with ErrNotAcquired, the rest of the holder's lease as last known; negative if
 	// the lease has no end, zero if unknown. It is a hint for Retry-After: a watchdog may renew the
 	// lease.
@@ -57,7 +60,17 @@ type Error struct {
 	Err error
 }
 
-func init() { fail.Public = func(e *fail.Error) error { return (*Error)(e) } }
+func init() {
+	ErrNotAcquired, ErrNotReplicated, ErrUnavailable = fail.NotAcquired, fail.NotReplicated, fail.Unavailable
+	ErrLost, ErrReleased, ErrClosed, ErrNotHeld = fail.Lost, fail.Released, fail.Closed, fail.NotHeld
+	ErrWrongKind, ErrInvalidName, ErrInvalid = fail.WrongKind, fail.InvalidName, fail.Invalid
+	ErrDelegationEnded = fail.DelegationEnded
+	fail.Public = func(e *fail.Error) error { return (*Error)(e) }
+	fail.Find = func(err error) *fail.Error {
+		e, _ := errors.AsType[*Error](err)
+		return (*fail.Error)(e)
+	}
+}
 
 // Error returns the operation, the name of the lock and the cause as a text.
 func (e *Error) Error() string { return (*fail.Error)(e).Error() }
@@ -68,13 +81,4 @@ func (e *Error) Unwrap() error {
 		return nil
 	}
 	return e.Err
-}
-
-// As lets errors.As find the error as a *fail.Error of the internal packages.
-func (e *Error) As(target any) bool {
-	t, is := target.(**fail.Error)
-	if is {
-		*t = (*fail.Error)(e)
-	}
-	return is
 }

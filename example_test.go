@@ -220,14 +220,14 @@ func ExampleFenced() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	old, _ := slow.Token() // and now this process is paused: a long GC, a stopped VM
+	old := slow.Token() // and now this process is paused: a long GC, a stopped VM
 
 	next, err := locks.Lock(ctx, "account:7", mortise.Fenced()) // waits until that lease is over
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer next.Unlock(ctx)
-	token, _ := next.Token()
+	token := next.Token()
 	fmt.Println("new holder:", write(token))
 	fmt.Println("old holder:", write(old))
 	// Output:

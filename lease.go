@@ -2,7 +2,6 @@ package mortise
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/fail"
@@ -11,7 +10,9 @@ import (
 
 // Lease is the right to a lock until a deadline: the result of Lock. Its methods may be called
 // concurrently, and on a nil *Lease, which holds nothing.
-type Lease lease.Handle
+type Lease handle
+
+type handle lease.Handle
 
 // held returns the implementation of l; nil for a nil or zero Lease.
 func (l *Lease) held() lease.Holding { return (*lease.Handle)(l).Holding() }
@@ -50,16 +51,17 @@ func (l *Lease) Err() error {
 	return h.Err()
 }
 
-// Token returns the fencing token; fenced reports whether there is one. Leases of a [Fenced] Locker
-// have tokens, and so have their re-entries. Of two leases of a name the later has the larger token.
+// Token returns the fencing token; zero if there is none. Leases of [Fenced] locks have tokens, and so
+// have their re-entries. Of two leases of a name the later has the larger token.
 // Send the token along with each write, and let the data's store refuse a token smaller than the
 // largest so far.
-func (l *Lease) Token() (token int64, fenced bool) {
+func (l *Lease) Token() int64 {
 	h := l.held()
 	if h == nil {
-		return 0, false
+		return 0
 	}
-	return h.Token()
+	token, _ := h.Token()
+	return token
 }
 
 // Proclaim stores a text of the lock's owner, for example its address, for processes that do not
@@ -70,7 +72,7 @@ func (l *Lease) Token() (token int64, fenced bool) {
 // proclaim again within this time if the lease may last longer. [WithHoldWarning] does not apply to a
 // lease that has proclaimed a text.
 //
-// Errors: [ErrNotHeld] if the lease has ended, [ErrUnavailable], [ErrClosed], ctx's own;
+// Errors: [ErrLost] or [ErrReleased] if the lease has ended, [ErrUnavailable], [ErrClosed], ctx's own;
 // [ErrInvalid] for a text that is not allowed, for a lease of [Client.LockAll], [Quorum], [Client.RW] or a
 // delegation, and with a backend without proclamations. A lease made by [NewLease] ignores Proclaim.
 //
@@ -99,8 +101,8 @@ func (l *Lease) Proclaim(ctx context.Context, text string) error {
 // release is sent all the same, and retried in the background until it is confirmed or the lease has
 // run out.
 //
-// Errors: [ErrNotHeld] if this lease does not hold the lock: together with [ErrReleased] on a
-// second Unlock, with [ErrLost] if the lock was lost before. Nothing was released then.
+// Errors: [ErrReleased] for a second Unlock, [ErrLost] if the lock was lost before: nothing was released
+// then.
 // [ErrUnavailable], [ErrClosed] or ctx's own error if the release is not confirmed; the lock frees
 // itself, at the latest when its lease runs out.
 //
@@ -119,7 +121,7 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return h.Unlock(ctx)
 }
 
-var errNilLease = fmt.Errorf("%w: the lease is nil; check the error that Lock returned", ErrNotHeld)
+var errNilLease = fail.Invalidf("the lease is nil; check the error that Lock returned")
 
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
@@ -127,22 +129,12 @@ var endedContext = func() context.Context {
 	return ctx
 }()
 
-// LeaseOption changes a lease made by [NewLease].
-type LeaseOption func(*lease.StandIn)
-
-// LeaseToken gives the lease a fencing token.
-func LeaseToken(token int64) LeaseOption {
-	return func(s *lease.StandIn) { s.Number, s.Fenced = token, true }
-}
-
 // NewLease makes a lease without a [*Client], for fakes, mocks and other implementations of
-// [Locker]. Its Context is a child of ctx; Unlock ends the lease with [ErrReleased] and then calls
-// unlock, which may be nil. To fake a loss, cancel ctx with a cause that wraps [ErrLost]: Err then
-// returns this cause.
-func NewLease(ctx context.Context, name string, unlock func(context.Context) error, opts ...LeaseOption) *Lease {
+// [Locker]. Its Context is a child of ctx, and token its fencing token; zero: none. Unlock ends the lease
+// with [ErrReleased] and then calls unlock, which may be nil. To fake a loss, cancel ctx with a cause that
+// wraps [ErrLost]: Err then returns this cause.
+func NewLease(ctx context.Context, name string, token int64, unlock func(context.Context) error) *Lease {
 	s := lease.NewStandIn(ctx, name, unlock)
-	for _, o := range opts {
-		o(s)
-	}
+	s.Number, s.Fenced = token, token != 0
 	return (*Lease)(lease.NewHandle(s))
 }

@@ -48,7 +48,7 @@ func TestInvalidArgumentsAreRefusedWithARemedy(t *testing.T) {
 		{"nil backend", errorOf(New(nil)), ErrInvalid, "memory.New()"},
 		{"empty id", errorOf(New(memory.New(), WithID(""))), ErrInvalid, "WithID"},
 		{"short watchdog", errorOf(New(memory.New(), WithWatchdogTimeout(1))), ErrInvalid, "1s"},
-		{"nil lease", (*Lease)(nil).Unlock(t.Context()), ErrNotHeld, "nil"},
+		{"nil lease", (*Lease)(nil).Unlock(t.Context()), ErrInvalid, "nil"},
 		{"nil Locker", Do(t.Context(), nil, "x", func(context.Context) error { return nil }), ErrInvalid, "nil"},
 		{"inspect nothing", errorOf(c.Inspect(t.Context(), "")), ErrInvalidName, "empty"},
 	} {
@@ -138,8 +138,8 @@ func TestDoReportsALossThatUnlockFinds(t *testing.T) {
 	errMine := errors.New("mine")
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		l := fakeLocker(func(ctx context.Context, name string) (*Lease, error) {
-			return NewLease(ctx, name, func(context.Context) error {
-				return &Error{Op: "unlock", Name: name, Err: fmt.Errorf("%w: %w", ErrNotHeld, ErrLost)}
+			return NewLease(ctx, name, 0, func(context.Context) error {
+				return &Error{Op: "unlock", Name: name, Err: ErrLost}
 			}), nil
 		})
 		err := Do(t.Context(), l, "x", func(context.Context) error { return errMine })

@@ -95,7 +95,7 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 		t.Errorf("release: %v", err)
 	}
 	var none *Permit
-	wants(t, none.Release(ctx), ErrNotHeld)
+	wants(t, none.Release(ctx), ErrInvalid)
 	if len(none.IDs()) != 0 || none.Name() != "" || none.Context().Err() == nil || none.Err() == nil {
 		t.Error("a nil permit is held")
 	}
@@ -174,7 +174,7 @@ func TestAPanicInAPartOfLockAllReachesTheCaller(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		boom := Observer{Released: func(Event) { panic("boom") }}
 		fake := fakeLocker(func(ctx context.Context, name string) (*Lease, error) {
-			return NewLease(ctx, name, func(context.Context) error { panic("boom") }), nil
+			return NewLease(ctx, name, 0, func(context.Context) error { panic("boom") }), nil
 		})
 		other := open()
 		for _, parts := range []Parts{

@@ -95,7 +95,8 @@ type Event struct {
 func eventOf(e engine.Event) Event {
 	return Event{
 		Name: e.Name, Kind: e.Kind, Owner: e.Owner, Client: e.Client, Lease: e.Lease, Context: e.Context,
-		Waited: e.Waited, Contended: e.Contended, Crowded: e.Err != nil && fail.IsCrowded(e.Err), Holds: e.Holds, Token: e.Token,
+		Waited: e.Waited, Contended: e.Contended, Crowded: e.Err != nil && fail.IsCrowded(e.Err),
+		Holds: e.Holds, Token: e.Token,
 		Held: e.Held, Took: e.Took, Remaining: e.Remaining, Asked: e.Asked, Err: e.Err,
 	}
 }

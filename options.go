@@ -43,10 +43,13 @@ const (
 
 // MinLease is the shortest lease: the holder ends each lease early, by a safety margin of 10 ms or
 // more, which would take most of a very short lease.
-const MinLease = engine.MinLease
+const MinLease = 50 * time.Millisecond
 
 // MaxLease is the longest lease.
-const MaxLease = engine.MaxLease
+const MaxLease = 365 * 24 * time.Hour
+
+// The constants are those of the engine, or the index is out of range.
+var _ = [1]struct{}{}[(MinLease-engine.MinLease)|(MaxLease-engine.MaxLease)]
 
 // WithLease takes the lock for d, without renewal. Without the option the watchdog renews the lease
 // while the process lives. d is rounded up to whole milliseconds, and must be between [MinLease] and

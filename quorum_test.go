@@ -158,7 +158,7 @@ func TestQuorumSurvivesTwoOfFiveAndEndsWithThree(t *testing.T) {
 		for _, i := range []int{0, 3, 4} {
 			stores[i].SetDown(nil)
 		}
-		wants(t, l.Unlock(t.Context()), ErrNotHeld)
+		wants(t, l.Unlock(t.Context()), ErrLost)
 		must(t, thenUnlock(b.Lock(t.Context(), "x", WithWait(time.Minute))))
 	})
 }
@@ -210,7 +210,7 @@ func TestQuorumEntersAgainAndExcludesOthers(t *testing.T) {
 		must(t, m.Unlock(t.Context()))
 		wants(t, errorOf(b.TryLock(t.Context(), "x")), ErrNotAcquired)
 		must(t, l.Unlock(t.Context()))
-		wants(t, l.Unlock(t.Context()), ErrNotHeld)
+		wants(t, l.Unlock(t.Context()), ErrReleased)
 		must(t, thenUnlock(b.TryLock(t.Context(), "x")))
 	})
 }
@@ -518,7 +518,7 @@ func TestQuorumReleasesWhatIsLeftOfALostLease(t *testing.T) {
 			}
 		}
 		err := l.Unlock(t.Context())
-		wants(t, err, ErrNotHeld)
+		wants(t, err, ErrLost)
 		wants(t, err, ErrLost)
 	})
 }
@@ -616,7 +616,7 @@ func TestQuorumUnlockOfALeaseThatWasLostUnnoticedSaysSo(t *testing.T) {
 		stores, l := bare(t, nil)
 		must(t, errorOf(on(t, stores[0].Store).ForceUnlock(t.Context(), "x", "")))
 		must(t, l.Err())
-		wants(t, l.Unlock(t.Context()), ErrNotHeld)
+		wants(t, l.Unlock(t.Context()), ErrLost)
 	})
 }
 
@@ -790,7 +790,7 @@ func TestQuorumAHealedStoreRevivesNothing(t *testing.T) {
 		wants(t, l.Err(), ErrLost)
 		wants(t, context.Cause(l.Context()), ErrLost)
 		stores[2].SetDown(nil)
-		wants(t, l.Unlock(t.Context()), ErrNotHeld)
+		wants(t, l.Unlock(t.Context()), ErrLost)
 	})
 }
 

@@ -496,13 +496,14 @@ func (x *history) unlock(a *taking) {
 	err := a.lease.Unlock(ctx)
 	x.log("client %d unlocked %q, %v before: %v", a.of.number, a.name, before, err)
 	gaveUp := errors.Is(err, context.DeadlineExceeded)
+	ended := errors.Is(err, ErrLost) || errors.Is(err, ErrReleased) || errors.Is(err, ErrClosed)
 	switch {
-	case before != nil && !errors.Is(err, ErrNotHeld) && !gaveUp:
+	case before != nil && !ended && !gaveUp:
 		x.fail("the Unlock of an ended lease, %v, came to %v", before, err)
-	case before == nil && !x.removes && !x.sleeps && errors.Is(err, ErrNotHeld) && time.Since(start) < left:
+	case before == nil && !x.removes && !x.sleeps && errors.Is(err, ErrLost) && time.Since(start) < left:
 		x.fail("client %d: the Unlock of a live lease: %v", a.of.number, err)
 	}
-	if a.lease.Err() == nil || a.lease.Context().Err() == nil || !errors.Is(a.lease.Unlock(ctx), ErrNotHeld) {
+	if a.lease.Err() == nil || a.lease.Context().Err() == nil || !errors.Is(a.lease.Unlock(ctx), ErrReleased) {
 		x.fail("an unlocked lease goes on: %v", a.lease.Err())
 	}
 }

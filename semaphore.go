@@ -221,7 +221,7 @@ type Permit struct {
 // NewPermit makes a Permit without a [*Client], for fakes and mocks. It ends as a lease of [NewLease]
 // does; Release calls release, which may be nil.
 func NewPermit(ctx context.Context, name string, release func(context.Context) error, ids ...string) *Permit {
-	return &Permit{lease: NewLease(ctx, name, release), ids: strings.Join(ids, ",")}
+	return &Permit{lease: NewLease(ctx, name, 0, release), ids: strings.Join(ids, ",")}
 }
 
 // IDs returns the ids of the permits, with which any process can release them, Redisson included. An

@@ -424,7 +424,7 @@ func TestTheErrorOfAReleaseIsItsCallersOwn(t *testing.T) {
 			t.Errorf("the observer has %v", reported)
 		}
 		shared := &Error{Op: "acquire", Err: ErrUnavailable}
-		for _, err := range []error{shared, fmt.Errorf("a fake: %w", &Error{Op: "unlock", Err: ErrNotHeld})} {
+		for _, err := range []error{shared, fmt.Errorf("a fake: %w", &Error{Op: "unlock", Err: ErrLost})} {
 			fake := NewPermit(t.Context(), "n", func(context.Context) error { return err })
 			if got := fake.Release(t.Context()); got.Error() != err.Error() {
 				t.Errorf("the error of a fake is %v, want %v", got, err)

@@ -465,7 +465,7 @@ func TestAWaiterWhoseTopicIsNotWatchedAsksBeforeTheHoldersLeaseEnds(t *testing.T
 		"semaphore": func(c *Client) Locker {
 			return fakeLocker(func(ctx context.Context, name string) (*Lease, error) {
 				permit, err := c.Semaphore(name, 1).Acquire(ctx, 1, WithLease(time.Hour))
-				return NewLease(ctx, name, permit.Release), err
+				return NewLease(ctx, name, 0, permit.Release), err
 			})
 		},
 	} {

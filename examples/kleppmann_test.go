@@ -35,7 +35,7 @@ func twoWriters(ctx context.Context, one, two mortise.Locker, f *file, look bool
 	if err != nil {
 		return err
 	}
-	token1, _ := lease1.Token()
+	token1 := lease1.Token()
 
 	time.Sleep(time.Minute) // a collector, a hypervisor, a debugger: client 1 stands still
 
@@ -43,7 +43,7 @@ func twoWriters(ctx context.Context, one, two mortise.Locker, f *file, look bool
 	if err != nil {
 		return err
 	}
-	token2, _ := lease2.Token()
+	token2 := lease2.Token()
 	if err := f.write("by client 2", token2); err != nil {
 		return err
 	}

@@ -48,7 +48,7 @@ var (
 func Example_redissonSemaphore() {
 	id := message.Header["permit"] // String id = semaphore.acquire(10, TimeUnit.MINUTES)
 	err := locks.Semaphore("imports", 0).Release(ctx, id)
-	if errors.Is(err, mortise.ErrNotHeld) {
+	if errors.Is(err, mortise.ErrLost) {
 		log.Print("the permit has expired after its ten minutes; another worker may have begun: ", err)
 	} else if err != nil {
 		log.Fatal(err)

@@ -132,8 +132,8 @@ func answersAnError(t *testing.T, name string, method reflect.Value) {
 		case err == errNone, kept[name] != "":
 		case err == nil:
 			t.Error("it returned no error")
-		case !errors.Is(err, mortise.ErrInvalid) && !errors.Is(err, mortise.ErrNotHeld):
-			t.Errorf("got %q, want an error that wraps ErrInvalid, or for a lease ErrNotHeld", err)
+		case !errors.Is(err, mortise.ErrInvalid) && !errors.Is(err, mortise.ErrLost):
+			t.Errorf("got %q, want an error that wraps ErrInvalid, or for a lease ErrLost", err)
 		case !strings.Contains(err.Error(), "nil") && !strings.Contains(err.Error(), "zero"):
 			t.Errorf("the text does not say that the value is nil or zero: %q", err)
 		}

@@ -202,7 +202,7 @@ func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 	}()
 	err = lease.Proclaim(ctx, x.identity)
 	if err != nil && !errors.Is(err, mortise.ErrInvalid) { // ErrInvalid: no proclamations, lead unseen
-		again := errors.Is(err, mortise.ErrUnavailable) || errors.Is(err, mortise.ErrNotHeld)
+		again := errors.Is(err, mortise.ErrUnavailable) || errors.Is(err, mortise.ErrLost)
 		return !again, err
 	}
 	err = x.lead(lease)
@@ -229,7 +229,7 @@ func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 
 // lead calls fn. Meanwhile a goroutine repeats the proclamation.
 func (x *candidate) lead(lease *mortise.Lease) error {
-	token, _ := lease.Token()
+	token := lease.Token()
 	ctx, stop := context.WithCancel(lease.Context())
 	told := make(chan struct{})
 	go func() {

@@ -533,7 +533,7 @@ func (s *single) Lock(ctx context.Context, name string, _ ...mortise.Option) (*m
 		return nil, &mortise.Error{Op: "lock", Name: name, Err: mortise.ErrNotAcquired}
 	}
 	ctx, s.lose = context.WithCancelCause(ctx)
-	return mortise.NewLease(ctx, name, nil, mortise.LeaseToken(7)), nil
+	return mortise.NewLease(ctx, name, 7, nil), nil
 }
 
 func (s *single) TryLock(ctx context.Context, name string, opts ...mortise.Option) (*mortise.Lease, error) {

@@ -37,7 +37,7 @@ func Example() {
 	locks := mocks.NewMockLocker(gomock.NewController(reporter{}))
 	service := Shipping{Locks: locks}
 
-	locks.EXPECT().Lock(gomock.Any(), "orders:42", gomock.Any()).Return(mortise.NewLease(ctx, "orders:42", nil), nil)
+	locks.EXPECT().Lock(gomock.Any(), "orders:42", gomock.Any()).Return(mortise.NewLease(ctx, "orders:42", 0, nil), nil)
 	fmt.Println("granted:", service.Ship(ctx, 42))
 
 	locks.EXPECT().Lock(gomock.Any(), "orders:42", mortise.WithWait(5*time.Second)).Return(nil, mortise.ErrNotAcquired)
@@ -72,7 +72,7 @@ func TestLostLockReachesTheCaller(t *testing.T) {
 	lose(fmt.Errorf("the test says so: %w", mortise.ErrLost))
 	unlocked := false
 	unlock := func(context.Context) error { unlocked = true; return nil }
-	locks.EXPECT().Lock(gomock.Any(), "orders:42", gomock.Any()).Return(mortise.NewLease(ctx, "orders:42", unlock), nil)
+	locks.EXPECT().Lock(gomock.Any(), "orders:42", gomock.Any()).Return(mortise.NewLease(ctx, "orders:42", 0, unlock), nil)
 
 	if err := (&Shipping{Locks: locks}).Ship(t.Context(), 42); err == nil {
 		t.Error("Ship succeeded though the lock was lost")
@@ -87,7 +87,7 @@ func TestLostLockReachesTheCaller(t *testing.T) {
 func TestOptionsMatch(t *testing.T) {
 	ctx := t.Context()
 	locks := mocks.NewMockLocker(gomock.NewController(t))
-	granted := mortise.NewLease(ctx, "x", nil)
+	granted := mortise.NewLease(ctx, "x", 0, nil)
 	locks.EXPECT().TryLock(ctx, "x", gomock.Any()).Return(granted, nil).Times(2)
 	for _, opts := range [][]mortise.Option{nil, {mortise.WithLease(time.Second)}} {
 		if got, err := locks.TryLock(ctx, "x", opts...); got != granted || err != nil {
@@ -107,7 +107,7 @@ func TestCodeUnderTestSeesWhatTheMocksSay(t *testing.T) {
 
 	released := 0
 	permit := mortise.NewPermit(ctx, "imports", func(context.Context) error { released++; return nil }, "42")
-	read.EXPECT().Lock(gomock.Any(), "catalog").Return(mortise.NewLease(ctx, "catalog", nil), nil).AnyTimes()
+	read.EXPECT().Lock(gomock.Any(), "catalog").Return(mortise.NewLease(ctx, "catalog", 0, nil), nil).AnyTimes()
 	write.EXPECT().TryLock(gomock.Any(), "catalog").Return(nil, mortise.ErrNotAcquired)
 	imports.EXPECT().Acquire(gomock.Any(), 1, mortise.WithWait(time.Second)).Return(permit, nil)
 	slots.EXPECT().TryAcquire(gomock.Any(), 2).Return(mortise.ErrUnavailable)

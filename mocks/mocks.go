@@ -4,7 +4,7 @@
 // A grant takes one line; [mortise.NewLease] makes the lease:
 //
 //	locks := mocks.NewMockLocker(gomock.NewController(t))
-//	locks.EXPECT().Lock(gomock.Any(), "orders:42").Return(mortise.NewLease(ctx, "orders:42", nil), nil)
+//	locks.EXPECT().Lock(gomock.Any(), "orders:42").Return(mortise.NewLease(ctx, "orders:42", 0, nil), nil)
 //
 // A refusal, and an unavailable store:
 //
@@ -22,7 +22,7 @@
 // [mortise.ErrLost]:
 //
 //	ctx, lose := context.WithCancelCause(t.Context())
-//	lease := mortise.NewLease(ctx, "orders:42", nil)
+//	lease := mortise.NewLease(ctx, "orders:42", 0, nil)
 //	lose(mortise.ErrLost)
 //
 // To see that Unlock was called, give NewLease a function.

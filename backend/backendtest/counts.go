@@ -307,7 +307,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		q := e.acquire(b)
 		e.is("at the moment another has it, Err", p.Err(), mortise.ErrLost)
 		receive(e, "the holder's context ends", p.Context().Done())
-		e.named(p.Release(background), "release", "n", mortise.ErrNotHeld)
+		e.named(p.Release(background), "release", "n", mortise.ErrLost)
 		e.errorIf(q.Err() != nil, "a release of the lost one ended the other: %v", q.Err())
 	}},
 	{"Rule03_TheWatchdogKeepsAPermitAndALeaseEnds", func(e *env) {
@@ -381,7 +381,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		p := e.acquire(a)
 		e.done("Release", b.Semaphore("n", 0).Release(background, p.IDs()[0]))
 		e.lost(p)
-		e.named(p.Release(background), "release", "n", mortise.ErrNotHeld)
+		e.named(p.Release(background), "release", "n", mortise.ErrLost)
 		e.available(b.Semaphore("n", 0), 1)
 	}},
 	{"Rule07_APermitIsNotEnteredAgainAndConfersNothing", func(e *env) {

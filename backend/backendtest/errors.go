@@ -75,8 +75,8 @@ var errorTests = []test{
 		e.store.Delete("n")
 		lease := e.lock(c, background, "n", mortise.WithLease(long))
 		e.store.Occupy("n")
-		if err := lease.Unlock(background); errors.Is(err, mortise.ErrNotHeld) {
-			e.named(err, "unlock", "n", mortise.ErrNotHeld)
+		if err := lease.Unlock(background); errors.Is(err, mortise.ErrLost) {
+			e.named(err, "unlock", "n", mortise.ErrLost)
 		} else {
 			e.named(err, "unlock", "n", mortise.ErrWrongKind)
 		}
@@ -109,7 +109,7 @@ var errorTests = []test{
 		e.is("TryLock with WithWait", second(c.TryLock(background, "n", mortise.WithWait(time.Second))), mortise.ErrInvalid)
 		e.is("Lock under a nil context", second(c.Lock(nil, "n")), mortise.ErrInvalid)
 		var none *mortise.Lease
-		e.is("Unlock of a nil lease", none.Unlock(background), mortise.ErrNotHeld)
+		e.is("Unlock of a nil lease", none.Unlock(background), mortise.ErrInvalid)
 		e.errorIf(none.Err() == nil || none.Context().Err() == nil, "a nil lease holds")
 		if n := f.Count(); n != 0 {
 			e.Errorf("%d commands were sent: %+v", n, f.Calls())

@@ -134,7 +134,7 @@ var exclusionTests = []test{
 		lost := e.brief(a, "n", 500*time.Millisecond)
 		held := e.lock(b, background, "n", mortise.WithLease(long))
 		err := lost.Unlock(background)
-		e.named(err, "unlock", "n", mortise.ErrNotHeld)
+		e.named(err, "unlock", "n", mortise.ErrLost)
 		e.is("Unlock", err, mortise.ErrLost)
 		s := e.inspect(b, "n")
 		e.errorIf(!s.Held || !s.Mine || s.Holds != 1, "the next holder's record is %+v", s)
@@ -154,7 +154,7 @@ var exclusionTests = []test{
 			lease := e.lock(a, background, "n", mortise.WithLease(long))
 			remove()
 			next := e.lock(b, background, "n", mortise.WithLease(long))
-			e.named(lease.Unlock(background), "unlock", "n", mortise.ErrNotHeld)
+			e.named(lease.Unlock(background), "unlock", "n", mortise.ErrLost)
 			e.errorIf(lease.Err() == nil, "%s: the lease has no error after Unlock", how)
 			s := e.inspect(a, "n")
 			e.errorIf(s.Client != b.ID() || s.Holds != 1, "%s: the next holder's record is %+v", how, s)
@@ -197,7 +197,7 @@ var exclusionTests = []test{
 		receive(e, "the lease ends", lease.Context().Done())
 		s := e.inspect(e.client(), "n")
 		e.fatalIf(!s.Held || s.Remaining < 100*time.Millisecond, "the record is %+v, want it alive", s)
-		e.is("Unlock", lease.Unlock(background), mortise.ErrNotHeld, mortise.ErrLost)
+		e.is("Unlock", lease.Unlock(background), mortise.ErrLost)
 		if s := e.inspect(c, "n"); s.Held {
 			e.Errorf("after Unlock the key is stranded: %+v", s)
 		}

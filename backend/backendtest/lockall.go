@@ -231,7 +231,7 @@ var multiTests = []test{
 		receive(e, "the lease's context ends", l.Context().Done())
 		e.is("the cause", context.Cause(l.Context()), mortise.ErrLost)
 		e.is("Err", l.Err(), mortise.ErrLost)
-		e.is("Unlock", l.Unlock(background), mortise.ErrNotHeld)
+		e.is("Unlock", l.Unlock(background), mortise.ErrLost)
 		e.free(c, three...)
 	}},
 	{"Rule03_LockAll_IsRenewedInOneBatch", func(e *env) {
@@ -280,7 +280,7 @@ var multiTests = []test{
 		l := e.lockAll(c, three...)
 		e.store.Delete(three[1])
 		e.until("another has it", func() bool { return s.acquire(three[1], "p:1", long).Granted })
-		e.is("Unlock", l.Unlock(background), mortise.ErrNotHeld)
+		e.is("Unlock", l.Unlock(background), mortise.ErrLost)
 		rec := s.record(three[1])
 		e.errorIf(rec.Owner != "p:1", "another's record is %+v", rec)
 		e.free(c, three[0], three[2])
@@ -299,7 +299,7 @@ var multiTests = []test{
 			e.unlock(e.lock(c, all.Context(), n))
 		}
 		e.unlock(all)
-		e.is("Unlock again", all.Unlock(background), mortise.ErrNotHeld, mortise.ErrReleased)
+		e.is("Unlock again", all.Unlock(background), mortise.ErrReleased)
 		if s := e.inspect(c, three[1]); s.Holds != 1 || outer.Err() != nil {
 			e.Errorf("the outer hold: %+v, %v", s, outer.Err())
 		}

@@ -127,7 +127,7 @@ var proclamationTests = where(
 			seen := follow(e, follower, "n")
 			seen.next("")
 			first := e.lock(a.With(mortise.Fenced()), background, "n")
-			token, _ := first.Token()
+			token := first.Token()
 			e.done("Proclaim", first.Proclaim(background, "a"))
 			equal(e, "the proclamation is %+v", seen.next("a"), mortise.Proclamation{Text: "a", Client: a.ID(), Token: token})
 			e.unlock(first)
@@ -138,7 +138,7 @@ var proclamationTests = where(
 			ends := time.Now()
 			seen.next("")
 			e.tookAtMost("the end of a lease of 2s was seen after %v", ends, 10*time.Second)
-			e.is("Proclaim after its lease", dying.Proclaim(background, "b"), mortise.ErrNotHeld)
+			e.is("Proclaim after its lease", dying.Proclaim(background, "b"), mortise.ErrLost)
 		}},
 		{"Rule02_AProclamationEndsWithItsOwnerThoughACalleeHoldsTheLock", func(e *env) {
 			if !e.nests() {
@@ -271,7 +271,7 @@ var proclamationTests = where(
 			e.is("too long", lease.Proclaim(background, string(slices.Repeat([]byte("x"), backend.MaxProclamation+1))),
 				mortise.ErrInvalid)
 			e.unlock(lease)
-			e.is("after Unlock", lease.Proclaim(background, "x"), mortise.ErrNotHeld)
+			e.is("after Unlock", lease.Proclaim(background, "x"), mortise.ErrReleased)
 			e.is("after Unlock", lease.Proclaim(background, "x"), mortise.ErrReleased)
 			for p, err := range c.Proclamations(background, "}") {
 				e.is("a bad name", err, mortise.ErrInvalidName)

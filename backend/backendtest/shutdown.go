@@ -60,7 +60,7 @@ var shutdownTests = []test{
 			e.is("Err", l.Err(), mortise.ErrClosed)
 			e.is("cause", context.Cause(l.Context()), mortise.ErrClosed)
 		}
-		e.is("Unlock afterwards", inner.Unlock(background), mortise.ErrNotHeld)
+		e.is("Unlock afterwards", inner.Unlock(background), mortise.ErrClosed)
 		s := e.inspect(other, "n")
 		e.errorIf(!s.Held || s.Holds != 2, "it was released under running work: %+v", s)
 		s = e.inspect(other, "fixed")

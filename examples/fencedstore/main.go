@@ -67,7 +67,7 @@ func run(ctx context.Context, addr string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	token, _ := lease.Token()
+	token := lease.Token()
 	balance, err := accounts.Balance(ctx, "acme")
 	if err != nil {
 		return err
@@ -125,7 +125,7 @@ func (w *writer) withdraw(ctx context.Context, out io.Writer, who string, accoun
 		return err
 	}
 	defer lease.Unlock(context.WithoutCancel(ctx))
-	token, _ := lease.Token()
+	token := lease.Token()
 	balance, err := accounts.Balance(lease.Context(), "acme")
 	if err != nil {
 		return err

@@ -50,7 +50,7 @@ func (s *service) ship(ctx context.Context, order string) error {
 	if err != nil {
 		return err
 	}
-	token, _ := lease.Token()
+	token := lease.Token()
 	return saveFenced(lease.Context(), s.db, order, bought, token)
 }
 

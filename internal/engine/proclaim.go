@@ -47,7 +47,7 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 		return err
 	}
 	if err := h.Err(); err != nil {
-		return fmt.Errorf("%w: %w", fail.NotHeld, fail.Bare(h.Name(), err))
+		return err
 	}
 	r := proclaimRequest(h, text)
 	e.Hold()
@@ -64,7 +64,7 @@ func proclaim(ctx context.Context, h *lease.Hold, text string) error {
 		return e.Explain(err)
 	case !*held:
 		return fmt.Errorf("%w: the store has no record of this owner; the lease ends when its renewal finds that",
-			fail.NotHeld)
+			fail.Lost)
 	}
 	return nil
 }

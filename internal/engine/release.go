@@ -70,7 +70,7 @@ func (u *unlocking) begin() {
 	u.ended = h.Cause
 	switch {
 	case errors.Is(u.ended, fail.Closed):
-		u.err = fmt.Errorf("%w: %w before; the lock frees itself when its lease runs out", fail.NotHeld, fail.Closed)
+		u.err = fmt.Errorf("%w before the Unlock; the lock frees itself when its lease runs out", fail.Closed)
 	case u.ended == nil:
 		t.Detach(h, fail.Released)
 		u.keep = t.Count()
@@ -102,7 +102,7 @@ func (u *unlocking) finish() error {
 	case u.err != nil:
 		err = u.err
 	case u.ended != nil:
-		err = fmt.Errorf("%w: %w", fail.NotHeld, fail.Bare(h.Name(), u.ended))
+		err = u.ended
 	case fail.IsGone(err):
 		err = fmt.Errorf("%w: the release is sent all the same; its outcome is unknown", err)
 	}
@@ -340,7 +340,7 @@ func (x *releasing) failed() {
 func (x *releasing) explain(err error) error {
 	switch {
 	case isWrongKind(err):
-		return fmt.Errorf("%w: %w: %w", fail.NotHeld, fail.WrongKind, err)
+		return fmt.Errorf("%w: %w: %w", fail.Lost, fail.WrongKind, err)
 	case err != nil && x.tenure.engine.base.Err() != nil:
 		return fmt.Errorf("%w before the release was confirmed; the lock frees itself at the latest when its lease runs "+
 			"out: %w", fail.Closed, fail.NotCallers(err))
@@ -352,10 +352,10 @@ func (x *releasing) explain(err error) error {
 			"latest when its lease runs out: %w", fail.Unavailable, fail.NotCallers(err))
 	case !x.held && !x.unsure && x.live:
 		if t := x.tenure; t.Deadline.Reached(t.engine.Now()) {
-			return fmt.Errorf("%w: %w, or the release took longer than the lease, which ran out meanwhile: the store has no "+
-				"record of it", fail.NotHeld, fail.Lost)
+			return fmt.Errorf("%w, or the release took longer than the lease, which ran out meanwhile: the store has no "+
+				"record of it", fail.Lost)
 		}
-		return fmt.Errorf("%w: %w before the Unlock: %s", fail.NotHeld, fail.Lost, noRecord)
+		return fmt.Errorf("%w before the Unlock: %s", fail.Lost, noRecord)
 	}
 	return nil
 }

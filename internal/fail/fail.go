@@ -40,7 +40,7 @@ var (
 	// NoVote: so many stores are barred that a quorum fails.
 	NoVote = errors.New("new, were restarted or lost their data, and have no vote")
 	// Twice: the lease was unlocked before.
-	Twice = fmt.Errorf("%w: %w already; unlock each lease once", NotHeld, Released)
+	Twice = fmt.Errorf("%w: already unlocked; unlock each lease once", Released)
 	// Zero: the client was not made by New.
 	Zero = fmt.Errorf("%w: the Client is nil or a zero value; make it with mortise.New", Invalid)
 	// NilContext: a call without a context.
@@ -51,13 +51,17 @@ var (
 type Error struct {
 	Op        string
 	Name      string
+	Owner     string
 	Remaining time.Duration
 	Err       error
 }
 
-// Public converts an Error into a mortise.Error. Package mortise sets it. The As method of mortise.Error finds the
-// Error again.
-var Public = func(e *Error) error { return e }
+// Public converts an Error into a mortise.Error, and Find returns the Error in err; nil if there is none. Package
+// mortise sets both.
+var (
+	Public = func(e *Error) error { return e }
+	Find   = func(err error) *Error { e, _ := errors.AsType[*Error](err); return e }
+)
 
 // New returns the error of an operation on a name.
 func New(op, name string, err error) error {
@@ -85,8 +89,10 @@ func (b *bare) Unwrap() error { return b.error }
 
 // Of returns the Error in err; nil if there is none.
 func Of(err error) *Error {
-	e, _ := errors.AsType[*Error](err)
-	return e
+	if e, is := err.(*Error); is {
+		return e
+	}
+	return Find(err)
 }
 
 func (e *Error) Error() string {

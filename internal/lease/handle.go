@@ -3,7 +3,6 @@ package lease
 import (
 	"context"
 	"errors"
-	"fmt"
 	"sync/atomic"
 
 	"github.com/mortise-go/mortise/internal/fail"
@@ -113,7 +112,7 @@ func (s *StandIn) Unlock(ctx context.Context) error {
 		err = s.release(ctx)
 	}
 	if lost != nil {
-		return fail.New("unlock", s.Of, fmt.Errorf("%w: %w", fail.NotHeld, fail.Bare(s.Of, lost)))
+		return fail.New("unlock", s.Of, lost)
 	}
 	return err
 }

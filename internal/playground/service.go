@@ -110,7 +110,7 @@ func (s *Service) lock() error {
 	if err != nil {
 		return err
 	}
-	token, _ := lease.Token()
+	token := lease.Token()
 	s.Tell(Event{What: "acquired", Token: token, Remaining: s.Watchdog.Milliseconds()})
 	balance, err := account{s.Ledger}.read(lease.Context())
 	s.mu.Lock()
@@ -158,7 +158,7 @@ func (s *Service) checked() (Write, error) {
 	if err := s.lease.Err(); err != nil {
 		return Write{}, err
 	}
-	token, _ := s.lease.Token()
+	token := s.lease.Token()
 	return Write{s.balance - s.Amount, token}, nil
 }
 

@@ -409,7 +409,7 @@ func (x *Lease) Unlock(ctx context.Context) error {
 			continue
 		}
 		failed = append(failed, fmt.Errorf("store %d: %w", a.node, fail.Bare(x.Of, a.err)))
-		if errors.Is(a.err, fail.NotHeld) {
+		if errors.Is(a.err, fail.Lost) || errors.Is(a.err, fail.Closed) {
 			lacking++
 		}
 	}
@@ -417,7 +417,7 @@ func (x *Lease) Unlock(ctx context.Context) error {
 	case panicked != nil:
 		panic(panicked)
 	case lost != nil:
-		return fail.New("unlock", x.Of, fmt.Errorf("%w: %w", fail.NotHeld, fail.Bare(x.Of, lost)))
+		return fail.New("unlock", x.Of, lost)
 	case free < x.majority, asked-lacking < x.majority: // in the second case the lease was lost unnoticed
 		return fail.New("unlock", x.Of, failed)
 	}

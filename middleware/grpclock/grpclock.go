@@ -65,8 +65,8 @@ const MaxClientWait = 5 * time.Minute
 
 // The most calls of a process that wait, unless [WithMaxWaiters] says otherwise.
 const (
-	DefaultMaxWaiters      = waiters.PerName // for one lock
-	DefaultMaxWaitersInAll = waiters.InAll   // for all locks of all interceptors
+	DefaultMaxWaiters      = 512  // for one lock
+	DefaultMaxWaitersInAll = 4096 // for all locks of all interceptors
 )
 
 // WithMaxWaiters bounds how many calls wait at once in this process, by [WithWait]: perName for the same
@@ -191,7 +191,7 @@ func build(of string, locks mortise.Locker, methods Methods, stream bool, opts [
 		panic("grpclock: " + of + ": " + err.Error())
 	}
 	i := &interceptor{locks: locks, rules: rules, readers: make(map[string]mortise.Locker), answer: answerPlainly,
-		retry: DefaultRetryAfter, perName: waiters.PerName}
+		retry: DefaultRetryAfter, perName: DefaultMaxWaiters}
 	for _, o := range opts {
 		if o == nil {
 			panic("grpclock: " + of + ": a nil Option")

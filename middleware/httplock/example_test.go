@@ -31,7 +31,7 @@ func Example() {
 
 	ship := func(w http.ResponseWriter, r *http.Request) {
 		// r.Context() ends if the lock is lost. For a store that checks tokens:
-		// token, _ := httplock.Lease(r.Context()).Token()
+		// token := httplock.Lease(r.Context()).Token()
 		fmt.Fprintln(w, "shipped", r.PathValue("id"))
 	}
 	mux := http.NewServeMux()

@@ -31,7 +31,7 @@ func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) h
 		panic("httplock: New: the Locker and the KeyFunc must not be nil")
 	}
 	m := middleware{locks: locks, read: locks, key: key, locked: http.StatusLocked, answer: answerPlainly,
-		retryAfter: DefaultRetryAfter, perName: waiters.PerName}
+		retryAfter: DefaultRetryAfter, perName: DefaultMaxWaiters}
 	for _, o := range opts {
 		if o == nil {
 			panic("httplock: New: a nil Option")
@@ -87,8 +87,8 @@ const MaxClientWait = 5 * time.Minute
 
 // The most requests of a process that wait, unless [WithMaxWaiters] says otherwise.
 const (
-	DefaultMaxWaiters      = waiters.PerName // for one lock
-	DefaultMaxWaitersInAll = waiters.InAll   // for all locks of all middlewares
+	DefaultMaxWaiters      = 512  // for one lock
+	DefaultMaxWaitersInAll = 4096 // for all locks of all middlewares
 )
 
 // WithMaxWaiters bounds how many requests wait at once in this process, by [WithWait]: perName for the

@@ -187,11 +187,11 @@ func TestTheWriterCanDoWhatItCouldInAllCombinations(t *testing.T) {
 type granting struct{}
 
 func (granting) Lock(ctx context.Context, name string, _ ...mortise.Option) (*mortise.Lease, error) {
-	return mortise.NewLease(ctx, name, nil), nil
+	return mortise.NewLease(ctx, name, 0, nil), nil
 }
 
 func (granting) TryLock(ctx context.Context, name string, _ ...mortise.Option) (*mortise.Lease, error) {
-	return mortise.NewLease(ctx, name, nil), nil
+	return mortise.NewLease(ctx, name, 0, nil), nil
 }
 
 type tenantID struct{ id string }

@@ -285,7 +285,7 @@ func (r *reporter) released(e mortise.Event) {
 		how = outcomeExpired
 	case errors.Is(e.Err, mortise.ErrLost):
 		how = outcomeLost
-	case errors.Is(e.Err, mortise.ErrNotHeld) && errors.Is(e.Err, mortise.ErrClosed):
+	case errors.Is(e.Err, mortise.ErrClosed):
 		how = outcomeClosed
 	}
 	r.ended(e, e.Held, how, e.Err)

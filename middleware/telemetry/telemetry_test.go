@@ -404,7 +404,7 @@ func TestTheEndOfAHoldIsMeasuredOnceInEitherOrderOfEvents(t *testing.T) {
 			}
 			events := []func(){
 				func() { o.Lost(end(x.cause)) },
-				func() { o.Released(end(fmt.Errorf("%w: %w", mortise.ErrNotHeld, x.cause))) },
+				func() { o.Released(end(fmt.Errorf("unlock: %w", x.cause))) },
 			}
 			if unlockedFirst {
 				slices.Reverse(events)

@@ -209,7 +209,7 @@ func (t *taken) Err() error {
 	return mortise.ErrLost
 }
 
-func (t *taken) Token() (int64, bool) { return t.token, t.token != 0 }
+func (t *taken) Token() int64 { return t.token }
 
 func (t *taken) Unlock(ctx context.Context) error {
 	lost := t.Err()
@@ -243,7 +243,7 @@ func (t *taken) Unlock(ctx context.Context) error {
 	}
 	switch {
 	case lost != nil || err == nil && n == 0:
-		return mortise.ErrNotHeld
+		return mortise.ErrLost
 	case err != nil:
 		return err
 	}

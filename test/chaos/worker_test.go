@@ -43,7 +43,7 @@ type worker struct {
 // lease is what the worker needs of one.
 type lease interface {
 	Err() error
-	Token() (int64, bool)
+	Token() int64
 	Unlock(context.Context) error
 }
 
@@ -238,7 +238,7 @@ func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mor
 // permitLease is a permit that looks like a lease.
 type permitLease struct{ *mortise.Permit }
 
-func (permitLease) Token() (int64, bool)               { return 0, false }
+func (permitLease) Token() int64                       { return 0 }
 func (p permitLease) Unlock(ctx context.Context) error { return p.Release(ctx) }
 
 func (m *mortises) close(ctx context.Context) error {
@@ -306,7 +306,7 @@ func (w *worker) visit(i int) {
 		}
 		return
 	}
-	token, _ := l.Token()
+	token := l.Token()
 	e.Token.Store(token)
 	e.Got.Store(harness.Now())
 	step := 100 * time.Microsecond

@@ -75,7 +75,7 @@ func (x *crew) turn(ctx context.Context, locks *mortise.Client, name string, ins
 	x.turns.Add(1)
 	err = lease.Unlock(ctx)
 	harness.ErrorIf(x.t, err != nil && ctx.Err() == nil && !unavailable(err) &&
-		!(x.forgets && errors.Is(err, mortise.ErrNotHeld)),
+		!(x.forgets && errors.Is(err, mortise.ErrLost)),
 		"Unlock: %v", err)
 	return true
 }

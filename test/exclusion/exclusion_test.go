@@ -335,7 +335,7 @@ func TestAHolderThatWasStoppedPastItsLeaseLearnsItFromTheVeryNextErr(t *testing.
 			"writes (1 taken, 2 refused): %d before it was stopped, %d after; %d of the new holder", before,
 			first.Wrote.Load(), next.Wrote.Load())
 		// And its Unlock touched no lock.
-		harness.ErrorIf(t, a.End != harness.NotHeld, "its Unlock should be ErrNotHeld: %v", a)
+		harness.ErrorIf(t, a.End != harness.NotHeld, "its Unlock should be ErrLost: %v", a)
 		c.Await("the new holder holds on", func() bool { return next.Last.Load() > a.Freed })
 		c.Await("and renews", func() bool { return next.Renewed.Load() > a.Freed })
 		c.Finish()

@@ -255,7 +255,7 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 	}
 	return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
 		lease, err := locker.Lock(w.ctx, key, opts...)
-		token, _ := lease.Token()
+		token := lease.Token()
 		return lease, token, func(int64) error { return lease.Unlock(context.Background()) }, err
 	})
 }

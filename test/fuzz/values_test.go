@@ -277,7 +277,7 @@ func (d *damage) run() {
 }
 
 func (d *damage) gaveBack(err error) {
-	if err != nil && !errors.Is(err, mortise.ErrNotHeld) {
+	if err != nil && !errors.Is(err, mortise.ErrLost) && !errors.Is(err, mortise.ErrNotHeld) {
 		d.orderly = false
 	}
 }
@@ -501,7 +501,7 @@ var uses = []struct {
 		if len(d.leases) > 0 {
 			l := d.leases[len(d.leases)-1]
 			err := d.does("Proclaim", func(ctx context.Context) error { return l.Proclaim(ctx, "here") })
-			if err != nil && !errors.Is(err, mortise.ErrInvalid) && !errors.Is(err, mortise.ErrNotHeld) {
+			if err != nil && !errors.Is(err, mortise.ErrInvalid) && !errors.Is(err, mortise.ErrLost) {
 				return err
 			}
 		}

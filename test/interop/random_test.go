@@ -106,7 +106,7 @@ func (p *goParty) take(kind, name string, amount int, wait, lease time.Duration)
 		p.permits[name] = append(p.permits[name], u.permit)
 	case kind != "semaphore":
 		p.leases[name] = append(p.leases[name], u.lease)
-		token, _ = u.lease.Token()
+		token = u.lease.Token()
 	}
 	switch {
 	case errors.Is(err, mortise.ErrNotAcquired), wait > 0 && wait < long && errors.Is(err, mortise.ErrUnavailable):

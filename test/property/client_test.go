@@ -183,9 +183,11 @@ func (h *history) add(t *rapid.T, d *drawn) {
 
 func (h *history) compareTokens(t *rapid.T) {
 	last := h.leases[len(h.leases)-1]
-	want, fenced := last.in[0].Token()
+	want := last.in[0].Token()
+	fenced := want != 0
 	for n, w := range h.worlds[1:] {
-		got, is := last.in[n+1].Token()
+		got := last.in[n+1].Token()
+		is := got != 0
 		if is != fenced {
 			t.Fatalf("lease %d: %s fenced=%v, %s fenced=%v", len(h.leases)-1, h.worlds[0].label, fenced, w.label, is)
 		}
@@ -193,8 +195,8 @@ func (h *history) compareTokens(t *rapid.T) {
 			if d.name != last.name {
 				continue
 			}
-			model, _ := d.in[0].Token()
-			here, _ := d.in[n+1].Token()
+			model := d.in[0].Token()
+			here := d.in[n+1].Token()
 			if model != 0 && cmp.Compare(want, model) != cmp.Compare(got, here) {
 				t.Fatalf("tokens of leases %d and %d: %s has %d and %d, %s has %d and %d", k, len(h.leases)-1,
 					h.worlds[0].label, model, want, w.label, here, got)
@@ -238,7 +240,8 @@ func (h *history) unlockInVain(t *rapid.T) {
 		if held && err != nil && !errors.Is(err, context.Canceled) {
 			t.Fatalf("%s: Unlock: %v", w.label, err)
 		}
-		harness.FatalIf(t, !held && !errors.Is(err, context.Canceled) && !errors.Is(err, mortise.ErrNotHeld),
+		harness.FatalIf(t, !held && !errors.Is(err, context.Canceled) && !errors.Is(err, mortise.ErrLost) &&
+			!errors.Is(err, mortise.ErrReleased),
 			"%s: Unlock of an ended lease: %v", w.label, err)
 		if held {
 			await(t, fmt.Sprintf("%s: %d of %d holds are left", w.label, left, before.Holds), func() bool {

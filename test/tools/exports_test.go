@@ -10,26 +10,7 @@ import (
 
 // knownExports are the exported declarations that name an internal package. The list may only shrink.
 const knownExports = `
-	grpclock.DefaultMaxWaiters
-	grpclock.DefaultMaxWaitersInAll
-	httplock.DefaultMaxWaiters
-	httplock.DefaultMaxWaitersInAll
-	mortise.ErrClosed
-	mortise.ErrDelegationEnded
-	mortise.ErrInvalid
-	mortise.ErrInvalidName
-	mortise.ErrLost
-	mortise.ErrNotAcquired
-	mortise.ErrNotHeld
-	mortise.ErrNotReplicated
-	mortise.ErrReleased
-	mortise.ErrUnavailable
-	mortise.ErrWrongKind
-	mortise.Lease
-	mortise.LeaseOption
 	mortise.MaxDelegations
-	mortise.MaxLease
-	mortise.MinLease
 `
 
 // A user cannot open an internal type in the documentation, nor an unexported type that a struct embeds.

@@ -113,7 +113,7 @@ const (
 const (
 	Open     = iota // it did not, or its process died
 	Released        // Unlock returned nil
-	NotHeld         // Unlock returned ErrNotHeld
+	NotHeld         // Unlock returned ErrLost or ErrReleased
 	Unsure          // Unlock returned another error
 	Denied          // Lock returned ErrNotAcquired
 	Failed          // Lock returned another error
@@ -218,7 +218,7 @@ func (e *Entry) Leave(err error) {
 	switch {
 	case err == nil:
 		e.End.Store(Released)
-	case errors.Is(err, mortise.ErrNotHeld):
+	case errors.Is(err, mortise.ErrLost), errors.Is(err, mortise.ErrReleased):
 		e.End.Store(NotHeld)
 	default:
 		e.End.Store(Unsure)

@@ -241,7 +241,7 @@ func lost(ctx context.Context, s *scene) error {
 	if err := next.Unlock(ctx); err != nil {
 		return fmt.Errorf("bob's lock was touched: %w", err)
 	}
-	return s.claim(errors.Is(cause, mortise.ErrLost) && errors.Is(unlock, mortise.ErrNotHeld) && theirs == nil,
+	return s.claim(errors.Is(cause, mortise.ErrLost) && errors.Is(unlock, mortise.ErrLost) && theirs == nil,
 		"the work was told to stop, and a late Unlock touched no lock")
 }
 
@@ -272,13 +272,13 @@ func fencing(ctx context.Context, s *scene) error {
 	if err != nil {
 		return err
 	}
-	first, _ := old.Token()
+	first := old.Token()
 	s.say("alice", "locks account:7 for %s, token ...%05d, and is paused (simulated)", ms(Watchdog), first%100000)
 	lease, err := bob.Lock(ctx, name, mortise.WithWait(Watchdog+10*time.Second))
 	if err != nil {
 		return err
 	}
-	second, _ := lease.Token()
+	second := lease.Token()
 	s.say("bob", "locks it when her lease is over, token ...%05d", second%100000)
 	wrote := store.write(second)
 	s.say("bob", "writes: %s", outcome(wrote))
@@ -302,8 +302,8 @@ func outcome(err error) string {
 		return "refused, it is held"
 	case errors.Is(err, errStale):
 		return "refused, " + err.Error()
-	case errors.Is(err, mortise.ErrNotHeld):
-		return "refused, not held"
+	case errors.Is(err, mortise.ErrLost):
+		return "refused: lost"
 	}
 	return err.Error()
 }
