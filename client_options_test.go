@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -146,7 +147,7 @@ func TestTheClientsDefaultsOfWaitAndHold(t *testing.T) {
 		}
 		lasts("Lock", time.Minute, need(c.Lock(ctx, "x"))(t))
 		lasts("LockAll", time.Minute, need(c.LockAll(ctx, []string{"x", "y"}))(t))
-		lasts("a permit", time.Minute, need(c.Semaphore("s2", 1).Acquire(ctx, 1))(t).lease)
+		lasts("a permit", time.Minute, LeaseOf(need(c.Semaphore("s2", 1).Acquire(ctx, 1))(t)))
 		lasts("WithLease", 5*time.Minute, need(c.Lock(ctx, "z", WithLease(5*time.Minute)))(t))
 		lasts("WithMaxHold", 3*time.Minute, need(c.Lock(ctx, "w", WithMaxHold(3*time.Minute)))(t))
 	})

@@ -1,9 +1,10 @@
-package mortise
+package mortise_test
 
 import (
 	"math"
 	"testing"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 

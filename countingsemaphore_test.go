@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
@@ -90,12 +91,12 @@ func TestARequestIsRememberedForALimitedTime(t *testing.T) {
 		c := on(t, memory.New())
 		ctx := context.Background()
 		s := c.CountingSemaphore("n")
-		q := s.count.Change(1)
+		q := Change(s, 1)
 		for i, want := range []int{1, 1, 2} {
 			if i == 2 {
 				time.Sleep(backend.Remembered + time.Second)
 			}
-			if _, err := c.engine.Capabilities().Semaphores.AddCount(ctx, q); err != nil {
+			if _, err := Engine(c).Capabilities().Semaphores.AddCount(ctx, q); err != nil {
 				t.Fatal(err)
 			}
 			if n, err := s.Available(ctx); n != want || err != nil {

@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -244,7 +245,7 @@ func TestEnteringLeavesNothingInTheClient(t *testing.T) {
 			must(t, outer.Unlock(ctx))
 			time.Sleep(2 * time.Second)
 			for _, c := range []*Client{a, b} {
-				if s := c.engine.Probe().Snapshot(); s.Nested+s.Names+s.Watches+s.Held != 0 {
+				if s := Engine(c).Probe().Snapshot(); s.Nested+s.Names+s.Watches+s.Held != 0 {
 					t.Errorf("left: %+v", s)
 				}
 			}

@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
@@ -54,7 +55,7 @@ func TestAPlaceInAFairQueueIsKeptForHours(t *testing.T) {
 				lease := w.lease(t)
 				order = append(order, i)
 				time.Sleep(20 * time.Minute)
-				check(t, lease.Unlock(context.Background()))
+				noError(t, lease.Unlock(context.Background()))
 				done <- struct{}{}
 			}()
 		}
@@ -135,13 +136,13 @@ func TestNothingIsKeptOfAnUnusedFairLock(t *testing.T) {
 			must(t, l.Unlock(t.Context()))
 			must(t, w.lease(t).Unlock(t.Context()))
 		}
-		if n := b.engine.Probe().Snapshot().Watches; n == 0 || n > 2*16+2 {
+		if n := Engine(b).Probe().Snapshot().Watches; n == 0 || n > 2*16+2 {
 			t.Errorf("%d topics are watched", n)
 		}
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		for _, c := range []*Client{a, b} {
-			if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+			if s := Engine(c).Probe().Snapshot(); s != (engine.Snapshot{}) {
 				t.Errorf("left: %+v", s)
 			}
 		}
@@ -214,7 +215,7 @@ func TestManyWaitersOfAFairLockLeaveAtOnce(t *testing.T) {
 		wg.Wait()
 		must(t, l.Unlock(t.Context()))
 		time.Sleep(time.Minute)
-		if s := c.engine.Probe().Snapshot(); s.Lines+s.Names != 0 {
+		if s := Engine(c).Probe().Snapshot(); s.Lines+s.Names != 0 {
 			t.Errorf("left: %+v", s)
 		}
 	})
@@ -247,7 +248,7 @@ func TestAFairLeaseCountsFromBeforeTheRequestThatMayHaveAcquiredIt(t *testing.T)
 			return unknownOutcome()
 		})
 		time.Sleep(time.Second)
-		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
+		Engine(c).Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
 		synctest.Wait()
 		if !lost {
 			t.Fatal("it did not ask")
@@ -287,7 +288,7 @@ func TestAFairWaiterLeavesTheQueueThoughAnOldOutcomeIsUnknown(t *testing.T) {
 			}
 			return c.run(context.Background())
 		})
-		c.engine.Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
+		Engine(c).Handler().Released(backend.Topic{Kind: backend.KindLock, Name: "x"})
 		synctest.Wait()
 		time.Sleep(time.Minute)
 		leave()
@@ -359,7 +360,7 @@ func TestShutdownWhileAFairWaiterAsksForLong(t *testing.T) {
 		}
 		must(t, c.Shutdown(t.Context()))
 		wants(t, (<-waiter).err, ErrClosed)
-		if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+		if s := Engine(c).Probe().Snapshot(); s != (engine.Snapshot{}) {
 			t.Errorf("left: %+v", s)
 		}
 	})

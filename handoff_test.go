@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/clock"
@@ -139,7 +140,7 @@ func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 			must(t, thenUnlock(c.Lock(l.Context(), "n")))
 		}, sent: 3},
 		"delegated": {then: func(t *testing.T, c *Client, l *Lease) {
-			l.held().(*lease.Hold).Tenure.Delegated.Store(true) // as Delegations does; then no handoff happens
+			Held(l).(*lease.Hold).Tenure.Delegated.Store(true) // as Delegations does; then no handoff happens
 		}, sent: 2},
 	} {
 		t.Run(name, func(t *testing.T) {

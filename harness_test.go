@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
@@ -40,8 +41,8 @@ func wants(t *testing.T, err, target error) {
 	}
 }
 
-// check reports an error, and the test goes on.
-func check(t *testing.T, err error) {
+// noError reports an error, and the test goes on.
+func noError(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Error(err)
@@ -106,15 +107,15 @@ func contains(s, part string) bool { return strings.Contains(s, part) }
 var errGone = errors.New("gone")
 
 // sleepMachine has d pass on the wall clock only, as a machine that sleeps does.
-func sleepMachine(c *Client, d time.Duration) { c.engine.Clock.Sleep(d) }
+func sleepMachine(c *Client, d time.Duration) { Engine(c).Clock.Sleep(d) }
 
 // standStill stops what keeps c's time, as a pause of its process would.
 func standStill(c *Client, d time.Duration) {
-	c.engine.Probe().OnTimers(func() { time.Sleep(d) })
+	Engine(c).Probe().OnTimers(func() { time.Sleep(d) })
 	synctest.Wait()
 }
 
-func waits(c *Client) bool { return c.engine.Probe().Snapshot().Waiting > 0 }
+func waits(c *Client) bool { return Engine(c).Probe().Snapshot().Waiting > 0 }
 
 type fakeLocker func(ctx context.Context, name string) (*Lease, error)
 

@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
@@ -255,7 +256,7 @@ func TestAClosedConnectionFailsNoCall(t *testing.T) {
 					need(open().Lock(t.Context(), "x"))(t)
 					err := send(t.Context(), c)
 					if op != "ForceRelease" || what != "before the reply" {
-						check(t, err)
+						noError(t, err)
 						return
 					}
 					wants(t, err, ErrUnavailable)

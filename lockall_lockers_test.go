@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"testing"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 

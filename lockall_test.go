@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -10,13 +10,14 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
 // LockAll states how many parts it takes, and does not run into the caller's context with more.
 func TestLockAllOfTooManyPartsIsInvalid(t *testing.T) {
-	c, names := newClient(t), make([]string, maxParts+1)
+	c, names := newClient(t), make([]string, MaxParts+1)
 	for i := range names {
 		names[i] = fmt.Sprint("n", i)
 	}
@@ -30,7 +31,7 @@ func TestLockAllOfTooManyPartsIsInvalid(t *testing.T) {
 			t.Errorf("%s of %d parts: %v", op, len(names), err)
 		}
 	}
-	must(t, thenUnlock(c.LockAll(t.Context(), names[:maxParts])))
+	must(t, thenUnlock(c.LockAll(t.Context(), names[:MaxParts])))
 }
 
 func TestLockAllHoldsAllOrNone(t *testing.T) {
@@ -189,7 +190,7 @@ func TestLockAllsInOppositeOrderMakeProgress(t *testing.T) {
 					if i == 1 {
 						order[0], order[1] = order[1], order[0]
 					}
-					check(t, thenUnlock(Parts(order).Lock(t.Context(), WithWait(time.Minute))))
+					noError(t, thenUnlock(Parts(order).Lock(t.Context(), WithWait(time.Minute))))
 				})
 			}
 			wg.Wait()
@@ -236,7 +237,7 @@ func TestLockAllWaitsForTheHeldPartsInTurn(t *testing.T) {
 		for _, c := range []*Client{a, b} {
 			go func() {
 				l, err := c.LockAll(t.Context(), []string{"y", "x", "z"})
-				check(t, err)
+				noError(t, err)
 				got <- l
 			}()
 		}
@@ -409,7 +410,7 @@ func TestLockAllUnlockDoesNotDelayPartsForOneThatFails(t *testing.T) {
 				if err == nil {
 					err = l.Unlock(context.Background())
 				}
-				check(t, err)
+				noError(t, err)
 			})
 		}
 		synctest.Wait()
@@ -507,8 +508,8 @@ func TestAPartOfLockAllThatEndsAsTheNextIsAcquired(t *testing.T) {
 			if err != nil && !errors.Is(err, ErrLost) {
 				t.Error(err)
 			}
-			check(t, <-lost)
-			check(t, <-unlocked)
+			noError(t, <-lost)
+			noError(t, <-unlocked)
 		})
 	}
 }

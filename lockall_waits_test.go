@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
@@ -35,7 +36,7 @@ func TestLockAllWithAShortLeaseWaitsForBusyNames(t *testing.T) {
 								for busy.Err() == nil {
 									l, err := c.Lock(t.Context(), name)
 									time.Sleep(700 * time.Millisecond)
-									check(t, thenUnlock(l, err))
+									noError(t, thenUnlock(l, err))
 								}
 							})
 						}
@@ -98,7 +99,7 @@ func TestLockAllWithAShortLeaseKeepsManyPartsForAPartOfIt(t *testing.T) {
 			l := need(other.Lock(t.Context(), n))(t)
 			go func() {
 				time.Sleep(time.Duration(n[0]-'a') * 150 * time.Millisecond) // each just before its wait would end
-				check(t, l.Unlock(context.Background()))
+				noError(t, l.Unlock(context.Background()))
 			}()
 		}
 		began := time.Now()
@@ -126,7 +127,7 @@ func afterTheWaitForA(
 	holder := need(other.Lock(t.Context(), "a"))(t)
 	go func() {
 		time.Sleep(10 * time.Second)
-		check(t, holder.Unlock(context.Background()))
+		noError(t, holder.Unlock(context.Background()))
 	}()
 	var once sync.Once
 	a := open(WithObserver(Observer{Acquired: func(e Event) {

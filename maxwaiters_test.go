@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/fail"
 )
@@ -172,9 +173,9 @@ func TestMaxWaitersCountsOnlyCallsThatWait(t *testing.T) {
 					refused.Add(1)
 					return
 				}
-				check(t, err)
+				noError(t, err)
 				got.Add(1)
-				check(t, lease.Unlock(t.Context()))
+				noError(t, lease.Unlock(t.Context()))
 			}()
 		}
 		time.Sleep(time.Minute)

@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
@@ -87,7 +88,7 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 		"release":   c.CountingSemaphore("n").Release(ctx, 1),
 	} {
 		var e *Error
-		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !contains(err.Error(), "mortise.spySession") {
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !contains(err.Error(), "mortise_test.spySession") {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
@@ -114,7 +115,7 @@ func TestABackendThatPanicsTakesNoSlot(t *testing.T) {
 			c.TryLock(context.Background(), "n")
 		}()
 	}
-	if n := c.engine.Probe().Snapshot().Slots; n != 0 {
+	if n := Engine(c).Probe().Snapshot().Slots; n != 0 {
 		t.Errorf("%d places are taken", n)
 	}
 }
@@ -136,7 +137,7 @@ func TestABackendThatPanicsInARepeatedRequestFreesItsSlotOnce(t *testing.T) {
 		}()
 		_, _ = c.TryLock(context.Background(), "x")
 	}()
-	if n := c.engine.Probe().Snapshot().Slots; n != 0 {
+	if n := Engine(c).Probe().Snapshot().Slots; n != 0 {
 		t.Errorf("%d slots are taken", n)
 	}
 }
@@ -164,7 +165,7 @@ func TestAPanicOfAcquiredReleasesTheLock(t *testing.T) {
 		}}))
 		panics(t, func() { _, _ = c.Lock(t.Context(), "x") })
 		synctest.Wait()
-		check(t, thenUnlock(c.TryLock(t.Context(), "x")))
+		noError(t, thenUnlock(c.TryLock(t.Context(), "x")))
 	})
 }
 
@@ -218,7 +219,7 @@ func TestAPanicOfWaitingLeavesTheQueue(t *testing.T) {
 		l := need(other.Lock(t.Context(), "x"))(t)
 		panics(t, func() { _, _ = c.Lock(t.Context(), "x") })
 		must(t, l.Unlock(t.Context()))
-		check(t, thenUnlock(c.Lock(t.Context(), "x", WithWait(time.Minute))))
+		noError(t, thenUnlock(c.Lock(t.Context(), "x", WithWait(time.Minute))))
 	})
 }
 
@@ -243,7 +244,7 @@ func TestAPanicOfWaitingLeavesTheQueueOfAFairLock(t *testing.T) {
 			t.Errorf("the next got the lock %v after it was released", took)
 		}
 		time.Sleep(5 * time.Second)
-		if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+		if s := Engine(c).Probe().Snapshot(); s != (engine.Snapshot{}) {
 			t.Errorf("left: %+v", s)
 		}
 	})
@@ -268,8 +269,8 @@ func TestAPanicOfWaitingInAReentryGivesItsTurnBack(t *testing.T) {
 		panics(t, func() { _, _ = c.Lock(outer.Context(), "x") }) // it waits for inner
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		check(t, inner.Unlock(ctx))
-		check(t, outer.Unlock(ctx))
+		noError(t, inner.Unlock(ctx))
+		noError(t, outer.Unlock(ctx))
 	})
 }
 
@@ -290,8 +291,8 @@ func TestAPanicOfAcquiredInAReentryGivesItsTurnBack(t *testing.T) {
 				panics(t, func() { _, _ = inner(c).Lock(outer.Context(), "x") })
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				check(t, outer.Unlock(ctx))
-				check(t, thenUnlock(c.RW().Write.Lock(t.Context(), "x", WithWait(time.Second))))
+				noError(t, outer.Unlock(ctx))
+				noError(t, thenUnlock(c.RW().Write.Lock(t.Context(), "x", WithWait(time.Second))))
 			})
 		})
 	}
@@ -305,8 +306,8 @@ func TestABackendThatPanicsInAReentryGivesItsTurnBack(t *testing.T) {
 		panics(t, func() { _, _ = c.Lock(context.WithoutCancel(outer.Context()), "x") })
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		check(t, outer.Unlock(ctx))
-		check(t, thenUnlock(c.TryLock(t.Context(), "x")))
+		noError(t, outer.Unlock(ctx))
+		noError(t, thenUnlock(c.TryLock(t.Context(), "x")))
 	})
 }
 
@@ -340,9 +341,9 @@ func TestABackendThatPanicsAfterAGrantFreesTheLock(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				c, other := on(t, spyOn(s, "Queue Batch Fair", hooks{op: doneThenPanics()})), open()
 				panics(t, func() { _, _ = lock(c) })
-				check(t, thenUnlock(other.Lock(t.Context(), "x", WithWait(time.Minute))))
+				noError(t, thenUnlock(other.Lock(t.Context(), "x", WithWait(time.Minute))))
 				time.Sleep(5 * time.Second)
-				if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+				if s := Engine(c).Probe().Snapshot(); s != (engine.Snapshot{}) {
 					t.Errorf("left: %+v", s)
 				}
 			})
@@ -358,8 +359,8 @@ func TestABackendThatPanicsInAReentryLetsACalleeIn(t *testing.T) {
 		time.Sleep(time.Second) // a repair at the time 0 is none
 		panics(t, func() { _, _ = c.Lock(context.WithoutCancel(outer.Context()), "x") })
 		ctx := need(callee.WithDelegations(t.Context(), Delegations(outer.Context())...))(t)
-		check(t, thenUnlock(callee.Lock(ctx, "x", WithWait(time.Minute))))
-		check(t, outer.Unlock(t.Context()))
+		noError(t, thenUnlock(callee.Lock(ctx, "x", WithWait(time.Minute))))
+		noError(t, outer.Unlock(t.Context()))
 	})
 }
 
@@ -379,8 +380,8 @@ func TestABackendThatPanicsAsAReentryIsUndoneGivesTheTurnBack(t *testing.T) {
 		panics(t, func() { _, _ = c.Lock(inner, "x", WithReplicas(1, time.Second)) }) // the memory store has none
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		check(t, outer.Unlock(ctx))
-		check(t, thenUnlock(c.TryLock(t.Context(), "x")))
+		noError(t, outer.Unlock(ctx))
+		noError(t, thenUnlock(c.TryLock(t.Context(), "x")))
 	})
 }
 
@@ -421,7 +422,7 @@ func TestABackendThatPanicsAfterAHandoffFreesTheLock(t *testing.T) {
 		panics(t, func() { _ = l.Unlock(context.Background()) })
 		must(t, next.lease(t).Unlock(t.Context()))
 		time.Sleep(5 * time.Second)
-		if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+		if s := Engine(c).Probe().Snapshot(); s != (engine.Snapshot{}) {
 			t.Errorf("left: %+v", s)
 		}
 	})
@@ -498,7 +499,7 @@ func TestAPanicInLockAllReleasesWhatItHas(t *testing.T) {
 		free := func(what string) {
 			synctest.Wait()
 			t.Logf("after a panic of %s", what)
-			check(t, thenUnlock(other.LockAll(t.Context(), []string{"x", "y", "z"})))
+			noError(t, thenUnlock(other.LockAll(t.Context(), []string{"x", "y", "z"})))
 		}
 		panics(t, func() { _, _ = c.LockAll(t.Context(), []string{"x", "y", "z"}) })
 		free("the observer, locks taken together")
@@ -527,11 +528,11 @@ func TestAPanicOfAcquiredInLockAllLeavesAWaiterItsLock(t *testing.T) {
 		panics(t, func() { _, _ = c.LockAll(t.Context(), []string{"x", "y"}) })
 		synctest.Wait()
 		l := next.lease(t)
-		check(t, l.Err())
+		noError(t, l.Err())
 		other := open()
 		wants(t, errorOf(other.TryLock(t.Context(), "y")), ErrNotAcquired)
-		check(t, l.Unlock(t.Context()))
-		check(t, thenUnlock(other.LockAll(t.Context(), []string{"x", "y"})))
+		noError(t, l.Unlock(t.Context()))
+		noError(t, thenUnlock(other.LockAll(t.Context(), []string{"x", "y"})))
 	})
 }
 

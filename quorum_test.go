@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
@@ -234,7 +235,7 @@ func TestQuorumUnderContentionHasOneHolderAndMakesProgress(t *testing.T) {
 						}
 						time.Sleep(time.Millisecond)
 						in.Add(-1)
-						check(t, l.Unlock(t.Context()))
+						noError(t, l.Unlock(t.Context()))
 					}
 				})
 			}
@@ -662,8 +663,8 @@ func TestQuorumAPanicOfTheObserverReachesTheCaller(t *testing.T) {
 					must(t, l.Unlock(t.Context()))
 				}
 				for i, c := range theirs {
-					check(t, thenUnlock(c.TryLock(t.Context(), "x")))
-					if s := mine[i].engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+					noError(t, thenUnlock(c.TryLock(t.Context(), "x")))
+					if s := Engine(mine[i]).Probe().Snapshot(); s != (engine.Snapshot{}) {
 						t.Errorf("store %d: left: %+v", i, s)
 					}
 				}
@@ -755,7 +756,7 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 						return
 					}
 					time.Sleep(time.Millisecond)
-					check(t, l.Unlock(t.Context()))
+					noError(t, l.Unlock(t.Context()))
 				}
 			})
 		}

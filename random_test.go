@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
@@ -131,7 +132,7 @@ func (a *taking) live() bool { return !a.unlocked.Load() && a.lease.Err() == nil
 
 // hold is what stands behind the lease; nil for one of LockAll.
 func (a *taking) hold() *lease.Hold {
-	h, _ := (*lease.Handle)(a.lease).Holding().(*lease.Hold)
+	h, _ := Held(a.lease).(*lease.Hold)
 	return h
 }
 
@@ -140,7 +141,7 @@ func (a *taking) left() time.Duration {
 	h := a.hold()
 	h.Tenure.Keeper.Lock()
 	defer h.Tenure.Keeper.Unlock()
-	return h.Tenure.Deadline.Until(a.of.engine.Now())
+	return h.Tenure.Deadline.Until(Engine(a.of.Client).Now())
 }
 
 func (x *history) log(format string, args ...any) {
@@ -455,7 +456,7 @@ func (x *history) acquire(a *actor) []*taking {
 		refused(&a.failed, err)
 		return nil
 	}
-	taken := &taking{of: a, name: "s", permits: n, lease: p.lease}
+	taken := &taking{of: a, name: "s", permits: n, lease: LeaseOf(p)}
 	x.took(taken)
 	return []*taking{taken}
 }
@@ -645,7 +646,7 @@ func (x *history) run() {
 
 // settled checks that a client has told all, and has nothing left.
 func (x *history) settled(a *actor) {
-	if s := a.engine.Probe().Snapshot(); s != (engine.Snapshot{}) && !a.engine.Shut() {
+	if s := Engine(a.Client).Probe().Snapshot(); s != (engine.Snapshot{}) && !Engine(a.Client).Shut() {
 		x.fail("client %d has left %+v", a.number, s)
 	}
 	if x.panics { // what comes after a panic is not told

@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
@@ -243,7 +244,7 @@ func TestWithoutLeasesOfEachKind(t *testing.T) {
 			on(t, memory.New(), WithRejoinDelay(0))))(t)
 		for kind, l := range map[string]Locker{"plain": c, "fair": fair, "write": c.RW().Write, "quorum": quorum} {
 			held := need(l.Lock(ctx, kind))(t)
-			check(t, errorOf(l.TryLock(held.Context(), kind)))
+			noError(t, errorOf(l.TryLock(held.Context(), kind)))
 			if err := errorOf(l.TryLock(WithoutLeases(held.Context()), kind)); !errors.Is(err, ErrNotAcquired) {
 				t.Errorf("%s: %v, want ErrNotAcquired", kind, err)
 			}

@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
@@ -82,7 +83,7 @@ func cut(t *testing.T, rw backend.ReadWriteStore, name string, l *Lease, d time.
 	if must(t, err); rec.Held && rec.Remaining <= d {
 		return
 	}
-	owner := l.held().(*lease.Hold).Tenure.Owner
+	owner := Held(l).(*lease.Hold).Tenure.Owner
 	reply, err := rw.ReleaseRead(t.Context(), backend.ReleaseRequest{Name: name, Owner: owner})
 	if err != nil || !reply.Held {
 		t.Fatalf("the record was gone: %v, %v", reply, err)

@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 )
@@ -153,7 +154,7 @@ func TestShutdownReleasesALockHandedOffToAWaiter(t *testing.T) {
 	<-in
 	must(t, lease.Unlock(ctx))
 	closed := later(func() error { return a.Shutdown(ctx) })
-	<-a.engine.Probe().Closing()
+	<-Engine(a).Probe().Closing()
 	close(goOn)
 	if err := <-waiter; !errors.Is(err, ErrClosed) {
 		t.Errorf("the waiter: %v, want ErrClosed", err)
@@ -164,7 +165,7 @@ func TestShutdownReleasesALockHandedOffToAWaiter(t *testing.T) {
 	if lease, err = b.TryLock(ctx, "n"); err != nil {
 		t.Fatalf("what was handed over is left behind: %v", err)
 	}
-	check(t, lease.Unlock(ctx))
+	noError(t, lease.Unlock(ctx))
 }
 
 // Shutdown once returned before a writer had withdrawn its claim: new readers were kept out for the watchdog
@@ -580,7 +581,7 @@ func TestNothingBeginsOnceShutdownIsOver(t *testing.T) {
 		wants(t, c.Shutdown(ended()), context.Canceled)
 		close(slow)
 		time.Sleep(time.Minute)
-		if s := c.engine.Probe().Snapshot(); s.Running != 0 {
+		if s := Engine(c).Probe().Snapshot(); s.Running != 0 {
 			t.Errorf("after Shutdown: %+v", s)
 		}
 	})

@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"

@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
@@ -150,7 +151,7 @@ func TestACallOutlastsAServerThatHangs(t *testing.T) {
 			if err == nil {
 				return
 			}
-			if n := c.engine.Probe().Snapshot(); n.Held+n.Running+n.Slots != 0 {
+			if n := Engine(c).Probe().Snapshot(); n.Held+n.Running+n.Slots != 0 {
 				t.Errorf("left behind: %+v", n)
 			}
 		})

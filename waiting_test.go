@@ -1,4 +1,4 @@
-package mortise
+package mortise_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/bound"
@@ -70,7 +71,7 @@ func TestAShortWaitBehindAnotherCallIsNotUnavailable(t *testing.T) {
 						time.Sleep(10 * time.Millisecond)
 						err = lease.Unlock(t.Context())
 					}
-					check(t, err)
+					noError(t, err)
 				}()
 				time.Sleep(wait + time.Millisecond)
 				start := time.Now()
@@ -135,7 +136,7 @@ func TestLocalWaitersAreServedInOrder(t *testing.T) {
 				t.Fatalf("served %v", order)
 			}
 		}
-		if left := c.engine.Probe().Snapshot(); len(order) != 20 || left.Names != 0 || left.Watches != 0 {
+		if left := Engine(c).Probe().Snapshot(); len(order) != 20 || left.Names != 0 || left.Watches != 0 {
 			t.Fatalf("%d served, left: %+v", len(order), left)
 		}
 	})
@@ -187,7 +188,7 @@ func TestNothingIsKeptForAPollingWaiterBehindOneThatLeft(t *testing.T) {
 			synctest.Wait()
 		}
 		time.Sleep(5 * time.Second)
-		if s := c.engine.Probe().Snapshot(); s != (engine.Snapshot{}) {
+		if s := Engine(c).Probe().Snapshot(); s != (engine.Snapshot{}) {
 			t.Errorf("left: %+v", s)
 		}
 	})
@@ -266,7 +267,7 @@ func TestPollingAsksAfterGrowingPausesAndSubscribesToNothing(t *testing.T) {
 				got := begin(t.Context(), polling, "x")
 				time.Sleep(20 * time.Second)
 				synctest.Wait()
-				if b.engine.Probe().Snapshot().Watches != 0 {
+				if Engine(b).Probe().Snapshot().Watches != 0 {
 					t.Error("a polling waiter watches")
 				}
 				if n := spy.take("Acquire"); n < x.least || n > x.most {
@@ -379,7 +380,7 @@ func TestABurstOfCallersIsSentWithinTheInFlightLimitAndDelaysNoRenewal(t *testin
 		var wg sync.WaitGroup
 		for i := range 1000 {
 			wg.Go(func() {
-				check(t, thenUnlock(c.Lock(t.Context(), fmt.Sprint(i))))
+				noError(t, thenUnlock(c.Lock(t.Context(), fmt.Sprint(i))))
 			})
 		}
 		synctest.Wait()
