@@ -19,7 +19,7 @@ import (
 )
 
 // older is the worker of the version with the wire of before: the product's code is that of testdata/older.tar.gz,
-// the worker's is worker_test.go and what it stands on. `make older` writes the archive.
+// the worker's is worker_test.go, product_older_test.go and what they stand on. `make older` writes the archive.
 var older = struct {
 	sync.Once
 	path string
@@ -60,7 +60,7 @@ func buildOlder(dir, worker string) error {
 	mod := filepath.Join(dir, "go.mod")
 	for _, args := range [][]string{
 		{"mod", "edit", "-replace=github.com/mortise-go/mortise=" + root, mod},
-		{"test", "-c", "-mod=mod", "-modfile=" + mod, "-o", worker, "worker_test.go"},
+		{"test", "-c", "-mod=mod", "-modfile=" + mod, "-o", worker, "worker_test.go", "product_older_test.go"},
 	} {
 		if out, err := exec.Command("go", args...).CombinedOutput(); err != nil {
 			return errors.Join(err, errors.New(strings.Join(args, " ")+":\n"+string(out)))

@@ -87,20 +87,13 @@ func (w *worker) open() (below func()) {
 	b, below, err := w.Site.Open(w.Client)
 	harness.OK(here, err)
 	w.client = harness.Must(mortise.New(broken(w.Broken, b), mortise.WithWatchdogTimeout(w.Watchdog),
-		mortise.WithObserver(mortise.Observer{
-			Renewed: func(e mortise.Event) {
-				if v, ok := w.inside.Load(e.Name); ok {
-					v.(*harness.Entry).Renewed.Store(harness.Now() - int64(e.Took))
-				}
-			},
-		})))(here)
-	var kind mortise.Option
-	if w.What == "fair" {
-		kind = mortise.Fair()
-	}
-	w.plain = w.client.With(kind)
-	w.fenced = w.client.With(kind, mortise.Fenced())
-	w.polls = w.client.With(mortise.Polling(5*time.Millisecond), mortise.Fenced())
+		mortise.WithObserver(onRenewal(func(name string, took time.Duration) {
+			if v, ok := w.inside.Load(name); ok {
+				v.(*harness.Entry).Renewed.Store(harness.Now() - int64(took))
+			}
+		}))))(here)
+	w.plain, w.fenced, w.polls, err = lockers(w.client, w.What == "fair")
+	harness.OK(here, err)
 	harness.OK(here, w.client.Ping(context.Background()))
 	return below
 }
@@ -180,30 +173,6 @@ func (w *worker) turns(i int) {
 // held is what a worker is inside of.
 type held interface{ Err() error }
 
-// permit acquires one of a semaphore. This file is compiled with the version before, too, in which a semaphore has no
-// limit, and Acquire no number.
-func permit(ctx context.Context, c *mortise.Client, name string, opts []mortise.Option) (*mortise.Permit, error) {
-	var s any
-	switch c := any(c).(type) {
-	case interface {
-		Semaphore(string, int) *mortise.Semaphore
-	}:
-		s = c.Semaphore(name, 0)
-	case interface {
-		Semaphore(string) *mortise.Semaphore
-	}:
-		s = c.Semaphore(name)
-	}
-	if x, is := s.(interface {
-		Acquire(context.Context, int, ...mortise.Option) (*mortise.Permit, error)
-	}); is {
-		return x.Acquire(ctx, 1, opts...)
-	}
-	return s.(interface {
-		Acquire(context.Context, ...mortise.Option) (*mortise.Permit, error)
-	}).Acquire(ctx, opts...)
-}
-
 // always is held until it is released: a permit of a semaphore.
 type always struct{}
 
@@ -240,9 +209,9 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 	locker := w.plain
 	switch {
 	case w.What == "LockAll" && i%2 == 0:
-		parts := mortise.Parts{}.And(w.plain, fmt.Sprint(w.Prefix, 1), fmt.Sprint(w.Prefix, 0))
+		names := []string{fmt.Sprint(w.Prefix, 1), fmt.Sprint(w.Prefix, 0)}
 		return w.enter(i, rand.Int64N(2), stay, overstay, false, func() (held, int64, leaving, error) {
-			lease, err := parts.Lock(w.ctx, opts...)
+			lease, err := lockAll(w.ctx, w.plain, names, opts)
 			return lease, 0, func(int64) error { return lease.Unlock(context.Background()) }, err
 		})
 	case w.What == "LockAll":
@@ -255,8 +224,7 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 	}
 	return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
 		lease, err := locker.Lock(w.ctx, key, opts...)
-		token := lease.Token()
-		return lease, token, func(int64) error { return lease.Unlock(context.Background()) }, err
+		return lease, tokenOf(lease), func(int64) error { return lease.Unlock(context.Background()) }, err
 	})
 }
 

@@ -1,0 +1,36 @@
+//go:build linux
+
+package exclusion
+
+import (
+	"context"
+	"time"
+
+	"github.com/mortise-go/mortise"
+)
+
+// The calls of the product whose form differs in the version before: product_older_test.go has the same functions for
+// it. worker_test.go is compiled with either.
+
+func onRenewal(told func(name string, took time.Duration)) mortise.Observer {
+	return mortise.Observer{Renewed: func(e mortise.Event) { told(e.Name, e.Took) }}
+}
+
+func lockers(c *mortise.Client, fair bool) (plain, fenced, polls mortise.Locker, err error) {
+	var kind mortise.Option
+	if fair {
+		kind = mortise.Fair()
+	}
+	return c.With(kind), c.With(kind, mortise.Fenced()),
+		c.With(mortise.Polling(5*time.Millisecond), mortise.Fenced()), nil
+}
+
+func lockAll(ctx context.Context, l mortise.Locker, names []string, opts []mortise.Option) (*mortise.Lease, error) {
+	return mortise.Parts{}.And(l, names...).Lock(ctx, opts...)
+}
+
+func tokenOf(l *mortise.Lease) int64 { return l.Token() }
+
+func permit(ctx context.Context, c *mortise.Client, name string, opts []mortise.Option) (*mortise.Permit, error) {
+	return c.Semaphore(name, 0).Acquire(ctx, 1, opts...)
+}
