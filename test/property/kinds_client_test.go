@@ -251,7 +251,8 @@ func (c *company) unlock(t *rapid.T) {
 	t.Logf("unlock of lease %d", k)
 	for n, w := range c.worlds {
 		err := p.in[n].Unlock(context.Background())
-		harness.FatalIf(t, p.live != (err == nil) || !p.live && !errors.Is(err, mortise.ErrLost) && !errors.Is(err, mortise.ErrReleased),
+		ended := errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrReleased)
+		harness.FatalIf(t, p.live != (err == nil) || !p.live && !ended,
 			"%s: Unlock of lease %d, live=%v: %v", w.label, k, p.live, err)
 	}
 	p.live = false
