@@ -65,8 +65,8 @@ type stored struct {
 	// took is the result of a remembered request: 1 for success, 0 for a refusal, or the number that DrainCount took.
 	took int64
 	// tick is the last tick of a schedule. said is the proclamation of a lock's owner.
-	tick *tick
-	said *said
+	tick *record.Tick
+	said *record.Said
 	// The data expires at deadline if it is in Store.expiries, at index; index is -1 if it is not in there.
 	deadline time.Time
 	index    int

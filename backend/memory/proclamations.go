@@ -5,16 +5,11 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/record"
 )
 
 // proclaimed implements [backend.ProclamationStore].
 type proclaimed struct{ *client }
-
-// said is an owner's proclamation. Its text is empty once it was removed.
-type said struct {
-	owner, text   string
-	token, number int64
-}
 
 func saidName(name string) string { return "mortise:1:proclaim:{" + name + "}" }
 
@@ -28,18 +23,19 @@ func (x proclaimed) Proclaim(ctx context.Context, q backend.ProclaimRequest) (bo
 		if r != nil && r.said == nil {
 			return false, wrongKind(r)
 		}
-		say, was := said{q.Owner, q.Text, q.Token, q.Number}, said{}
+		var say record.Said
 		if r != nil {
-			was = *r.said
-			if was.owner == say.owner && was.number > say.number {
-				return true, nil
-			}
-			s.remove(r)
+			say = *r.said
 		}
-		s.put(&stored{name: saidName(q.Name), said: &say}, time.Now().Add(q.Keep))
-		same := was.text == say.text && (say.text == "" || was.owner == say.owner && was.token == say.token)
-		if !same {
+		was, st := say, &record.Step{Name: q.Name, Now: time.Since(s.epoch)}
+		if say.Proclaim(st, q) {
 			s.watchers.tell(released, backend.Topic{Kind: backend.KindProclamation, Name: q.Name})
+		}
+		if say != was {
+			if r != nil {
+				s.remove(r)
+			}
+			s.put(&stored{name: saidName(q.Name), said: &say}, s.epoch.Add(say.Until))
 		}
 		return true, nil
 	})
@@ -55,12 +51,12 @@ func (x proclaimed) Proclaimed(ctx context.Context, name string) (backend.Procla
 		if r.said == nil {
 			return out, wrongKind(r)
 		}
-		left, err := s.left(name, r.said.owner)
-		if left == 0 || r.said.text == "" {
+		left, err := s.left(name, r.said.Owner)
+		if left == 0 || r.said.Text == "" {
 			return out, err
 		}
 		return backend.Proclamation{
-			Owner: r.said.owner, Token: r.said.token, Text: r.said.text, Remaining: left,
+			Owner: r.said.Owner, Token: r.said.Token, Text: r.said.Text, Remaining: left,
 		}, nil
 	})
 }
