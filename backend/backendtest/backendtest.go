@@ -30,7 +30,8 @@ import (
 // Store is a store under test, empty when it is opened. It is closed by the
 // test's Cleanup. Its methods fail the test where they cannot do what they say. A store of
 // several servers has a method Servers() int as well: connections grow with these. One with replicas that
-// can be waited for has a method Replicas() int.
+// can be waited for has a method Replicas() int. One that keeps all that belongs to a name as one value has a
+// method OneValue(): its Delete and Occupy remove queues and claims, too, and a name has no keys beside it.
 type Store interface {
 	// Backend returns a backend for one more client on this store. It is called
 	// while the store is up. What the backend needs is freed by the test's Cleanup, where closing the

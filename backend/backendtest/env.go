@@ -63,6 +63,12 @@ func (e *env) servers() int {
 	return 1
 }
 
+// oneValue reports whether the store keeps all that belongs to a name as one value.
+func (e *env) oneValue() bool {
+	_, is := e.store.(interface{ OneValue() })
+	return is
+}
+
 // client opens a client on the store. At the end of the test it is shut down
 // without waiting for its leases.
 func (e *env) client(opts ...mortise.ClientOption) *mortise.Client {

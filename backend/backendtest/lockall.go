@@ -243,7 +243,11 @@ var multiTests = []test{
 		for _, call := range f.Calls(OpRenew) {
 			most = max(most, call.Requests)
 		}
-		e.errorIf(most != len(three), "%d leases were renewed at once, want %d", most, len(three))
+		least := len(three)
+		if e.machine != nil && e.bare().Capabilities().Batch == nil {
+			least-- // the leases began one after the other, perhaps long before one another on a busy machine
+		}
+		e.errorIf(most < least || most > len(three), "%d leases were renewed at once, want %d", most, len(three))
 		e.unlock(l)
 	}},
 	{"Rule04_LockAll_TakesOverFromADeadHolder", func(e *env) {

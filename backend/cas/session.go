@@ -1,0 +1,354 @@
+package cas
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/record"
+)
+
+// New returns a backend on drivers: open makes the driver of a session, without I/O. If the driver has a method
+// Close() error, the session calls it in the end.
+func New(open func() (Driver, error)) backend.Backend { return opener(open) }
+
+type opener func() (Driver, error)
+
+// Open implements [backend.Backend].
+func (open opener) Open(h backend.Handler) (backend.Store, error) {
+	if h == nil {
+		return nil, errors.New("cas: nil Handler")
+	}
+	d, err := open()
+	if err != nil {
+		return nil, err
+	}
+	x := &session{
+		driver: d, limits: d.Limits(), handler: h, id: record.Session(rand.Uint64() | 1), keys: make(map[string]*key),
+	}
+	x.queue, _ = h.(backend.QueueHandler)
+	x.ctx, x.end = context.WithCancel(context.Background())
+	return &locks{x}, nil
+}
+
+// session is a client's session.
+type session struct {
+	driver  Driver
+	limits  Limits
+	handler backend.Handler
+	queue   backend.QueueHandler // the handler; nil if it has no queues
+	id      record.Session
+	clock   clock
+	wrote   atomic.Uint64
+	known   known
+	// ctx ends when the session has closed. Running has its goroutines.
+	ctx     context.Context
+	end     context.CancelFunc
+	running sync.WaitGroup
+
+	mu     sync.Mutex
+	keys   map[string]*key
+	ready  []*flight
+	lanes  int
+	topics int // that are watched
+	// listener ends the listener; nil if none runs. Listening: what is sent to the session arrives.
+	listener  context.CancelFunc
+	listening bool
+	closed    bool
+	// events are not yet delivered to the handler, oldest first. Delivering: a goroutine does.
+	events     []event
+	delivering bool
+}
+
+func sessionName(x record.Session) string { return "s" + strconv.FormatUint(uint64(x), 36) }
+
+// event is a call of the handler.
+type event struct {
+	what  func(backend.Handler, backend.Topic)
+	topic backend.Topic
+}
+
+var (
+	watching = backend.Handler.Watching
+	released = backend.Handler.Released
+)
+
+// tell queues an event for the handler. A goroutine that lives while events are queued calls the handler, never under
+// session.mu. Session.mu is locked.
+func (x *session) tell(e event) {
+	if x.closed {
+		return
+	}
+	x.events = append(x.events, e)
+	if !x.delivering {
+		x.delivering = true
+		x.running.Go(x.deliver)
+	}
+}
+
+func (x *session) deliver() {
+	for {
+		x.mu.Lock()
+		events := x.events
+		x.events = nil
+		if len(events) == 0 || x.closed {
+			x.delivering = false
+			x.mu.Unlock()
+			return
+		}
+		x.mu.Unlock()
+		for _, e := range events {
+			e.what(x.handler, e.topic)
+		}
+	}
+}
+
+// keyOf returns the key of a name. Session.mu is locked.
+func (x *session) keyOf(name string) *key {
+	at := keyOf(name)
+	k := x.keys[at]
+	if k == nil {
+		k = &key{name: name, key: at}
+		x.keys[at] = k
+	}
+	return k
+}
+
+// begin queues a call for a name.
+func (x *session) begin(ctx context.Context, name string, c *call) *key {
+	c.done = make(chan struct{})
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if c.err = x.refuses(ctx); c.err != nil {
+		close(c.done)
+		return nil
+	}
+	k := x.keyOf(name)
+	x.queueUp(k, c)
+	return k
+}
+
+// refuses returns the error of every call at present.
+func (x *session) refuses(ctx context.Context) error {
+	switch {
+	case x.closed:
+		return closedErr()
+	case ctx.Err() != nil:
+		return &backend.Fault{Err: ctx.Err(), Temporary: true}
+	}
+	return nil
+}
+
+func closedErr() error {
+	return &backend.Fault{Err: fmt.Errorf("cas: %w", backend.ErrSessionClosed), Remedy: "open another client"}
+}
+
+// queueUp queues a call for a key. Session.mu is locked.
+func (x *session) queueUp(k *key, c *call) {
+	if k.pend = append(k.pend, c); !k.busy {
+		k.busy = true
+		x.toLane(&flight{key: k})
+	}
+}
+
+// toLane gives a flight to a lane. Session.mu is locked.
+func (x *session) toLane(t *flight) {
+	if x.ready = append(x.ready, t); x.lanes < max(x.limits.Lanes, 1) {
+		x.lanes++
+		x.running.Go(x.lane)
+	}
+}
+
+// end waits for the end of a call. A caller whose context ends leaves the call: it may still be carried out, unless it
+// is not under way.
+func (x *session) wait(ctx context.Context, k *key, c *call) error {
+	select {
+	case <-c.done:
+		return c.err
+	case <-ctx.Done():
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	f := &backend.Fault{Err: ctx.Err(), Temporary: true, MayHaveRun: true}
+	if k == nil {
+		return f
+	}
+	if at := slices.Index(k.pend, c); at >= 0 {
+		k.pend = slices.Delete(k.pend, at, at+1)
+		close(c.done)
+		f.MayHaveRun = false
+	}
+	return f
+}
+
+// lane sends batches while there are some.
+func (x *session) lane() {
+	for {
+		flights := x.take()
+		if flights == nil {
+			return
+		}
+		if u, can := x.driver.(Updater); can && len(flights) == 1 && flights[0].tries > 1 && !flights[0].asks {
+			flights = x.update(u, flights[0])
+		} else {
+			flights = x.send(x.ctx, flights)
+		}
+		x.mu.Lock()
+		for _, t := range flights {
+			x.toLane(t)
+		}
+		x.mu.Unlock()
+	}
+}
+
+// take takes a batch for a lane, in the order of keys; nil if there is none, and the lane ends.
+func (x *session) take() []*flight {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if len(x.ready) == 0 {
+		x.lanes--
+		return nil
+	}
+	flights := slices.Clone(x.ready[:min(len(x.ready), max(x.limits.Batch, 1))])
+	if _, can := x.driver.(Updater); can && flights[0].tries > 1 && !flights[0].asks {
+		flights = flights[:1] // by itself
+	}
+	x.ready = slices.Delete(x.ready, 0, len(flights))
+	for _, t := range flights {
+		if t.lost == 0 {
+			t.calls = append(t.calls, t.pend...)
+			t.pend = nil
+		}
+	}
+	slices.SortFunc(flights, func(a, b *flight) int { return strings.Compare(a.key.key, b.key.key) })
+	return flights
+}
+
+// next has the key's further calls go on, after a flight has ended. Session.mu is locked.
+func (x *session) next(k *key) {
+	switch k.busy = len(k.pend) > 0; {
+	case k.busy:
+		x.toLane(&flight{key: k})
+	case len(k.watched) == 0 && !k.mine && !k.doubt && (k.cur.Value == nil || len(x.keys) > mostKeys):
+		delete(x.keys, k.key)
+	}
+}
+
+// mostKeys bounds the names whose values are remembered without a need.
+const mostKeys = 4096
+
+// update carries out a flight under a lock of the store.
+func (x *session) update(u Updater, t *flight) []*flight {
+	ctx, cancel := context.WithTimeout(x.ctx, patience)
+	defer cancel()
+	t.sent = time.Now()
+	out, err := u.Update(ctx, t.key.key, func(cur Swapped) Swap {
+		x.clock.note(reading{t.sent, time.Now(), cur.Now})
+		t.see(&cur)
+		x.plan(t)
+		return t.swap
+	})
+	if err == nil && out.Err == nil {
+		x.clock.note(reading{t.sent, time.Now(), out.Now})
+	}
+	if x.settle(t, &out, err) {
+		return nil
+	}
+	return []*flight{t}
+}
+
+// ask sends a request, and returns its reply.
+func ask[R any](ctx context.Context, x *session, name string,
+	run func(*record.Name, *record.Step) (R, error)) (R, error) {
+	return askOf(ctx, x, name, false, run)
+}
+
+// askOf is ask for a call that may be lenient.
+func askOf[R any](ctx context.Context, x *session, name string, lenient bool,
+	run func(*record.Name, *record.Step) (R, error)) (reply R, err error) {
+	var last R
+	c := &call{lenient: lenient, run: func(n *record.Name, s *record.Step) (err error) {
+		last, err = run(n, s)
+		return err
+	}}
+	k := x.begin(ctx, name, c)
+	if err = x.wait(ctx, k, c); err == nil {
+		reply = last
+	}
+	return reply, err
+}
+
+// Ping implements [backend.Store].
+func (x *session) Ping(ctx context.Context) error {
+	x.mu.Lock()
+	err := x.refuses(ctx)
+	x.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	defer context.AfterFunc(x.ctx, cancel)()
+	return x.driver.Swap(ctx, nil, nil)
+}
+
+// Close implements [backend.Store]. It returns after the handler's last call, so a handler must not call Close.
+func (x *session) Close() error {
+	x.mu.Lock()
+	if x.closed {
+		x.mu.Unlock()
+		x.running.Wait()
+		return nil
+	}
+	x.closed = true
+	x.events = nil
+	if x.listener != nil {
+		x.listener()
+	}
+	var left []*call
+	for _, k := range x.keys {
+		clear(k.watched)
+		for _, c := range k.pend {
+			c.err = closedErr()
+			close(c.done)
+		}
+		if k.pend = nil; k.mine {
+			c := &call{run: forget, done: make(chan struct{})}
+			x.queueUp(k, c)
+			left = append(left, c)
+		}
+	}
+	x.mu.Unlock()
+	late := time.NewTimer(closing)
+	defer late.Stop()
+	for _, c := range left {
+		select {
+		case <-c.done:
+		case <-late.C:
+			late.Reset(0)
+		}
+	}
+	x.end()
+	x.running.Wait()
+	if d, is := x.driver.(interface{ Close() error }); is {
+		return d.Close()
+	}
+	return nil
+}
+
+// closing is how long Close waits until the session's entries are removed. What is left costs others a while.
+const closing = time.Second
+
+// forget removes what a session has in a name.
+func forget(n *record.Name, s *record.Step) error {
+	n.Forget(s, s.By)
+	return nil
+}
