@@ -5,7 +5,7 @@ SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 
 # Modules of their own: what they need never reaches those who use mortise.
-nested := $(sort $(dir $(shell find backend/valkey gocron test examples -name go.mod -not -path '*/testdata/*')))
+nested := $(sort $(dir $(shell find backend/postgres backend/valkey gocron test examples -name go.mod -not -path '*/testdata/*')))
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
 
@@ -53,8 +53,9 @@ nightly: deps ## what takes longer or needs more: other servers, Redisson, model
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them
-	@rc=0; { go test -json -count=1 -parallel 16 -run TestConformance ./backend/memory ./redisgo ./rueidis || rc=1; \
-	(cd backend/valkey && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; exit $$rc; } | go run ./internal/cmd/rules
+	@rc=0; { go test -json -count=1 -parallel 16 -run TestConformance ./backend/memory ./backend/cas ./redisgo ./rueidis || rc=1; \
+	for m in backend/valkey backend/postgres; do \
+	(cd $$m && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; done; exit $$rc; } | go run ./internal/cmd/rules
 
 # make servers SERVERS=bin/servers/valkey-9.1, or the path of another server's binary
 SERVERS ?= bin/servers/redis-8.2 bin/servers/valkey-9.1
@@ -67,6 +68,11 @@ servers: deps conformance ## the suites, the bounds of scripts, test/deploy, tes
 	@rc=0; for s in $(abspath $(SERVERS)); do echo "--- scripts on $$s"; \
 	MORTISE_SERVER=$$s go test -count=1 -run '^TestEveryScriptIsBounded$$' ./scripts || rc=1; done; exit $$rc
 	cd test/deploy && go test -count=1 -run 'OlderServer' -deploy.old=$(abspath $(wildcard bin/servers/redis-6.2)) .
+
+.PHONY: postgres
+postgres: deps ## the suites of package cas and of package postgres, on a PostgreSQL that the tests start, under -race
+	go test -race -count=1 -timeout 20m ./backend/record ./backend/cas/...
+	cd backend/postgres && go test -race -count=1 -timeout 20m -parallel 8 ./...
 
 .PHONY: reservations
 reservations: deps ## the suites of the adapters with MORTISE_GRANTS=0, as versions wait that know no grants
@@ -234,6 +240,7 @@ vuln: tools ## look for known vulnerabilities in what is called
 	.ci/vuln-check
 	.ci/vuln ./...
 	cd backend/valkey && ../../.ci/vuln ./...
+	cd backend/postgres && ../../.ci/vuln ./...
 	cd gocron && ../.ci/vuln ./...
 	cd examples/shop && ../../.ci/vuln ./...
 	cd examples/fencedstore && ../../.ci/vuln ./...

@@ -56,7 +56,7 @@ var unmade = map[string][]any{
 }
 
 // apart are products in modules of their own, which test their zero values themselves.
-var apart = []string{"gocron", "backend/valkey"}
+var apart = []string{"gocron", "backend/postgres", "backend/valkey"}
 
 // kept is which results of methods of unmade values are right though they are no error.
 var kept = map[string]string{

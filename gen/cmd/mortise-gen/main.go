@@ -16,6 +16,10 @@
 //
 // writes the numbers that the folder's constants.lua declares as Go constants.
 //
+//	mortise-gen sql [-o sql_gen.go] [folder]
+//
+// writes a constant for each .sql file of a folder, without its comments.
+//
 //	mortise-gen commands -profile NAME [-o commands_gen.go]
 //
 // loads the interface redisproto.Commands, checks each method's structs against
@@ -78,8 +82,8 @@ import (
 
 const module = "github.com/mortise-go/mortise"
 
-var errUsage = errors.New("usage: mortise-gen scripts|structs|numbers|commands|adapter|permissions|bounds [flags]; " +
-	"see go doc " + module + "/gen/cmd/mortise-gen")
+var errUsage = errors.New("usage: mortise-gen scripts|structs|numbers|sql|commands|adapter|permissions|bounds " +
+	"[flags]; see go doc " + module + "/gen/cmd/mortise-gen")
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -119,6 +123,8 @@ func run(args []string) error {
 		src, err = renderScripts(constants.Structs, *pkg, cmp.Or(flags.Arg(0), "."))
 	case what == "numbers" && flags.NArg() <= 1:
 		src, err = renderNumbers(*pkg, cmp.Or(flags.Arg(0), "."))
+	case what == "sql" && flags.NArg() <= 1:
+		src, err = constants.SQL(*pkg, cmp.Or(flags.Arg(0), "."))
 	case what == "commands" && flags.NArg() == 0 && *profile != "":
 		if *sending != "" && !beside(*sending, *out) {
 			return fmt.Errorf("-sending %s: not a second file in the folder of -o %s; name one", *sending, *out)

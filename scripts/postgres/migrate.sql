@@ -1,0 +1,66 @@
+-- What mortise keeps in PostgreSQL: a row for each name that is held or waited for. Migrate carries this out as one
+-- statement of several; it may be repeated, and by several processes at once.
+--
+-- The row of a name that is free again stays, with an empty value, until it is swept. Owner is the holder of a lock
+-- with a single holder: its index lets a transaction guard the lock with FOR KEY SHARE, which a change of the owner
+-- waits for, and a renewal does not.
+select pg_advisory_xact_lock(7308332170193726311);
+create table if not exists mortise_names (
+  key text collate "C" primary key,
+  version bigint not null,
+  value bytea,
+  stamp bigint not null,
+  owner text,
+  unique (key, owner)
+) with (fillfactor = 50);
+create sequence if not exists mortise_versions;
+
+-- Carries out swaps, each on its own, in the order of the arrays. A version of 0 asks for no value, a negative one only
+-- reads; a value of null removes. The notices of a swap that is done are sent: of_swap has the swap's index from 1.
+-- Times are in ms since the Unix epoch. A stamp is read before the row is locked, and after the request has come.
+create or replace function mortise_swap(
+  keys text[], olds bigint[], vals bytea[], owners text[], of_swap int[], to_session text[], notices text[],
+  out done bool[], out versions bigint[], out curs bytea[], out stamps bigint[], out now_ms bigint
+) language plpgsql as $$
+declare
+  r mortise_names;
+  n bigint;
+  m bigint;
+begin
+  if current_setting('synchronous_commit') = 'off' then
+    perform set_config('synchronous_commit', 'on', true);
+  end if;
+  for i in 1 .. coalesce(array_length(keys, 1), 0) loop
+    done[i] := false; versions[i] := 0; curs[i] := null; stamps[i] := 0;
+    if olds[i] >= 0 then
+      n := nextval('mortise_versions');
+      m := floor(extract(epoch from clock_timestamp()) * 1000);
+      if olds[i] > 0 then
+        update mortise_names t set version = n, value = vals[i], stamp = m, owner = owners[i]
+          where t.key = keys[i] and t.version = olds[i] and t.value is not null;
+      elsif vals[i] is not null then
+        insert into mortise_names as t (key, version, value, stamp, owner)
+          values (keys[i], n, vals[i], m, owners[i])
+          on conflict (key) do update set version = n, value = excluded.value, stamp = m, owner = excluded.owner
+          where t.value is null;
+      end if;
+      if found then
+        done[i] := true;
+        if vals[i] is not null then
+          versions[i] := n; stamps[i] := m;
+        end if;
+        for j in 1 .. coalesce(array_length(of_swap, 1), 0) loop
+          if of_swap[j] = i then
+            perform pg_notify(to_session[j], notices[j] || ' ' || m);
+          end if;
+        end loop;
+        continue;
+      end if;
+    end if;
+    select * into r from mortise_names t where t.key = keys[i] and t.value is not null;
+    if found then
+      versions[i] := r.version; curs[i] := r.value; stamps[i] := r.stamp;
+    end if;
+  end loop;
+  now_ms := floor(extract(epoch from clock_timestamp()) * 1000);
+end $$;
