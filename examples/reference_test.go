@@ -16,7 +16,8 @@ import (
 
 // products are the packages whose options docs/reference/options.md lists.
 var products = []string{
-	".", "backend/postgres", "backend/valkey", "fxmodule", "gocron", "leader", "once", "middleware/delegation", "middleware/grpclock",
+	".", "backend/postgres", "backend/valkey",
+	"fxmodule", "gocron", "leader", "once", "middleware/delegation", "middleware/grpclock",
 	"middleware/httplock", "middleware/telemetry", "redisgo", "rueidis",
 }
 

@@ -34,6 +34,9 @@ var server *pg
 func TestMain(m *testing.M) {
 	runtime.LockOSThread() // the server ends with the thread that started it
 	os.Exit(func() int {
+		if url := os.Getenv(holderOf); url != "" {
+			return hold(url)
+		}
 		var err error
 		if server, err = startServer("fsync=off", "synchronous_commit=local"); err != nil {
 			fmt.Fprintln(os.Stderr, "no PostgreSQL for the tests (run make deps):", err)
