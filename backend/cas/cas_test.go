@@ -415,3 +415,55 @@ func TestABusyCountDoesNotCarryItsRequests(t *testing.T) {
 		check.FatalIf(t, err != nil || n != 1000, "AddCount again: %d, %v", n, err)
 	}
 }
+
+// granted is a handler of a session that waits, and notes its grants.
+type granted struct {
+	silent
+	grants chan backend.Grant
+}
+
+func (h granted) Granted(_ backend.Topic, g backend.Grant) { h.grants <- g }
+
+// A session's release that grants to its own waiter, and whose reply is lost: the lease began with the write, not when
+// the session read that it was carried out.
+func TestAGrantOfALostReplyCountsFromItsWrite(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := castest.NewMemory()
+		h := granted{silent{watching: make(chan backend.Topic, 1000)}, make(chan backend.Grant, 1)}
+		d := slowLoss{m.Driver()}
+		s, err := cas.New(func() (cas.Driver, error) { return d, nil }).Open(h)
+		check.NoError(t, err)
+		defer s.Close()
+		take(t, s, "n", "a:1")
+		s.Subscribe(backend.Topic{Kind: backend.KindLock, Name: "n"})
+		<-h.watching
+		q := backend.AcquireRequest{Name: "n", Owner: "a:2", Lease: time.Minute}
+		r, err := s.Capabilities().Queue.Enrol(background, backend.EnrolRequest{AcquireRequest: q, Entry: 1})
+		check.FatalIf(t, err != nil || !r.Enrolled, "Enrol: %+v, %v", r, err)
+		lost := false
+		m.SetHook(func(cas.Swap) castest.Fate {
+			if lost {
+				return castest.Carried
+			}
+			lost = true
+			return castest.LostReply
+		})
+		began := time.Now()
+		held, err := s.Release(background, backend.ReleaseRequest{Name: "n", Owner: "a:1"})
+		check.ErrorIf(t, err != nil || !held.Held, "Release: %+v, %v", held, err)
+		check.ErrorIf(t, time.Since(began) < 300*time.Millisecond, "it took %v", time.Since(began))
+		g := <-h.grants
+		check.ErrorIf(t, g.Owner != "a:2" || g.From.After(began), "the grant %+v began %v late", g, g.From.Sub(began))
+	})
+}
+
+// slowLoss is a driver that takes a while to notice that a reply is lost.
+type slowLoss struct{ cas.Driver }
+
+func (d slowLoss) Swap(ctx context.Context, in []cas.Swap, out []cas.Swapped) error {
+	err := d.Driver.Swap(ctx, in, out)
+	if len(out) > 0 && out[0].Err != nil {
+		time.Sleep(300 * time.Millisecond)
+	}
+	return err
+}

@@ -94,13 +94,12 @@ type flight struct {
 
 // plan applies a flight's calls to the value as last seen, and makes the swap.
 func (x *session) plan(t *flight) {
-	t.swap = Swap{Key: t.key.key, Version: Look}
-	t.own, t.told, t.planned = nil, nil, false
+	t.swap, t.planned = Swap{Key: t.key.key, Version: Look}, false
 	store, known := x.clock.now()
 	if t.asks || !known {
 		return
 	}
-	t.planned = true
+	t.own, t.told, t.planned = nil, nil, true
 	if t.cur.Version != None {
 		store = x.clock.nowFor(t.cur.Stamp, t.seen)
 	}
@@ -317,7 +316,9 @@ func (x *session) send(ctx context.Context, flights []*flight) (left []*flight) 
 	in, out := make([]Swap, len(flights)), make([]Swapped, len(flights))
 	sent := time.Now()
 	for i, t := range flights {
-		t.sent = sent
+		if t.lost == 0 { // otherwise it may have been carried out since then
+			t.sent = sent
+		}
 		x.plan(t)
 		in[i] = t.swap
 	}

@@ -71,15 +71,12 @@ func (x *session) listen(ctx context.Context) {
 		err := x.driver.Listen(ctx, sessionName(x.id), func(h Heard) {
 			if h.Text == "" {
 				pause = redial
-				x.listens(true, nil)
+				x.listens(ctx, true, nil)
 				return
 			}
 			x.hear(h)
 		})
-		if ctx.Err() != nil {
-			return
-		}
-		x.listens(false, err)
+		x.listens(ctx, false, err)
 		select {
 		case <-ctx.Done():
 			return
@@ -88,11 +85,12 @@ func (x *session) listen(ctx context.Context) {
 	}
 }
 
-// listens notes whether the session listens; err is why it does not. All topics are to be confirmed again.
-func (x *session) listens(is bool, err error) {
+// listens notes whether the session listens; err is why it does not. All topics are to be confirmed again. A listener
+// whose ctx has ended says nothing: another may have begun.
+func (x *session) listens(ctx context.Context, is bool, err error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if x.closed {
+	if x.closed || ctx.Err() != nil {
 		return
 	}
 	failer, _ := x.handler.(backend.WatchFailer)

@@ -196,7 +196,7 @@ func (x *session) lane() {
 		if flights == nil {
 			return
 		}
-		if u, can := x.driver.(Updater); can && len(flights) == 1 && flights[0].tries > 1 && !flights[0].asks {
+		if u, can := x.driver.(Updater); can && len(flights) == 1 && flights[0].contended() {
 			flights = x.update(u, flights[0])
 		} else {
 			flights = x.send(x.ctx, flights)
@@ -218,7 +218,7 @@ func (x *session) take() []*flight {
 		return nil
 	}
 	flights := slices.Clone(x.ready[:min(len(x.ready), max(x.limits.Batch, 1))])
-	if _, can := x.driver.(Updater); can && flights[0].tries > 1 && !flights[0].asks {
+	if _, can := x.driver.(Updater); can && flights[0].contended() {
 		flights = flights[:1] // by itself
 	}
 	x.ready = slices.Delete(x.ready, 0, len(flights))
@@ -231,6 +231,10 @@ func (x *session) take() []*flight {
 	slices.SortFunc(flights, func(a, b *flight) int { return strings.Compare(a.key.key, b.key.key) })
 	return flights
 }
+
+// contended reports whether other clients are always quicker, so that a lock of the store helps. Where a write may still
+// come late, a swap has to meet it.
+func (t *flight) contended() bool { return t.tries > 1 && t.lost == 0 }
 
 // next has the key's further calls go on, after a flight has ended. Session.mu is locked.
 func (x *session) next(k *key) {
