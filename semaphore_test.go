@@ -150,7 +150,7 @@ func (s *late) Open(h backend.Handler) (backend.Store, error) {
 
 func (s lateSession) Capabilities() backend.Capabilities {
 	c := s.Store.Capabilities()
-	c.Semaphores = lateStore{c.Semaphores, s.by}
+	c.Semaphores, c.Grants = lateStore{c.Semaphores, s.by}, false // a release tells the client to ask
 	return c
 }
 

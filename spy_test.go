@@ -271,9 +271,9 @@ type spyEnrolments struct {
 	at spySession
 }
 
-func (s spyEnrolments) LeaveQueue(ctx context.Context, t backend.Topic, entry uint64) error {
+func (s spyEnrolments) LeaveQueue(ctx context.Context, t backend.Topic, entry uint64, owner string) error {
 	return errorOf(through(s.at, ctx, "LeaveQueue", t, func(ctx context.Context, t backend.Topic) (any, error) {
-		return nil, s.EnrolmentStore.LeaveQueue(ctx, t, entry)
+		return nil, s.EnrolmentStore.LeaveQueue(ctx, t, entry, owner)
 	}))
 }
 

@@ -21,7 +21,8 @@ type Capabilities struct {
 	Busy               BusyStore              // if nil, nothing is known of requests that wait in this process
 	Leaver             Leaver                 // if nil, a call whose context can end needs a goroutine
 	// Grants reports that a release grants a plain lock to the first entry in its queue, and notifies
-	// the entry's session by [QueueHandler].Granted. Otherwise it reserves the lock for the entry.
+	// the entry's session by [QueueHandler].Granted. Otherwise it reserves the lock for the entry. If
+	// there are Enrolments, too, they heed [Enrolment.Grants].
 	Grants bool
 	// Replicas reports whether the store heeds the [Replication] of a request. The store then
 	// replies to a grant once the requested number of replicas has the grant, or after ReplicaWait;

@@ -163,15 +163,18 @@ type Grant struct {
 // that has waiters: requests for these heed their [Enrolment]. EnrolmentStore is a capability:
 // [Capabilities.Enrolments].
 //
-// A release of permits, or of a side, notifies the sessions of the first entries that can be
-// granted, and no others, by [QueueHandler].Reserved: as many entries as there are free permits; for
-// a read-write lock, one writer or all readers. The store reserves these permits, or this side, for
-// the notified sessions until they have asked, for a second at most. If no entry is notified, the
-// release is announced to all watchers.
+// A release of permits, or of a side, serves the first entries that can be: for a semaphore, as many
+// entries as there are free permits; for a read-write lock, one writer or all readers. If an entry has
+// an owner ([Enrolment.Grants]), the store grants the owner what it asks for, and notifies the session
+// by [QueueHandler].Granted, as [QueueStore] does for a store that grants. The session of an entry
+// without one, or of an entry whose owner cannot be granted, is notified by [QueueHandler].Reserved.
+// The store reserves these permits, or this side, for the session until it has asked, for a second at
+// most. If no entry is served, the release is announced to all watchers.
 type EnrolmentStore interface {
-	// LeaveQueue takes an entry out of the queue of a topic. If the entry was notified before, the
-	// next entries are notified.
-	LeaveQueue(ctx context.Context, t Topic, entry uint64) error
+	// LeaveQueue takes an entry out of the queue of a topic. Owner is the owner that the entry has, if
+	// any; the session neither holds anything as this owner nor waits any more. What the owner was
+	// granted is released. If the entry was notified before, the next entries are served.
+	LeaveQueue(ctx context.Context, t Topic, entry uint64, owner string) error
 }
 
 // Enrolment is the session's entry in the queue of a request's topic. A refusal puts the entry into
@@ -180,6 +183,14 @@ type EnrolmentStore interface {
 type Enrolment struct {
 	// Entry is as in EnrolRequest.
 	Entry uint64
+	// Grants has the store grant the request's owner by a release, for the request's lease or the first
+	// lease. It needs [Capabilities.Grants]. The entry then is the owner's: a repeated request of the
+	// waiting owner has the same owner, and if the owner has been granted meanwhile, its lease then
+	// lasts for the request's lease at least. Stays is not heeded.
+	Grants bool
+	// Instead, if not empty, is the owner that the session last asked for with Grants, and asks for no
+	// more. If it is in the queue, the request's owner takes over its place.
+	Instead string
 	// Stays lets a grant move the entry to the end of the queue instead, because the session has
 	// more waiters. It is for permits only.
 	Stays bool

@@ -111,7 +111,7 @@ func (c *commands) SemaphoreTake(
 // RWLeave sends [scripts.RwLeaveSource].
 func (c *commands) RWLeave(ctx context.Context, k redisproto.RwLeaveKeys, a redisproto.RwLeaveArgs) (int64, error) {
 	return eval(ctx, c, (*redis.Cmd).Int64, scripts.RwLeaveSource, "evalsha", scripts.RwLeaveSHA, "1", k.Lock,
-		a.Entry)
+		a.Entry, a.Owner)
 }
 
 // SemaphoreLeave sends [scripts.SemaphoreLeaveSource].
@@ -119,7 +119,7 @@ func (c *commands) SemaphoreLeave(
 	ctx context.Context, k redisproto.SemaphoreLeaveKeys, a redisproto.SemaphoreLeaveArgs,
 ) (int64, error) {
 	return eval(ctx, c, (*redis.Cmd).Int64, scripts.SemaphoreLeaveSource, "evalsha", scripts.SemaphoreLeaveSHA, "1",
-		k.Semaphore, a.Entry)
+		k.Semaphore, a.Entry, a.Ids, a.Count)
 }
 
 // SemaphoreCancel sends [scripts.SemaphoreCancelSource].
@@ -160,7 +160,7 @@ func (c *commands) PermitsAcquire(
 ) ([]int64, error) {
 	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.PermitsAcquireSource, "evalsha", scripts.PermitsAcquireSHA,
 		"3", k.Permits, k.Timeouts, k.Channel, a.Ids, a.Wants, millis(a.Lease), a.Publish, a.Limit, flag(a.Declare),
-		a.Entry, flag(a.Stays), a.Least, flag(a.Heard))
+		a.Entry, flag(a.Stays), a.Least, flag(a.Heard), a.Instead)
 }
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
@@ -210,9 +210,9 @@ func (c *commands) PermitsInspect(
 // ReadAcquire sends [scripts.ReadAcquireSource].
 func (c *commands) ReadAcquire(
 	ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs,
-) (int64, error) {
-	return eval(ctx, c, (*redis.Cmd).Int64, scripts.ReadAcquireSource, "evalsha", scripts.ReadAcquireSHA, "3",
-		k.Lock, k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track), a.Entry, flag(a.Heard))
+) ([]int64, error) {
+	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.ReadAcquireSource, "evalsha", scripts.ReadAcquireSHA, "3",
+		k.Lock, k.Timeout, k.Writer, a.Owner, millis(a.Lease), flag(a.Track), a.Entry, flag(a.Heard), a.Instead)
 }
 
 // ReadEnter sends [scripts.ReadEnterSource].
@@ -250,7 +250,8 @@ func (c *commands) WriteAcquire(
 	ctx context.Context, k redisproto.WriteAcquireKeys, a redisproto.WriteAcquireArgs,
 ) ([]int64, error) {
 	return eval(ctx, c, (*redis.Cmd).Int64Slice, scripts.WriteAcquireSource, "evalsha", scripts.WriteAcquireSHA, "2",
-		k.Lock, k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track), a.Entry, flag(a.Heard))
+		k.Lock, k.Writer, a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track), a.Entry, flag(a.Heard),
+		a.Instead)
 }
 
 // WriteRelease sends [scripts.WriteReleaseSource].

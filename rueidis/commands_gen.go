@@ -115,7 +115,7 @@ func (c *commands) SemaphoreTake(
 // RWLeave sends [scripts.RwLeaveSource].
 func (c *commands) RWLeave(ctx context.Context, k redisproto.RwLeaveKeys, a redisproto.RwLeaveArgs) (int64, error) {
 	return eval(ctx, c, script{scripts.RwLeaveSHA, scripts.RwLeaveSource}, rueidis.RedisResult.AsInt64,
-		[]string{k.Lock}, []string{a.Entry})
+		[]string{k.Lock}, []string{a.Entry, a.Owner})
 }
 
 // SemaphoreLeave sends [scripts.SemaphoreLeaveSource].
@@ -123,7 +123,7 @@ func (c *commands) SemaphoreLeave(
 	ctx context.Context, k redisproto.SemaphoreLeaveKeys, a redisproto.SemaphoreLeaveArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.SemaphoreLeaveSHA, scripts.SemaphoreLeaveSource}, rueidis.RedisResult.AsInt64,
-		[]string{k.Semaphore}, []string{a.Entry})
+		[]string{k.Semaphore}, []string{a.Entry, a.Ids, strconv.FormatInt(a.Count, 10)})
 }
 
 // SemaphoreCancel sends [scripts.SemaphoreCancelSource].
@@ -166,7 +166,7 @@ func (c *commands) PermitsAcquire(
 	return eval(ctx, c, script{scripts.PermitsAcquireSHA, scripts.PermitsAcquireSource},
 		rueidis.RedisResult.AsIntSlice, []string{k.Permits, k.Timeouts, k.Channel}, []string{a.Ids,
 			strconv.FormatInt(a.Wants, 10), millis(a.Lease), a.Publish, strconv.FormatInt(a.Limit, 10), flag(a.Declare),
-			a.Entry, flag(a.Stays), strconv.FormatInt(a.Least, 10), flag(a.Heard)})
+			a.Entry, flag(a.Stays), strconv.FormatInt(a.Least, 10), flag(a.Heard), a.Instead})
 }
 
 // PermitsRelease sends [scripts.PermitsReleaseSource].
@@ -217,10 +217,10 @@ func (c *commands) PermitsInspect(
 // ReadAcquire sends [scripts.ReadAcquireSource].
 func (c *commands) ReadAcquire(
 	ctx context.Context, k redisproto.ReadAcquireKeys, a redisproto.ReadAcquireArgs,
-) (int64, error) {
-	return eval(ctx, c, script{scripts.ReadAcquireSHA, scripts.ReadAcquireSource}, rueidis.RedisResult.AsInt64,
-		[]string{k.Lock, k.Timeout, k.Writer}, []string{a.Owner, millis(a.Lease), flag(a.Track), a.Entry,
-			flag(a.Heard)})
+) ([]int64, error) {
+	return eval(ctx, c, script{scripts.ReadAcquireSHA, scripts.ReadAcquireSource}, rueidis.RedisResult.AsIntSlice,
+		[]string{k.Lock, k.Timeout, k.Writer}, []string{a.Owner, millis(a.Lease), flag(a.Track), a.Entry, flag(a.Heard),
+			a.Instead})
 }
 
 // ReadEnter sends [scripts.ReadEnterSource].
@@ -259,7 +259,7 @@ func (c *commands) WriteAcquire(
 ) ([]int64, error) {
 	return eval(ctx, c, script{scripts.WriteAcquireSHA, scripts.WriteAcquireSource}, rueidis.RedisResult.AsIntSlice,
 		[]string{k.Lock, k.Writer}, []string{a.Owner, millis(a.Lease), a.Claimant, millis(a.Claim), flag(a.Track),
-			a.Entry, flag(a.Heard)})
+			a.Entry, flag(a.Heard), a.Instead})
 }
 
 // WriteRelease sends [scripts.WriteReleaseSource].

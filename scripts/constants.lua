@@ -11,6 +11,8 @@
 --! const latch_most 9007199254740992 number the largest count of a latch that a script replies, 2^53
 --! const token_refused 9007199254740992 number the smallest fencing token that is not drawn, 2^53: a token could come twice
 --! const permits_most 2147483647 count the largest count of permits, since Redisson keeps counts in 32 bits
+--! const permits_granted 128 count the largest number of permits that a release grants to one owner: backend.MaxPermits
+--! const permit_shortest 16 bytes the length of the shortest id of a permit
 --! const permits_longest 17 bytes the length of the longest text that counts permits
 --! const tick_longest 15 bytes the length of the longest text of a tick's time
 --! const score_endless 922337203685477 number the score from which on a permit has no end, as Redisson writes it
@@ -32,6 +34,9 @@
 --! const owners_told 64 count the number of owners of a lock removed by force whose waiters are told
 --! const nest_outlives 1000 ms how much longer than a lock the deadlines of its owners are kept
 --! const nest_entry_kept 3600000 ms how long the deadline of an owner without a field in the lock is kept after it has passed
+--! const leave_writing 2 number the reply of rw_leave where the owner in the entry was granted the write side
+--! const leave_reading 3 number the reply of rw_leave where it was granted the read side
+--! const leave_holding 4 number the reply of semaphore_leave where the owner in the entry was granted permits
 --! const delegate_not_held 3 number the reply of delegate_enter where under does not hold the lock
 
 -- Queues.

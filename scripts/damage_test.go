@@ -23,7 +23,7 @@ func TestARecordOfTooManyBytesIsNoGrant(t *testing.T) {
 		{"write_release", writes, "keep=0", "n", "1", "ms"},
 		{"read_renew", "HSET n mode read me 1; SET {n}:me:rwlock_timeout:1 1 PX 50000", "", "n", "[1]", "-1"},
 		{"write_renew", "HSET n mode write me 1", "", "n", "[1]", "-1"},
-		{"read_acquire", "HSET n mode write other 1; PEXPIRE n 50000", "entry=", "n", "ms", "ms"},
+		{"read_acquire", "HSET n mode write other 1; PEXPIRE n 50000", "entry=", "n", "[ms ", "ms"},
 		{"write_acquire", "HSET n mode read other 1; PEXPIRE n 50000", "entry=", "n", "[ms ", "ms"},
 		{"rw_inspect", reads, "", "n", "[ms read]", "ms"},
 		{"rw_force_release", reads, "", "n", "1", "-2"},

@@ -12,14 +12,16 @@
 --! arg 8 stays    bool
 --! arg 9 least    int
 --! arg 10 heard   bool
---! reply ints     0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n, p: refused, none ends. p tells of the entry, as in semaphore_take
---! bound 400 calls 10 MB
+--! arg 11 instead string
+--! reply ints     0, n, p, s: granted, n are left; t>0, n, p, s: refused, the first ends in t ms; -1, n, p, s: refused, none ends. p tells of the entry, as in semaphore_take; s is the server's time in microseconds, or 0 if there is no entry
+--! bound 1000 calls 10 MB
 --
 -- Returns expired permits to the count. Then it takes as many permits as are wanted, if so many are free and not
 -- kept for other clients. ids has their ids, joined, all of one length. The same request again, while one of its
 -- permits is in use, is granted again and counts once. A limit above zero is the number of all permits, free and in
 -- use: it is set if there is no count, and with declare also if there is another. The zset lives as long as the
--- count. entry, stays, least and heard: as in semaphore_take.
+-- count. entry, stays, least and heard: as in semaphore_take. If the entry has the owner of the ids (see owner_entry),
+-- a release may have granted them: the lease of each is then max(remaining, lease). instead: see take_place.
 --! include permits_value
 --! include server_time
 local there, wants, size = tonumber(value or '0'), tonumber(ARGV[2]), #ARGV[1] / ARGV[2]
@@ -38,18 +40,20 @@ if ARGV[5] ~= '0' and not out and (ARGV[6] == '1' or not value) then
 end
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
 local queued, kept, placed, served, soon = redis.pcall('exists', queue) == 1, 0, 0, false, false
-local window = 0
+local window, granted = 0, 0
+if queued then
+  --! include take_place entry=ARGV[7] instead=ARGV[11]
+end
 if ARGV[10] == '1' then
   --! include redisson_heard
 end
 if queued then
   --! include kept_permits entry=ARGV[7] kept=kept window=window
 end
-local free, reply = there - kept, 0
+local free, reply, ends = there - kept, 0, string.format('%.0f', now + ARGV[3])
 if not out and free >= wants then
   free = free - wants
   there = redis.call('incrby', KEYS[1], -wants)
-  local ends = string.format('%.0f', now + ARGV[3])
   for i = 1, wants do
     redis.call('zadd', KEYS[2], ends, string.sub(ARGV[1], (i - 1) * size + 1, i * size))
   end
@@ -61,6 +65,13 @@ if not out and free >= wants then
     placed = ARGV[8] == '1' and 1 or 0
     local was
     --! include leave_wake_queue entry=ARGV[7] placed=placed was=was
+  end
+elseif out and string.find(ARGV[7], '^%l[^:]*:%w+%+?:') then
+  for i = 1, wants do
+    local id = string.sub(ARGV[1], (i - 1) * size + 1, i * size)
+    if tonumber(redis.call('zscore', KEYS[2], id) or math.huge) < tonumber(ends) then
+      redis.call('zadd', KEYS[2], ends, id)
+    end
   end
 elseif not out then
   local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
@@ -74,16 +85,16 @@ elseif not out then
   end
   if ARGV[7] ~= '' then
     soon = tonumber(ARGV[9]) <= free
-    --! include join_queue entry=ARGV[7] wish=ARGV[9] reserve=soon placed=placed
+    --! include join_queue entry=ARGV[7] wish=ARGV[9] lease=ARGV[3] reserve=soon placed=placed
   end
 end
 if queued and free > 0 then
   local rest = soon and free - ARGV[9] or free
-  --! include tell_takers free=rest asker=ARGV[7] served=served
+  --! include tell_takers free=rest asker=ARGV[7] served=served granted=granted
 end
-if more and there > 0 then
+if more and there > granted then
   local prefix
   --! include heeded served=served unheeded='0' prefix=prefix
-  redis.call(ARGV[4], KEYS[3], prefix .. string.format('%.0f', math.min(there, permits_most)))
+  redis.call(ARGV[4], KEYS[3], prefix .. string.format('%.0f', math.min(there - granted, permits_most)))
 end
-return {reply, free, placed}
+return {reply, free, placed, tonumber(came or 0)}

@@ -4,7 +4,7 @@
 --! key 3 channel  channel redisson_sc:{NAME}
 --! arg 1 publish  publish|spublish
 --! reply int      how many are free
---! bound 400 calls 10 MB
+--! bound 1000 calls 10 MB
 --
 -- Returns expired permits to the count, and reads how many permits are free.
 --! include permits_value

@@ -6,7 +6,7 @@
 --! arg 2 count    int
 --! arg 3 publish  publish|spublish
 --! reply int      1 released; 0 an id is not out, or its lease had ended
---! bound 400 calls 10 MB
+--! bound 1000 calls 10 MB
 --
 -- Releases the permits that are still in use, and tells the waiters. ids: as in permits_acquire.
 --! include server_time

@@ -7,7 +7,7 @@
 --! arg 2 keep     ms
 --! arg 3 publish  publish|spublish
 --! reply int      how many are free then
---! bound 400 calls 10 MB
+--! bound 1000 calls 10 MB
 --
 -- Returns expired permits to the count, and sets the number of all permits, free and in use. Tells the waiters if
 -- more permits are free than before. once remembers, for keep, that this request was executed.

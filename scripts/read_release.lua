@@ -6,7 +6,7 @@
 --! arg 1 owner   string
 --! arg 2 publish publish|spublish
 --! reply int     1 done; 0 the owner does not hold the lock
---! bound 10500 calls 10 MB
+--! bound 11500 calls 10 MB
 --
 -- Removes a reader. If no live reader is left, it removes the lock and tells the waiters; otherwise the lock lives
 -- as long as the longest lease of a reader. Under a writer the lock's time to live does not change: it is the only

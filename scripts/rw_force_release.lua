@@ -4,7 +4,7 @@
 --! key 3 channel channel redisson_rwlock:{NAME}
 --! arg 1 publish publish|spublish
 --! reply int     1 released; 0 there was no lock
---! bound 10500 calls 10 MB
+--! bound 11500 calls 10 MB
 --
 -- Removes a read-write lock and its readers' timeout keys, whatever its owners, and tells the waiters. publish:
 -- publish or spublish. The limit holds_read: see read_release; timeout keys beyond it expire by themselves.

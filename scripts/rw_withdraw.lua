@@ -5,7 +5,7 @@
 --! arg 1 claimant string
 --! arg 2 publish  publish|spublish
 --! reply int      1 withdrawn; 0 the claim is not the claimant's
---! bound 400 calls 10 MB
+--! bound 1500 calls 10 MB
 --
 -- Removes a waiting writer's claim, and tells the waiters. publish: publish or spublish.
 if redis.call('get', KEYS[2]) ~= ARGV[1] then

@@ -6030,15 +6030,17 @@ const LeaveQueueSHA = "b769a18b80d0bb8d7e6055e1e088d8372c72096f"
 //
 //	keys:      permits string, timeouts zset, channel channel
 //	arguments: ids string, wants int, lease ms, publish string, limit int, declare bool, entry
-//	           string, stays bool, least int, heard bool
-//	reply:     ints  0, n, p: granted, n are left; t>0, n, p: refused, the first ends in t ms; -1, n,
-//	           p: refused, none ends. p tells of the entry, as in semaphore_take
+//	           string, stays bool, least int, heard bool, instead string
+//	reply:     ints  0, n, p, s: granted, n are left; t>0, n, p, s: refused, the first ends in t ms;
+//	           -1, n, p, s: refused, none ends. p tells of the entry, as in semaphore_take; s is the
+//	           server's time in microseconds, or 0 if there is no entry
 //
 // Returns expired permits to the count. Then it takes as many permits as are wanted, if so many are free and not
 // kept for other clients. ids has their ids, joined, all of one length. The same request again, while one of its
 // permits is in use, is granted again and counts once. A limit above zero is the number of all permits, free and in
 // use: it is set if there is no count, and with declare also if there is another. The zset lives as long as the
-// count. entry, stays, least and heard: as in semaphore_take.
+// count. entry, stays, least and heard: as in semaphore_take. If the entry has the owner of the ids (see owner_entry),
+// a release may have granted them: the lease of each is then max(remaining, lease). instead: see take_place.
 const PermitsAcquireSource = `local value = redis.call('get', KEYS[1])
 if value and value ~= '0' and not string.find(value, '^%-?[1-9]%d*$') then
 return redis.error_reply('WRONGKIND the key holds no count')
@@ -6090,7 +6092,31 @@ end
 return heard
 end
 local queued, kept, placed, served, soon = redis.pcall('exists', queue) == 1, 0, 0, false, false
-local window = 0
+local window, granted = 0, 0
+if queued then
+if ARGV[11] ~= '' and redis.pcall('zscore', queue, ARGV[7]) == false then
+local all
+local from, to, tag, wants = string.find(ARGV[11], '^%l([^:]*):(%w+)%+?:')
+all = from and {} or {ARGV[11]}
+for letter in string.gmatch(from and string.sub(ARGV[11],1,1) or '', '.') do
+for _, mark in ipairs((wants == 'r' or wants == 'w') and {'r', 'w'} or {wants}) do
+all[#all + 1] = letter .. tag .. ':' .. mark .. ':' .. string.sub(ARGV[11], to + 1)
+all[#all + 1] = letter .. tag .. ':' .. mark .. '+:' .. string.sub(ARGV[11], to + 1)
+end
+end
+for _, old in ipairs(all) do
+local score = redis.pcall('zscore', queue, old)
+if type(score) == 'string' and redis.pcall('zrem', queue, old) == 1 then
+local wants = redis.pcall('hget', queue .. ':wants', old)
+redis.pcall('zadd', queue, score, ARGV[7])
+redis.pcall('hdel', queue .. ':wants', old, 'lease:' .. old)
+if type(wants) == 'string' then
+redis.pcall('hset', queue .. ':wants', ARGV[7], wants)
+end
+end
+end
+end
+end
 if ARGV[10] == '1' then
 redis.pcall('zrem', queue, 'redisson')
 if not came then
@@ -6132,11 +6158,10 @@ kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 end
-local free, reply = there - kept, 0
+local free, reply, ends = there - kept, 0, string.format('%.0f', now + ARGV[3])
 if not out and free >= wants then
 free = free - wants
 there = redis.call('incrby', KEYS[1], -wants)
-local ends = string.format('%.0f', now + ARGV[3])
 for i = 1, wants do
 redis.call('zadd', KEYS[2], ends, string.sub(ARGV[1], (i - 1) * size + 1, i * size))
 end
@@ -6164,11 +6189,18 @@ end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[7])
-redis.pcall('hdel', queue .. ':wants', ARGV[7])
+redis.pcall('hdel', queue .. ':wants', ARGV[7], 'lease:' .. ARGV[7])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[7] then
 tell(first, 'n1000:')
+end
+end
+elseif out and string.find(ARGV[7], '^%l[^:]*:%w+%+?:') then
+for i = 1, wants do
+local id = string.sub(ARGV[1], (i - 1) * size + 1, i * size)
+if tonumber(redis.call('zscore', KEYS[2], id) or math.huge) < tonumber(ends) then
+redis.call('zadd', KEYS[2], ends, id)
 end
 end
 elseif not out then
@@ -6210,6 +6242,10 @@ redis.pcall('pexpire', queue .. ':wants', 600000)
 elseif score then
 redis.pcall('hdel', queue .. ':wants', ARGV[7])
 end
+if string.find(ARGV[7], '^%l[^:]*:%w+%+:') then
+redis.pcall('hset', queue .. ':wants', 'lease:' .. ARGV[7], ARGV[3])
+redis.pcall('pexpire', queue .. ':wants', 600000)
+end
 if type(written) == 'number' then
 redis.pcall('pexpire', queue, 600000)
 local first, dropped
@@ -6225,7 +6261,7 @@ if listeners ~= 0 then
 break
 end
 redis.pcall('zrem', queue, first[1])
-redis.pcall('hdel', queue .. ':wants', first[1])
+redis.pcall('hdel', queue .. ':wants', first[1], 'lease:' .. first[1])
 dropped = true
 end
 if dropped and first[1] and first[1] ~= ARGV[7] then
@@ -6253,7 +6289,59 @@ line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
 local left, second = rest, nil
 for i = 1, left > 0 and #line or 0 do
-local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+local told, size, wants = false, 0, nil
+if line[i] ~= ARGV[7] and left > 0 then
+local owner, lease
+local more, lasts
+size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+size = tonumber(size) or 0
+local length = lease and size >= 1 and size <= 128 and size <= left and #owner / size
+local may = length and length % 1 == 0 and length >= 16 and length <= 512
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeouts, ends = prefix .. ':timeout', string.format('%.0f', at + lease + 150)
+local permits, ids = {}, {}
+for k = 1, size do
+ids[k] = string.sub(owner, (k - 1) * length + 1, k * length)
+permits[2 * k - 1], permits[2 * k] = ends, ids[k]
+end
+local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
+type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = taken and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local ttl = redis.pcall('pttl', KEYS[1])
+if type(ttl) == 'number' and ttl > 0 then
+redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
+end
+else
+redis.pcall('zrem', timeouts, unpack(ids))
+if taken then
+redis.pcall('incrby', KEYS[1], size)
+end
+end
+end
+end
+if told then
+granted = granted + size
+else
+wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+size = wants
 if wants <= left and line[i] ~= ARGV[7] then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
@@ -6261,11 +6349,12 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 end
 if told then
-left, served = left - wants, true
+left, served = left - size, true
 elseif wants > left then
 second = second or line[i]
 end
@@ -6274,15 +6363,15 @@ if served and second then
 tell(second, 'n1000:')
 end
 end
-if more and there > 0 then
+if more and there > granted then
 local prefix
 prefix = served and '0' or at and '+' or ''
-redis.call(ARGV[4], KEYS[3], prefix .. string.format('%.0f', math.min(there, 2147483647)))
+redis.call(ARGV[4], KEYS[3], prefix .. string.format('%.0f', math.min(there - granted, 2147483647)))
 end
-return {reply, free, placed}`
+return {reply, free, placed, tonumber(came or 0)}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "389adceba650d823b197c993541b9bcd1d037b05"
+const PermitsAcquireSHA = "aebd3709b90462c2186963a3cfc1f909176e8f00"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -6311,7 +6400,7 @@ ended = redis.call('zremrangebyrank', KEYS[2], 0, ended - 1)
 there = redis.call('incrby', KEYS[1], ended)
 end
 if ended > 0 and there > 0 then
-local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
+local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -6332,7 +6421,7 @@ end
 return heard
 end
 local queued = redis.pcall('exists', queue) == 1
-local heard = not queued and redis.call(ARGV[1], KEYS[3], '+' .. message)
+local heard = not queued and redis.call(ARGV[1], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
 if not came then
 local time = redis.pcall('time')
@@ -6374,7 +6463,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 end
@@ -6403,7 +6492,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 if not first then
@@ -6417,7 +6506,7 @@ end
 end
 end
 if queued then
-local kept, window = 0, 0
+local kept, window, granted = 0, 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -6453,7 +6542,59 @@ line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
 local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
-local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+local told, size, wants = false, 0, nil
+if line[i] ~= '' and left > 0 then
+local owner, lease
+local more, lasts
+size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+size = tonumber(size) or 0
+local length = lease and size >= 1 and size <= 128 and size <= left and #owner / size
+local may = length and length % 1 == 0 and length >= 16 and length <= 512
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeouts, ends = prefix .. ':timeout', string.format('%.0f', at + lease + 150)
+local permits, ids = {}, {}
+for k = 1, size do
+ids[k] = string.sub(owner, (k - 1) * length + 1, k * length)
+permits[2 * k - 1], permits[2 * k] = ends, ids[k]
+end
+local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
+type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = taken and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local ttl = redis.pcall('pttl', KEYS[1])
+if type(ttl) == 'number' and ttl > 0 then
+redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
+end
+else
+redis.pcall('zrem', timeouts, unpack(ids))
+if taken then
+redis.pcall('incrby', KEYS[1], size)
+end
+end
+end
+end
+if told then
+granted = granted + size
+else
+wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
@@ -6461,11 +6602,12 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 end
 if told then
-left, served = left - wants, true
+left, served = left - size, true
 elseif wants > left then
 second = second or line[i]
 end
@@ -6476,13 +6618,16 @@ end
 local prefix
 served = served or turn
 prefix = served and '0' or at and '+' or ''
-redis.call(ARGV[1], KEYS[3], prefix .. message)
+there = there - granted
+if there > 0 then
+redis.call(ARGV[1], KEYS[3], prefix .. string.format('%.0f', math.min(there, 2147483647)))
+end
 end
 end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "d243e196913dfa8db528afad4db9b202a10dd23a"
+const PermitsCountSHA = "92cac19834988a003e58dad8f22c8f330f46c679"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -6549,7 +6694,7 @@ end
 redis.call('zrem', KEYS[2], unpack(out))
 local there = redis.call('incrby', KEYS[1], #out)
 if there > 0 then
-local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
+local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -6570,7 +6715,7 @@ end
 return heard
 end
 local queued = redis.pcall('exists', queue) == 1
-local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
 if not came then
 local time = redis.pcall('time')
@@ -6612,7 +6757,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 end
@@ -6641,7 +6786,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 if not first then
@@ -6655,7 +6800,7 @@ end
 end
 end
 if queued then
-local kept, window = 0, 0
+local kept, window, granted = 0, 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -6691,7 +6836,59 @@ line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
 local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
-local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+local told, size, wants = false, 0, nil
+if line[i] ~= '' and left > 0 then
+local owner, lease
+local more, lasts
+size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+size = tonumber(size) or 0
+local length = lease and size >= 1 and size <= 128 and size <= left and #owner / size
+local may = length and length % 1 == 0 and length >= 16 and length <= 512
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeouts, ends = prefix .. ':timeout', string.format('%.0f', at + lease + 150)
+local permits, ids = {}, {}
+for k = 1, size do
+ids[k] = string.sub(owner, (k - 1) * length + 1, k * length)
+permits[2 * k - 1], permits[2 * k] = ends, ids[k]
+end
+local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
+type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = taken and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local ttl = redis.pcall('pttl', KEYS[1])
+if type(ttl) == 'number' and ttl > 0 then
+redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
+end
+else
+redis.pcall('zrem', timeouts, unpack(ids))
+if taken then
+redis.pcall('incrby', KEYS[1], size)
+end
+end
+end
+end
+if told then
+granted = granted + size
+else
+wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
@@ -6699,11 +6896,12 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 end
 if told then
-left, served = left - wants, true
+left, served = left - size, true
 elseif wants > left then
 second = second or line[i]
 end
@@ -6714,13 +6912,16 @@ end
 local prefix
 served = served or turn
 prefix = served and '0' or at and '+' or ''
-redis.call(ARGV[3], KEYS[3], prefix .. message)
+there = there - granted
+if there > 0 then
+redis.call(ARGV[3], KEYS[3], prefix .. string.format('%.0f', math.min(there, 2147483647)))
+end
 end
 end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "73cb0f2e044087ea4a411ae6df76c8a022f193d4"
+const PermitsReleaseSHA = "7c9914ee3f58f9867b95ddf9ee810f5014ec812b"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -6803,7 +7004,7 @@ end
 local more = ended > 0 or sum > there
 there = sum
 if more and there > 0 then
-local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
+local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -6824,7 +7025,7 @@ end
 return heard
 end
 local queued = redis.pcall('exists', queue) == 1
-local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
 if not came then
 local time = redis.pcall('time')
@@ -6866,7 +7067,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 end
@@ -6895,7 +7096,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 if not first then
@@ -6909,7 +7110,7 @@ end
 end
 end
 if queued then
-local kept, window = 0, 0
+local kept, window, granted = 0, 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -6945,7 +7146,59 @@ line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
 local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
-local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+local told, size, wants = false, 0, nil
+if line[i] ~= '' and left > 0 then
+local owner, lease
+local more, lasts
+size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+size = tonumber(size) or 0
+local length = lease and size >= 1 and size <= 128 and size <= left and #owner / size
+local may = length and length % 1 == 0 and length >= 16 and length <= 512
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeouts, ends = prefix .. ':timeout', string.format('%.0f', at + lease + 150)
+local permits, ids = {}, {}
+for k = 1, size do
+ids[k] = string.sub(owner, (k - 1) * length + 1, k * length)
+permits[2 * k - 1], permits[2 * k] = ends, ids[k]
+end
+local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
+type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = taken and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local ttl = redis.pcall('pttl', KEYS[1])
+if type(ttl) == 'number' and ttl > 0 then
+redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
+end
+else
+redis.pcall('zrem', timeouts, unpack(ids))
+if taken then
+redis.pcall('incrby', KEYS[1], size)
+end
+end
+end
+end
+if told then
+granted = granted + size
+else
+wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
@@ -6953,11 +7206,12 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 end
 if told then
-left, served = left - wants, true
+left, served = left - size, true
 elseif wants > left then
 second = second or line[i]
 end
@@ -6968,13 +7222,16 @@ end
 local prefix
 served = served or turn
 prefix = served and '0' or at and '+' or ''
-redis.call(ARGV[3], KEYS[3], prefix .. message)
+there = there - granted
+if there > 0 then
+redis.call(ARGV[3], KEYS[3], prefix .. string.format('%.0f', math.min(there, 2147483647)))
+end
 end
 end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "b867877ac294c6b7419ea5eb90461410daa5c926"
+const PermitsSetSHA = "0aa965a75b64f6a127a71c6bc4d8ef3c8f9fc48d"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -7068,24 +7325,35 @@ const ProclaimedSHA = "b63bc6e3f93f7bccc03ae9169982bca5fdc3986e"
 // ReadAcquireSource is read_acquire.lua.
 //
 //	keys:      lock hash, timeout string, writer string
-//	arguments: owner string, lease ms, track bool, entry string, heard bool
-//	reply:     int  0 granted; n>0 refused, n ms left; -1 refused, no expiry; -4-2n, or -2 for no
-//	           expiry: likewise, and the entry is in the queue; 1 less if it is the first that waits
+//	arguments: owner string, lease ms, track bool, entry string, heard bool, instead string
+//	reply:     ints  0, 0, 0: granted; n>0, p, t: refused, n ms left; -1, p, t: refused, no expiry; p
+//	           tells of the entry, as in semaphore_take; t is the server's time in microseconds, or 0
+//	           if there is no entry
 //
 // Grants the read side of a read-write lock, unless a writer holds the lock, a waiting writer of mortise claims it,
 // or it is kept for a writer. A refusal puts the client's entry, if it has one, into the queue. heard: see enrol.
-// The same request a second time, while the owner holds the lock, is granted again and counts once. Each owner has
-// one hold, so its timeout key is the one with number 1.
+// The same request a second time, while the owner holds the lock, is granted again and counts once. If the entry has
+// the owner (see owner_entry), a release may have granted it: its lease is then max(remaining, lease). instead: see
+// take_place. Each owner has one hold, so its timeout key is the one with number 1.
 const ReadAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
 redis.call('hset', KEYS[1], ARGV[1], '1')
+if string.find(ARGV[4], '^%l[^:]*:%w+%+?:') then
+local own, all = redis.call('pttl', KEYS[2]), redis.call('pttl', KEYS[1])
+if own >= 0 and own < tonumber(ARGV[2]) then
+redis.call('pexpire', KEYS[2], ARGV[2])
+end
+if all >= 0 and all < tonumber(ARGV[2]) then
+redis.call('pexpire', KEYS[1], ARGV[2])
+end
+end
 if ARGV[3] == '1' then
 redis.call('exists', KEYS[1])
 end
-return 0
+return {0, 0, 0}
 end
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
@@ -7108,6 +7376,30 @@ return heard
 end
 local queued, kept = redis.pcall('exists', queue) == 1, false
 local left = -2
+if queued then
+if ARGV[6] ~= '' and redis.pcall('zscore', queue, ARGV[4]) == false then
+local all
+local from, to, tag, wants = string.find(ARGV[6], '^%l([^:]*):(%w+)%+?:')
+all = from and {} or {ARGV[6]}
+for letter in string.gmatch(from and string.sub(ARGV[6],1,1) or '', '.') do
+for _, mark in ipairs((wants == 'r' or wants == 'w') and {'r', 'w'} or {wants}) do
+all[#all + 1] = letter .. tag .. ':' .. mark .. ':' .. string.sub(ARGV[6], to + 1)
+all[#all + 1] = letter .. tag .. ':' .. mark .. '+:' .. string.sub(ARGV[6], to + 1)
+end
+end
+for _, old in ipairs(all) do
+local score = redis.pcall('zscore', queue, old)
+if type(score) == 'string' and redis.pcall('zrem', queue, old) == 1 then
+local wants = redis.pcall('hget', queue .. ':wants', old)
+redis.pcall('zadd', queue, score, ARGV[4])
+redis.pcall('hdel', queue .. ':wants', old, 'lease:' .. old)
+if type(wants) == 'string' then
+redis.pcall('hset', queue .. ':wants', ARGV[4], wants)
+end
+end
+end
+end
+end
 if mode == 'write' then
 left = redis.call('pttl', KEYS[1])
 elseif redis.call('exists', KEYS[3]) == 1 then
@@ -7187,6 +7479,10 @@ redis.pcall('pexpire', queue .. ':wants', 600000)
 elseif score then
 redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
+if string.find(ARGV[4], '^%l[^:]*:%w+%+:') then
+redis.pcall('hset', queue .. ':wants', 'lease:' .. ARGV[4], ARGV[2])
+redis.pcall('pexpire', queue .. ':wants', 600000)
+end
 if type(written) == 'number' then
 redis.pcall('pexpire', queue, 600000)
 local first, dropped
@@ -7202,7 +7498,7 @@ if listeners ~= 0 then
 break
 end
 redis.pcall('zrem', queue, first[1])
-redis.pcall('hdel', queue .. ':wants', first[1])
+redis.pcall('hdel', queue .. ':wants', first[1], 'lease:' .. first[1])
 dropped = true
 end
 if dropped and first[1] and first[1] ~= ARGV[4] then
@@ -7241,6 +7537,8 @@ local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local absent = redis.pcall('exists', KEYS[1]) == 0
+local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
 local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
@@ -7252,13 +7550,68 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
+local side, owner, lease
+local more, lasts
+side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+local may = lease and side == wants and #owner <= 512 and (absent or side == 'r' and reads)
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local field, lasts, done = owner, lease + 150, true
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeout = prefix .. ':' .. owner .. ':rwlock_timeout:1'
+if side == 'w' then
+field = owner .. ':write'
+else
+done = redis.pcall('set', timeout, '1', 'px', lasts).ok ~= nil
+end
+local mode = side == 'w' and 'write' or 'read'
+done = done and type(redis.pcall('hset', KEYS[1], 'mode', mode, field, '1')) == 'number'
+local left = done and not absent and redis.pcall('pttl', KEYS[1])
+if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
+done = redis.pcall('pexpire', KEYS[1], lasts) == 1
+end
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = done and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local by = side == 'w' and redis.pcall('get', claim)
+if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
+redis.pcall('del', claim)
+end
+absent, reads = false, side == 'r'
+else
+if side == 'r' then
+redis.pcall('del', timeout)
+end
+if absent then
+redis.pcall('del', KEYS[1])
+else
+redis.pcall('hdel', KEYS[1], field)
+end
+end
+end
+if not told then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 elseif not second then
 second = line[i]
@@ -7273,14 +7626,12 @@ end
 served = served or pending ~= nil
 end
 left = kept or left
-if placed > 0 then
-return -2 * (left + 2) - (placed - 1)
+return {left == -1 and -1 or math.max(left, 1), placed, tonumber(came or 0)}
 end
-return left == -1 and -1 or math.max(left, 1)
-end
+local serves = false
 if queued then
-local placed, was, served = 0, nil, nil
-local wrote = redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w'
+local placed, was = 0, nil
+serves = redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w'
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -7298,13 +7649,22 @@ end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
-redis.pcall('hdel', queue .. ':wants', ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4], 'lease:' .. ARGV[4])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[4] then
 tell(first, 'n1000:')
 end
-if not was or was >= 0 or wrote then
+serves = serves or not was or was >= 0
+end
+redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], '1')
+redis.call('set', KEYS[2], '1', 'px', ARGV[2])
+left = redis.call('pttl', KEYS[1])
+if not mode or left >= 0 and left < tonumber(ARGV[2]) then
+redis.call('pexpire', KEYS[1], ARGV[2])
+end
+if serves then
+local served
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -7333,6 +7693,8 @@ local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local absent = redis.pcall('exists', KEYS[1]) == 0
+local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
 local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
@@ -7344,13 +7706,68 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
+local side, owner, lease
+local more, lasts
+side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+local may = lease and side == wants and #owner <= 512 and (absent or side == 'r' and reads)
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local field, lasts, done = owner, lease + 150, true
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeout = prefix .. ':' .. owner .. ':rwlock_timeout:1'
+if side == 'w' then
+field = owner .. ':write'
+else
+done = redis.pcall('set', timeout, '1', 'px', lasts).ok ~= nil
+end
+local mode = side == 'w' and 'write' or 'read'
+done = done and type(redis.pcall('hset', KEYS[1], 'mode', mode, field, '1')) == 'number'
+local left = done and not absent and redis.pcall('pttl', KEYS[1])
+if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
+done = redis.pcall('pexpire', KEYS[1], lasts) == 1
+end
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = done and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local by = side == 'w' and redis.pcall('get', claim)
+if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
+redis.pcall('del', claim)
+end
+absent, reads = false, side == 'r'
+else
+if side == 'r' then
+redis.pcall('del', timeout)
+end
+if absent then
+redis.pcall('del', KEYS[1])
+else
+redis.pcall('hdel', KEYS[1], field)
+end
+end
+end
+if not told then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 elseif not second then
 second = line[i]
@@ -7364,20 +7781,13 @@ tell(second, side == 'r' and not claimed and 'n20:' or 'n1000:')
 end
 served = served or pending ~= nil
 end
-end
-redis.call('hset', KEYS[1], 'mode', 'read', ARGV[1], '1')
-redis.call('set', KEYS[2], '1', 'px', ARGV[2])
-left = redis.call('pttl', KEYS[1])
-if not mode or left >= 0 and left < tonumber(ARGV[2]) then
-redis.call('pexpire', KEYS[1], ARGV[2])
-end
 if ARGV[3] == '1' then
 redis.call('exists', KEYS[1])
 end
-return 0`
+return {0, 0, 0}`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "9bb031bf6aaa8c2ea26c520ff2babf81327dd79a"
+const ReadAcquireSHA = "8a830ad77e9073dd6d5f39cd9068cd8bbc18e87d"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -7549,7 +7959,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 end
@@ -7578,7 +7988,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 if not first then
@@ -7621,6 +8031,8 @@ local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local absent = redis.pcall('exists', KEYS[1]) == 0
+local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
 local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
@@ -7632,13 +8044,68 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
+local side, owner, lease
+local more, lasts
+side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+local may = lease and side == wants and #owner <= 512 and (absent or side == 'r' and reads)
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local field, lasts, done = owner, lease + 150, true
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeout = prefix .. ':' .. owner .. ':rwlock_timeout:1'
+if side == 'w' then
+field = owner .. ':write'
+else
+done = redis.pcall('set', timeout, '1', 'px', lasts).ok ~= nil
+end
+local mode = side == 'w' and 'write' or 'read'
+done = done and type(redis.pcall('hset', KEYS[1], 'mode', mode, field, '1')) == 'number'
+local left = done and not absent and redis.pcall('pttl', KEYS[1])
+if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
+done = redis.pcall('pexpire', KEYS[1], lasts) == 1
+end
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = done and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local by = side == 'w' and redis.pcall('get', claim)
+if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
+redis.pcall('del', claim)
+end
+absent, reads = false, side == 'r'
+else
+if side == 'r' then
+redis.pcall('del', timeout)
+end
+if absent then
+redis.pcall('del', KEYS[1])
+else
+redis.pcall('hdel', KEYS[1], field)
+end
+end
+end
+if not told then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 elseif not second then
 second = line[i]
@@ -7661,7 +8128,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "789c5c04d07573f0b8e57efa859a69ef5e4b1192"
+const ReadReleaseSHA = "af690a0e27b250a0b31918fbf16b95ef37d70935"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -8699,7 +9166,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 end
@@ -8728,7 +9195,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 if not first then
@@ -8771,6 +9238,8 @@ local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local absent = redis.pcall('exists', KEYS[1]) == 0
+local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
 local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
@@ -8782,13 +9251,68 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
+local side, owner, lease
+local more, lasts
+side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+local may = lease and side == wants and #owner <= 512 and (absent or side == 'r' and reads)
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local field, lasts, done = owner, lease + 150, true
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeout = prefix .. ':' .. owner .. ':rwlock_timeout:1'
+if side == 'w' then
+field = owner .. ':write'
+else
+done = redis.pcall('set', timeout, '1', 'px', lasts).ok ~= nil
+end
+local mode = side == 'w' and 'write' or 'read'
+done = done and type(redis.pcall('hset', KEYS[1], 'mode', mode, field, '1')) == 'number'
+local left = done and not absent and redis.pcall('pttl', KEYS[1])
+if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
+done = redis.pcall('pexpire', KEYS[1], lasts) == 1
+end
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = done and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local by = side == 'w' and redis.pcall('get', claim)
+if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
+redis.pcall('del', claim)
+end
+absent, reads = false, side == 'r'
+else
+if side == 'r' then
+redis.pcall('del', timeout)
+end
+if absent then
+redis.pcall('del', KEYS[1])
+else
+redis.pcall('hdel', KEYS[1], field)
+end
+end
+end
+if not told then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 elseif not second then
 second = line[i]
@@ -8810,7 +9334,7 @@ end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "2573171d4d359190a55ee3b58b83021a547819b8"
+const RwForceReleaseSHA = "f51698eb5722568612bc432349743a7e201d4559"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -8861,11 +9385,13 @@ const RwInspectSHA = "3a9e6cf81122e263772fcea1ed0464d5e4868319"
 // RwLeaveSource is rw_leave.lua.
 //
 //	keys:      lock hash
-//	arguments: entry string
-//	reply:     int  1 the entry was in the queue; 0 it was not
+//	arguments: entry string, owner string
+//	reply:     int  1 the entry was in the queue; 0 it was not; 2 it was not, and the owner writes; 3
+//	           it was not, and the owner reads
 //
 // Takes an entry out of the queue of a read-write lock: its client has no more waiters. If the client had been told
-// to ask, the next clients are told.
+// to ask, the next clients are told. owner, if not empty, is the owner in the entry: what it was granted is not
+// released.
 const RwLeaveSource = `local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -8885,29 +9411,41 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local placed, was, served = 0, nil, false
+local placed, was, served, all = 0, nil, false, nil
+local from, to, tag, wants = string.find(ARGV[1], '^%l([^:]*):(%w+)%+?:')
+all = from and {} or {ARGV[1]}
+for letter in string.gmatch(from and 'spn' or '', '.') do
+for _, mark in ipairs((wants == 'r' or wants == 'w') and {'r', 'w'} or {wants}) do
+all[#all + 1] = letter .. tag .. ':' .. mark .. ':' .. string.sub(ARGV[1], to + 1)
+all[#all + 1] = letter .. tag .. ':' .. mark .. '+:' .. string.sub(ARGV[1], to + 1)
+end
+end
+for _, entry in ipairs(all) do
+if not was then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
+was = tonumber(redis.pcall('zscore', queue, entry))
 if placed == 1 then
-placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
+placed = came and type(redis.pcall('zadd', queue, came, entry)) == 'number' and 1 or 0
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
-if last[1] and last[1] ~= ARGV[1] and last[2] + 0 < 9007199254740991 then
+if last[1] and last[1] ~= entry and last[2] + 0 < 9007199254740991 then
 moved = last[2] + 1
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[1])
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), entry)
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
-redis.pcall('zrem', queue, ARGV[1])
-redis.pcall('hdel', queue .. ':wants', ARGV[1])
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':wants', entry, 'lease:' .. entry)
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-if first and first ~= ARGV[1] then
+if first and first ~= entry then
 tell(first, 'n1000:')
+end
+end
 end
 local mode = redis.pcall('hget', KEYS[1], 'mode')
 if was and was < 0 and (not mode or mode == 'read') then
@@ -8939,6 +9477,8 @@ local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local absent = redis.pcall('exists', KEYS[1]) == 0
+local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
 local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
@@ -8950,13 +9490,68 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
+local side, owner, lease
+local more, lasts
+side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+local may = lease and side == wants and #owner <= 512 and (absent or side == 'r' and reads)
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local field, lasts, done = owner, lease + 150, true
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeout = prefix .. ':' .. owner .. ':rwlock_timeout:1'
+if side == 'w' then
+field = owner .. ':write'
+else
+done = redis.pcall('set', timeout, '1', 'px', lasts).ok ~= nil
+end
+local mode = side == 'w' and 'write' or 'read'
+done = done and type(redis.pcall('hset', KEYS[1], 'mode', mode, field, '1')) == 'number'
+local left = done and not absent and redis.pcall('pttl', KEYS[1])
+if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
+done = redis.pcall('pexpire', KEYS[1], lasts) == 1
+end
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = done and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local by = side == 'w' and redis.pcall('get', claim)
+if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
+redis.pcall('del', claim)
+end
+absent, reads = false, side == 'r'
+else
+if side == 'r' then
+redis.pcall('del', timeout)
+end
+if absent then
+redis.pcall('del', KEYS[1])
+else
+redis.pcall('hdel', KEYS[1], field)
+end
+end
+end
+if not told then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 elseif not second then
 second = line[i]
@@ -8970,10 +9565,16 @@ tell(second, side == 'r' and not claimed and 'n20:' or 'n1000:')
 end
 served = served or pending ~= nil
 end
-return was and 1 or 0`
+if was or ARGV[2] == '' then
+return was and 1 or 0
+end
+if redis.pcall('hexists', KEYS[1], ARGV[2] .. ':write') == 1 then
+return 2
+end
+return redis.pcall('hexists', KEYS[1], ARGV[2]) == 1 and 3 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "f9928389bf8a6859b09e9bf0e1264d6c449e7e0f"
+const RwLeaveSHA = "4d602e0f0bf54c456120dd1c9c83c9ac75120509"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -9051,7 +9652,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 end
@@ -9080,7 +9681,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 if not first then
@@ -9123,6 +9724,8 @@ local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local absent = redis.pcall('exists', KEYS[1]) == 0
+local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
 local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
@@ -9134,13 +9737,68 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
+local side, owner, lease
+local more, lasts
+side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+local may = lease and side == wants and #owner <= 512 and (absent or side == 'r' and reads)
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local field, lasts, done = owner, lease + 150, true
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeout = prefix .. ':' .. owner .. ':rwlock_timeout:1'
+if side == 'w' then
+field = owner .. ':write'
+else
+done = redis.pcall('set', timeout, '1', 'px', lasts).ok ~= nil
+end
+local mode = side == 'w' and 'write' or 'read'
+done = done and type(redis.pcall('hset', KEYS[1], 'mode', mode, field, '1')) == 'number'
+local left = done and not absent and redis.pcall('pttl', KEYS[1])
+if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
+done = redis.pcall('pexpire', KEYS[1], lasts) == 1
+end
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = done and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local by = side == 'w' and redis.pcall('get', claim)
+if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
+redis.pcall('del', claim)
+end
+absent, reads = false, side == 'r'
+else
+if side == 'r' then
+redis.pcall('del', timeout)
+end
+if absent then
+redis.pcall('del', KEYS[1])
+else
+redis.pcall('hdel', KEYS[1], field)
+end
+end
+end
+if not told then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 elseif not second then
 second = line[i]
@@ -9165,7 +9823,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "2976f78314d3c2175424aa75ed38b1454028b653"
+const RwWithdrawSHA = "d621dbcaa11f992374fbfad3a9d17fb67da906b1"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -9196,7 +9854,7 @@ return tonumber(value or '0')
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 and tonumber(ARGV[1]) > 0 then
-local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
+local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -9217,7 +9875,7 @@ end
 return heard
 end
 local queued = redis.pcall('exists', queue) == 1
-local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
 if not came then
 local time = redis.pcall('time')
@@ -9259,7 +9917,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 end
@@ -9288,7 +9946,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 if not first then
@@ -9302,7 +9960,7 @@ end
 end
 end
 if queued then
-local kept, window = 0, 0
+local kept, window, granted = 0, 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -9338,7 +9996,59 @@ line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
 local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
-local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+local told, size, wants = false, 0, nil
+if line[i] ~= '' and left > 0 then
+local owner, lease
+local more, lasts
+size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+size = tonumber(size) or 0
+local length = lease and size >= 1 and size <= 128 and size <= left and #owner / size
+local may = length and length % 1 == 0 and length >= 16 and length <= 512
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeouts, ends = prefix .. ':timeout', string.format('%.0f', at + lease + 150)
+local permits, ids = {}, {}
+for k = 1, size do
+ids[k] = string.sub(owner, (k - 1) * length + 1, k * length)
+permits[2 * k - 1], permits[2 * k] = ends, ids[k]
+end
+local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
+type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = taken and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local ttl = redis.pcall('pttl', KEYS[1])
+if type(ttl) == 'number' and ttl > 0 then
+redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
+end
+else
+redis.pcall('zrem', timeouts, unpack(ids))
+if taken then
+redis.pcall('incrby', KEYS[1], size)
+end
+end
+end
+end
+if told then
+granted = granted + size
+else
+wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
@@ -9346,11 +10056,12 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 end
 if told then
-left, served = left - wants, true
+left, served = left - size, true
 elseif wants > left then
 second = second or line[i]
 end
@@ -9361,13 +10072,16 @@ end
 local prefix
 served = served or turn
 prefix = served and '0' or at and '+' or ''
-redis.call(ARGV[3], KEYS[3], prefix .. message)
+there = there - granted
+if there > 0 then
+redis.call(ARGV[3], KEYS[3], prefix .. string.format('%.0f', math.min(there, 2147483647)))
+end
 end
 end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "a0716fcacc8aba00726d0f46f5b64d5fc2656b55"
+const SemaphoreAddSHA = "9f193e0fb76ed04263da773a81168402e33773e1"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -9392,7 +10106,7 @@ return 0
 end
 local there = redis.call('incrby', KEYS[1], ARGV[1])
 if there > 0 then
-local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
+local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -9413,7 +10127,7 @@ end
 return heard
 end
 local queued = redis.pcall('exists', queue) == 1
-local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
 if not came then
 local time = redis.pcall('time')
@@ -9455,7 +10169,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 end
@@ -9484,7 +10198,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 if not first then
@@ -9498,7 +10212,7 @@ end
 end
 end
 if queued then
-local kept, window = 0, 0
+local kept, window, granted = 0, 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -9534,7 +10248,59 @@ line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
 local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
-local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+local told, size, wants = false, 0, nil
+if line[i] ~= '' and left > 0 then
+local owner, lease
+local more, lasts
+size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+size = tonumber(size) or 0
+local length = lease and size >= 1 and size <= 128 and size <= left and #owner / size
+local may = length and length % 1 == 0 and length >= 16 and length <= 512
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeouts, ends = prefix .. ':timeout', string.format('%.0f', at + lease + 150)
+local permits, ids = {}, {}
+for k = 1, size do
+ids[k] = string.sub(owner, (k - 1) * length + 1, k * length)
+permits[2 * k - 1], permits[2 * k] = ends, ids[k]
+end
+local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
+type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = taken and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local ttl = redis.pcall('pttl', KEYS[1])
+if type(ttl) == 'number' and ttl > 0 then
+redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
+end
+else
+redis.pcall('zrem', timeouts, unpack(ids))
+if taken then
+redis.pcall('incrby', KEYS[1], size)
+end
+end
+end
+end
+if told then
+granted = granted + size
+else
+wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
@@ -9542,11 +10308,12 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 end
 if told then
-left, served = left - wants, true
+left, served = left - size, true
 elseif wants > left then
 second = second or line[i]
 end
@@ -9557,13 +10324,16 @@ end
 local prefix
 served = served or turn
 prefix = served and '0' or at and '+' or ''
-redis.call(ARGV[3], KEYS[3], prefix .. message)
+there = there - granted
+if there > 0 then
+redis.call(ARGV[3], KEYS[3], prefix .. string.format('%.0f', math.min(there, 2147483647)))
+end
 end
 end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "239e5b7d9ccc46c6593e4fd253a80376a1e08c8b"
+const SemaphoreCancelSHA = "75851b1a8aaa750f6bd7f1c7b5c2e1de2b84c2d8"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -9622,11 +10392,13 @@ const SemaphoreDrainSHA = "02df94fc05b9d0ceb51454a663c0be6b79d9735b"
 // SemaphoreLeaveSource is semaphore_leave.lua.
 //
 //	keys:      semaphore string
-//	arguments: entry string
-//	reply:     int  1 the entry was in the queue; 0 it was not
+//	arguments: entry string, ids string, count int
+//	reply:     int  1 the entry was in the queue; 0 it was not; 4 it was not, and the owner in it has
+//	           permits
 //
 // Takes an entry out of the queue of a semaphore of either kind: its client has no more waiters. Permits that were
-// kept for the entry go to the next clients.
+// kept for the entry go to the next clients. What the owner in an entry was granted is not released: ids
+// are those of its permits, as in permits_acquire.
 const SemaphoreLeaveSource = `local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -9646,29 +10418,41 @@ heard = count == 0 and type(heard) == 'number' and 0 or heard
 end
 return heard
 end
-local placed, was, kept, served, window = 0, nil, 0, false, 0
+local placed, was, kept, served, window, granted, all = 0, nil, 0, false, 0, 0, nil
+local from, to, tag, wants = string.find(ARGV[1], '^%l([^:]*):(%w+)%+?:')
+all = from and {} or {ARGV[1]}
+for letter in string.gmatch(from and 'spn' or '', '.') do
+for _, mark in ipairs((wants == 'r' or wants == 'w') and {'r', 'w'} or {wants}) do
+all[#all + 1] = letter .. tag .. ':' .. mark .. ':' .. string.sub(ARGV[1], to + 1)
+all[#all + 1] = letter .. tag .. ':' .. mark .. '+:' .. string.sub(ARGV[1], to + 1)
+end
+end
+for _, entry in ipairs(all) do
+if not was then
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
 came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
 end
-was = tonumber(redis.pcall('zscore', queue, ARGV[1]))
+was = tonumber(redis.pcall('zscore', queue, entry))
 if placed == 1 then
-placed = came and type(redis.pcall('zadd', queue, came, ARGV[1])) == 'number' and 1 or 0
+placed = came and type(redis.pcall('zadd', queue, came, entry)) == 'number' and 1 or 0
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
-if last[1] and last[1] ~= ARGV[1] and last[2] + 0 < 9007199254740991 then
+if last[1] and last[1] ~= entry and last[2] + 0 < 9007199254740991 then
 moved = last[2] + 1
-redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[1])
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), entry)
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
-redis.pcall('zrem', queue, ARGV[1])
-redis.pcall('hdel', queue .. ':wants', ARGV[1])
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', queue .. ':wants', entry, 'lease:' .. entry)
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-if first and first ~= ARGV[1] then
+if first and first ~= entry then
 tell(first, 'n1000:')
+end
+end
 end
 local free = tonumber(redis.pcall('get', KEYS[1])) or 0
 if was and was < 0 and free > 0 then
@@ -9707,7 +10491,59 @@ line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
 local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
-local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+local told, size, wants = false, 0, nil
+if line[i] ~= '' and left > 0 then
+local owner, lease
+local more, lasts
+size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+size = tonumber(size) or 0
+local length = lease and size >= 1 and size <= 128 and size <= left and #owner / size
+local may = length and length % 1 == 0 and length >= 16 and length <= 512
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeouts, ends = prefix .. ':timeout', string.format('%.0f', at + lease + 150)
+local permits, ids = {}, {}
+for k = 1, size do
+ids[k] = string.sub(owner, (k - 1) * length + 1, k * length)
+permits[2 * k - 1], permits[2 * k] = ends, ids[k]
+end
+local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
+type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = taken and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local ttl = redis.pcall('pttl', KEYS[1])
+if type(ttl) == 'number' and ttl > 0 then
+redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
+end
+else
+redis.pcall('zrem', timeouts, unpack(ids))
+if taken then
+redis.pcall('incrby', KEYS[1], size)
+end
+end
+end
+end
+if told then
+granted = granted + size
+else
+wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
@@ -9715,11 +10551,12 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 end
 if told then
-left, served = left - wants, true
+left, served = left - size, true
 elseif wants > left then
 second = second or line[i]
 end
@@ -9728,10 +10565,21 @@ if served and second then
 tell(second, 'n1000:')
 end
 end
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeouts, size = prefix .. ':timeout', #ARGV[2] / math.max(ARGV[3], 1)
+for i = 1, was and 0 or math.min(ARGV[3], 128) do
+if type(redis.pcall('zscore', timeouts, string.sub(ARGV[2], (i - 1) * size + 1, i * size))) == 'string' then
+return 4
+end
+end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "5d487c7293c0523d25b94a0cdb9ca3b0d5819c1e"
+const SemaphoreLeaveSHA = "fa3779c66eebf0530dfbb59611b2b1de8cc19782"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -9753,7 +10601,7 @@ end
 redis.call('set', KEYS[1], ARGV[1])
 local there = tonumber(ARGV[1])
 if there > 0 then
-local served, turn, message = false, false, string.format('%.0f', math.min(there, 2147483647))
+local served, turn = false, false
 local queue = 'mortise:1:wake:{' .. KEYS[1] .. '}'
 local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
@@ -9774,7 +10622,7 @@ end
 return heard
 end
 local queued = redis.pcall('exists', queue) == 1
-local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. message)
+local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
 if not came then
 local time = redis.pcall('time')
@@ -9816,7 +10664,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 end
@@ -9845,7 +10693,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 if not first then
@@ -9859,7 +10707,7 @@ end
 end
 end
 if queued then
-local kept, window = 0, 0
+local kept, window, granted = 0, 0, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -9895,7 +10743,59 @@ line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
 local left, second = free, nil
 for i = 1, left > 0 and #line or 0 do
-local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+local told, size, wants = false, 0, nil
+if line[i] ~= '' and left > 0 then
+local owner, lease
+local more, lasts
+size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+size = tonumber(size) or 0
+local length = lease and size >= 1 and size <= 128 and size <= left and #owner / size
+local may = length and length % 1 == 0 and length >= 16 and length <= 512
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeouts, ends = prefix .. ':timeout', string.format('%.0f', at + lease + 150)
+local permits, ids = {}, {}
+for k = 1, size do
+ids[k] = string.sub(owner, (k - 1) * length + 1, k * length)
+permits[2 * k - 1], permits[2 * k] = ends, ids[k]
+end
+local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
+type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = taken and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local ttl = redis.pcall('pttl', KEYS[1])
+if type(ttl) == 'number' and ttl > 0 then
+redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
+end
+else
+redis.pcall('zrem', timeouts, unpack(ids))
+if taken then
+redis.pcall('incrby', KEYS[1], size)
+end
+end
+end
+end
+if told then
+granted = granted + size
+else
+wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
@@ -9903,11 +10803,12 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 end
 if told then
-left, served = left - wants, true
+left, served = left - size, true
 elseif wants > left then
 second = second or line[i]
 end
@@ -9918,13 +10819,16 @@ end
 local prefix
 served = served or turn
 prefix = served and '0' or at and '+' or ''
-redis.call(ARGV[3], KEYS[3], prefix .. message)
+there = there - granted
+if there > 0 then
+redis.call(ARGV[3], KEYS[3], prefix .. string.format('%.0f', math.min(there, 2147483647)))
+end
 end
 end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "7c8ec7b8c57e3babd2057add3045784fa185d6bd"
+const SemaphoreSetSHA = "f4202da13f3f095f99865dbdcb5de91309e04f54"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -10034,7 +10938,7 @@ end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[4])
-redis.pcall('hdel', queue .. ':wants', ARGV[4])
+redis.pcall('hdel', queue .. ':wants', ARGV[4], 'lease:' .. ARGV[4])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[4] then
@@ -10079,6 +10983,10 @@ redis.pcall('pexpire', queue .. ':wants', 600000)
 elseif score then
 redis.pcall('hdel', queue .. ':wants', ARGV[4])
 end
+if string.find(ARGV[4], '^%l[^:]*:%w+%+:') then
+redis.pcall('hset', queue .. ':wants', 'lease:' .. ARGV[4], '')
+redis.pcall('pexpire', queue .. ':wants', 600000)
+end
 if type(written) == 'number' then
 redis.pcall('pexpire', queue, 600000)
 local first, dropped
@@ -10094,7 +11002,7 @@ if listeners ~= 0 then
 break
 end
 redis.pcall('zrem', queue, first[1])
-redis.pcall('hdel', queue .. ':wants', first[1])
+redis.pcall('hdel', queue .. ':wants', first[1], 'lease:' .. first[1])
 dropped = true
 end
 if dropped and first[1] and first[1] ~= ARGV[4] then
@@ -10104,7 +11012,7 @@ placed = first[1] == ARGV[4] and 2 or 1
 end
 end
 if queued and free > 0 then
-local more, served = soon and free - ARGV[6] or free, false
+local more, served, granted = soon and free - ARGV[6] or free, false, 0
 if not came then
 local time = redis.pcall('time')
 at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
@@ -10121,7 +11029,59 @@ line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
 local left, second = more, nil
 for i = 1, left > 0 and #line or 0 do
-local wants, told = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1), false
+local told, size, wants = false, 0, nil
+if line[i] ~= ARGV[4] and left > 0 then
+local owner, lease
+local more, lasts
+size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+size = tonumber(size) or 0
+local length = lease and size >= 1 and size <= 128 and size <= left and #owner / size
+local may = length and length % 1 == 0 and length >= 16 and length <= 512
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeouts, ends = prefix .. ':timeout', string.format('%.0f', at + lease + 150)
+local permits, ids = {}, {}
+for k = 1, size do
+ids[k] = string.sub(owner, (k - 1) * length + 1, k * length)
+permits[2 * k - 1], permits[2 * k] = ends, ids[k]
+end
+local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
+type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = taken and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local ttl = redis.pcall('pttl', KEYS[1])
+if type(ttl) == 'number' and ttl > 0 then
+redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
+end
+else
+redis.pcall('zrem', timeouts, unpack(ids))
+if taken then
+redis.pcall('incrby', KEYS[1], size)
+end
+end
+end
+end
+if told then
+granted = granted + size
+else
+wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+size = wants
 if wants <= left and line[i] ~= ARGV[4] then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
@@ -10129,11 +11089,12 @@ if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 end
 if told then
-left, served = left - wants, true
+left, served = left - size, true
 elseif wants > left then
 second = second or line[i]
 end
@@ -10145,7 +11106,7 @@ end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "080135bbb16afa01de334e3e259cc19ff67cd4d6"
+const SemaphoreTakeSHA = "db5db3d084cddffe7c202b495100a1d72efa4e2c"
 
 // ServeSource is serve.lua.
 //
@@ -10606,14 +11567,16 @@ const ServeSHA = "83837eeb9ec7325a4e77f80170f58aef5d8704e8"
 //
 //	keys:      lock hash, writer string
 //	arguments: owner string, lease ms, claimant string, claim ms, track bool, entry string, heard
-//	           bool
-//	reply:     ints  0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c
-//	           is 1 where there is a claim now; p tells of the entry, as in semaphore_take
+//	           bool, instead string
+//	reply:     ints  0, 0, 0, 0: granted; n>0, c, p, t: refused, n ms left; -1, c, p, t: refused, no
+//	           expiry; c is 1 where there is a claim now; p tells of the entry, as in semaphore_take;
+//	           t is the server's time in microseconds, or 0 if there is no entry
 //
 // Grants the write side of a read-write lock that is free, and kept for no other client. A refusal puts the client's
 // entry, if it has one, into the queue. heard: see enrol. The same request a second time, while the owner holds the
-// lock, is granted again and counts once. A refusal because of readers leaves a claim, if claim is above zero: until
-// the claim ends, no new reader of mortise gets in. A grant removes the claimant's claim.
+// lock, is granted again and counts once; entry, instead: see read_acquire. A refusal because of readers leaves a
+// claim, if claim is above zero: until the claim ends, no new reader of mortise gets in. A grant removes the claimant's
+// claim.
 const WriteAcquireSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
@@ -10638,6 +11601,28 @@ end
 return heard
 end
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
+if ARGV[8] ~= '' and redis.pcall('zscore', queue, ARGV[6]) == false then
+local all
+local from, to, tag, wants = string.find(ARGV[8], '^%l([^:]*):(%w+)%+?:')
+all = from and {} or {ARGV[8]}
+for letter in string.gmatch(from and string.sub(ARGV[8],1,1) or '', '.') do
+for _, mark in ipairs((wants == 'r' or wants == 'w') and {'r', 'w'} or {wants}) do
+all[#all + 1] = letter .. tag .. ':' .. mark .. ':' .. string.sub(ARGV[8], to + 1)
+all[#all + 1] = letter .. tag .. ':' .. mark .. '+:' .. string.sub(ARGV[8], to + 1)
+end
+end
+for _, old in ipairs(all) do
+local score = redis.pcall('zscore', queue, old)
+if type(score) == 'string' and redis.pcall('zrem', queue, old) == 1 then
+local wants = redis.pcall('hget', queue .. ':wants', old)
+redis.pcall('zadd', queue, score, ARGV[6])
+redis.pcall('hdel', queue .. ':wants', old, 'lease:' .. old)
+if type(wants) == 'string' then
+redis.pcall('hset', queue .. ':wants', ARGV[6], wants)
+end
+end
+end
+end
 if ARGV[7] == '1' then
 redis.pcall('zrem', queue, 'redisson')
 if not came then
@@ -10704,7 +11689,7 @@ end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
 redis.pcall('zrem', queue, ARGV[6])
-redis.pcall('hdel', queue .. ':wants', ARGV[6])
+redis.pcall('hdel', queue .. ':wants', ARGV[6], 'lease:' .. ARGV[6])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[6] then
@@ -10714,14 +11699,18 @@ end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {0, 0, 0}
+return {0, 0, 0, 0}
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 redis.call('hset', KEYS[1], 'mode', mode)
+local all = redis.call('pttl', KEYS[1])
+if string.find(ARGV[6], '^%l[^:]*:%w+%+?:') and all >= 0 and all < tonumber(ARGV[2]) then
+redis.call('pexpire', KEYS[1], ARGV[2])
+end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
 end
-return {0, 0, 0}
+return {0, 0, 0, 0}
 end
 local claimed, placed = 0, 0
 if mode == 'read' and tonumber(ARGV[4]) > 0 then
@@ -10756,6 +11745,10 @@ redis.pcall('pexpire', queue .. ':wants', 600000)
 elseif score then
 redis.pcall('hdel', queue .. ':wants', ARGV[6])
 end
+if string.find(ARGV[6], '^%l[^:]*:%w+%+:') then
+redis.pcall('hset', queue .. ':wants', 'lease:' .. ARGV[6], ARGV[2])
+redis.pcall('pexpire', queue .. ':wants', 600000)
+end
 if type(written) == 'number' then
 redis.pcall('pexpire', queue, 600000)
 local first, dropped
@@ -10771,7 +11764,7 @@ if listeners ~= 0 then
 break
 end
 redis.pcall('zrem', queue, first[1])
-redis.pcall('hdel', queue .. ':wants', first[1])
+redis.pcall('hdel', queue .. ':wants', first[1], 'lease:' .. first[1])
 dropped = true
 end
 if dropped and first[1] and first[1] ~= ARGV[6] then
@@ -10781,10 +11774,10 @@ placed = first[1] == ARGV[6] and 2 or 1
 end
 end
 local left = kept or redis.call('pttl', KEYS[1])
-return {left < 0 and -1 or math.max(left, 1), claimed, placed}`
+return {left < 0 and -1 or math.max(left, 1), claimed, placed, tonumber(came or 0)}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "be107c63523d2e4ff54fc03293f41155e5e6bdd3"
+const WriteAcquireSHA = "72fe169639ca8566997b9311d03ec31007724c5c"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -10908,7 +11901,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 end
@@ -10937,7 +11930,7 @@ if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n
 break
 end
 redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first)
+redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
 first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end
 if not first then
@@ -10980,6 +11973,8 @@ local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local absent = redis.pcall('exists', KEYS[1]) == 0
+local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
 local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
@@ -10991,13 +11986,68 @@ for i = 1, pending == 'w' and 0 or #line do
 local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
+local side, owner, lease
+local more, lasts
+side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
+lease = nil
+if owner and at then
+local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
+local count = letter == 'n' and 1 or counted[to] or
+redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+if count and count ~= 0 and lasts and lasts >= 1 then
+lease = math.min(lasts, 1000)
+end
+end
+local may = lease and side == wants and #owner <= 512 and (absent or side == 'r' and reads)
+if may and redis.pcall('zrem', queue, line[i]) == 1 then
+local field, lasts, done = owner, lease + 150, true
+local prefix
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+local timeout = prefix .. ':' .. owner .. ':rwlock_timeout:1'
+if side == 'w' then
+field = owner .. ':write'
+else
+done = redis.pcall('set', timeout, '1', 'px', lasts).ok ~= nil
+end
+local mode = side == 'w' and 'write' or 'read'
+done = done and type(redis.pcall('hset', KEYS[1], 'mode', mode, field, '1')) == 'number'
+local left = done and not absent and redis.pcall('pttl', KEYS[1])
+if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
+done = redis.pcall('pexpire', KEYS[1], lasts) == 1
+end
+local message = string.format('g%s:0:%.0f:', came, lease)
+told = done and type(tell(line[i], message)) == 'number'
+if told then
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+local by = side == 'w' and redis.pcall('get', claim)
+if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
+redis.pcall('del', claim)
+end
+absent, reads = false, side == 'r'
+else
+if side == 'r' then
+redis.pcall('del', timeout)
+end
+if absent then
+redis.pcall('del', KEYS[1])
+else
+redis.pcall('hdel', KEYS[1], field)
+end
+end
+end
+if not told then
 local heard = tell(line[i], 'r', true)
 told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
 redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i])
+redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+end
 end
 elseif not second then
 second = line[i]
@@ -11019,7 +12069,7 @@ end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "b0e94c75982995735ed8b3485b8f8f335824840f"
+const WriteReleaseSHA = "3d7c25136a26ba8650aa60bd5927d4cb9a01a35d"
 
 // WriteRenewSource is write_renew.lua.
 //

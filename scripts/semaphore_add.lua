@@ -6,7 +6,7 @@
 --! arg 2 keep      ms
 --! arg 3 publish   publish|spublish
 --! reply int       the sum
---! bound 400 calls 10 MB
+--! bound 1000 calls 10 MB
 --
 -- Adds permits, for a release or a change of the size, and tells the waiters. A negative number takes permits away,
 -- without a check that they are free. once remembers, for keep, that this request was executed. Redisson wakes as

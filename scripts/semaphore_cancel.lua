@@ -6,7 +6,7 @@
 --! arg 2 keep      ms
 --! arg 3 publish   publish|spublish
 --! reply int       1 given back; 0 nothing was taken
---! bound 400 calls 10 MB
+--! bound 1000 calls 10 MB
 --
 -- Undoes a semaphore_take. If the take was executed, its permits are released. If it has not arrived yet, it will be
 -- refused.

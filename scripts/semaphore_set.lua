@@ -6,7 +6,7 @@
 --! arg 2 keep      ms
 --! arg 3 publish   publish|spublish
 --! reply int       1 set; 0 there is a count already
---! bound 400 calls 10 MB
+--! bound 1000 calls 10 MB
 --
 -- Makes a semaphore of either kind, and tells the waiters. once remembers, for keep, the outcome of this request.
 --! include count_value

@@ -9,7 +9,7 @@
 --! arg 6 least     int
 --! arg 7 heard     bool
 --! reply ints      1, n, p, 0: taken, n are left; 0, n, p, t: refused, n are there, and others are kept for t ms more, if t is not 0. p tells of the entry: 0 it is not in the queue; 1 it is; 2 it is the first that waits
---! bound 400 calls 10 MB
+--! bound 1000 calls 10 MB
 --
 -- Takes permits, if enough permits are free and not kept for other clients. once remembers, for keep, that this
 -- request was executed (1) or cancelled (0). again: the request was sent before, and may have been executed; without
@@ -48,10 +48,10 @@ if carried then
 end
 local soon = out == 0 and ARGV[4] ~= '' and tonumber(ARGV[6]) <= free
 if out == 0 and ARGV[4] ~= '' then
-  --! include join_queue entry=ARGV[4] wish=ARGV[6] reserve=soon placed=placed
+  --! include join_queue entry=ARGV[4] wish=ARGV[6] lease='' reserve=soon placed=placed
 end
 if queued and free > 0 then
-  local more, served = soon and free - ARGV[6] or free, false
-  --! include tell_takers free=more asker=ARGV[4] served=served
+  local more, served, granted = soon and free - ARGV[6] or free, false, 0
+  --! include tell_takers free=more asker=ARGV[4] served=served granted=granted
 end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or reservation) or 0}

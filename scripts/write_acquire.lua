@@ -8,16 +8,19 @@
 --! arg 5 track    bool
 --! arg 6 entry    string
 --! arg 7 heard    bool
---! reply ints     0, 0, 0: granted; n>0, c, p: refused, n ms left; -1, c, p: refused, no expiry; c is 1 where there is a claim now; p tells of the entry, as in semaphore_take
+--! arg 8 instead  string
+--! reply ints     0, 0, 0, 0: granted; n>0, c, p, t: refused, n ms left; -1, c, p, t: refused, no expiry; c is 1 where there is a claim now; p tells of the entry, as in semaphore_take; t is the server's time in microseconds, or 0 if there is no entry
 --! bound 400 calls 10 MB
 --
 -- Grants the write side of a read-write lock that is free, and kept for no other client. A refusal puts the client's
 -- entry, if it has one, into the queue. heard: see enrol. The same request a second time, while the owner holds the
--- lock, is granted again and counts once. A refusal because of readers leaves a claim, if claim is above zero: until
--- the claim ends, no new reader of mortise gets in. A grant removes the claimant's claim.
+-- lock, is granted again and counts once; entry, instead: see read_acquire. A refusal because of readers leaves a
+-- claim, if claim is above zero: until the claim ends, no new reader of mortise gets in. A grant removes the claimant's
+-- claim.
 --! include read_write_mode
 --! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
+--! include take_place entry=ARGV[6] instead=ARGV[8]
 if ARGV[7] == '1' then
   --! include redisson_heard
 end
@@ -35,12 +38,16 @@ if not mode and not kept then
     --! include leave_wake_queue entry=ARGV[6] placed=placed was=was
   end
   --! include read_back track=ARGV[5] lock=KEYS[1]
-  return {0, 0, 0}
+  return {0, 0, 0, 0}
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   redis.call('hset', KEYS[1], 'mode', mode) -- a write for WAIT, as in acquire
+  local all = redis.call('pttl', KEYS[1])
+  if string.find(ARGV[6], '^%l[^:]*:%w+%+?:') and all >= 0 and all < tonumber(ARGV[2]) then
+    redis.call('pexpire', KEYS[1], ARGV[2])
+  end
   --! include read_back track=ARGV[5] lock=KEYS[1]
-  return {0, 0, 0}
+  return {0, 0, 0, 0}
 end
 local claimed, placed = 0, 0
 if mode == 'read' and tonumber(ARGV[4]) > 0 then
@@ -48,7 +55,7 @@ if mode == 'read' and tonumber(ARGV[4]) > 0 then
   claimed = 1
 end
 if ARGV[6] ~= '' then
-  --! include join_queue entry=ARGV[6] wish='w' reserve=false placed=placed
+  --! include join_queue entry=ARGV[6] wish='w' lease=ARGV[2] reserve=false placed=placed
 end
 local left = kept or redis.call('pttl', KEYS[1])
-return {left < 0 and -1 or math.max(left, 1), claimed, placed}
+return {left < 0 and -1 or math.max(left, 1), claimed, placed, tonumber(came or 0)}

@@ -6,7 +6,7 @@
 --! arg 2 keep    int
 --! arg 3 publish publish|spublish
 --! reply int     1 done; 0 the owner does not hold the lock
---! bound 10500 calls 10 MB
+--! bound 11500 calls 10 MB
 --
 -- Sets the hold count of a writer to keep. At zero it removes the writer and tells the waiters. Readers that entered
 -- under the writer go on reading (a downgrade): the lock then lives as long as the longest lease of a reader.

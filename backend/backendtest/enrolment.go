@@ -190,7 +190,7 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		e *env, k queued, holder *raw, all []*raw, ears []*turnEars,
 	) {
 		leave := func(s *raw, entry uint64) {
-			e.must("LeaveQueue", s.Capabilities().Enrolments.LeaveQueue(background, k.topic, entry))
+			e.must("LeaveQueue", s.Capabilities().Enrolments.LeaveQueue(background, k.topic, entry, ""))
 		}
 		leave(all[0], 2) // another
 		leave(all[1], 1)
@@ -210,7 +210,7 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		e.store.Delete("n")
 		holder.take("n", "h:9", long)
 		for _, s := range all {
-			_ = s.Capabilities().Enrolments.LeaveQueue(background, k.topic, 1) // it may say so
+			_ = s.Capabilities().Enrolments.LeaveQueue(background, k.topic, 1, "") // it may say so
 		}
 		rec := holder.record("n")
 		e.errorIf(rec.Owner != "h:9", "%s: the record is %+v, want it left alone", k.name, rec)
@@ -399,7 +399,7 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		e.until("the writer is told", func() bool { return ears[1].reserved() == 1 })
 		e.errorIf(reader(3) || ears[0].reserved() > 0, "a reader was told, or got in")
 		e.must("Withdraw", can.Withdraw(background, "n", "w"))
-		e.must("LeaveQueue", all[1].Capabilities().Enrolments.LeaveQueue(background, writing, 1))
+		e.must("LeaveQueue", all[1].Capabilities().Enrolments.LeaveQueue(background, writing, 1, ""))
 		e.until("the reader is told when the claim has gone", func() bool { return ears[0].reserved() >= 1 })
 		e.errorIf(!reader(4), "the reader is refused")
 	}},

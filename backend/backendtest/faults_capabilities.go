@@ -167,8 +167,8 @@ type faultyEnrolments struct {
 	under backend.EnrolmentStore
 }
 
-func (s faultyEnrolments) LeaveQueue(ctx context.Context, t backend.Topic, entry uint64) error {
-	leave := func(ctx context.Context, t backend.Topic) error { return s.under.LeaveQueue(ctx, t, entry) }
+func (s faultyEnrolments) LeaveQueue(ctx context.Context, t backend.Topic, entry uint64, owner string) error {
+	leave := func(ctx context.Context, t backend.Topic) error { return s.under.LeaveQueue(ctx, t, entry, owner) }
 	_, err := pass(s.s.f, ctx, Call{Op: OpLeaveQueue, Name: t.Name}, only(t, leave))
 	return err
 }

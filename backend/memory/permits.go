@@ -224,7 +224,7 @@ func (x permits) InspectPermits(ctx context.Context, name string, most int) (bac
 func (x permits) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	return locked(ctx, x.client, func(s *Store) (r backend.ReleaseReply, err error) {
 		p := s.permits[q.Name]
-		if err = s.usable(q.Name); err != nil || p == nil || !p.Uses(q.Owner) {
+		if err = s.usable(q.Name); err != nil || p == nil || !p.Uses(q.Owner) && !q.Undo {
 			return r, err
 		}
 		if err = s.countable(q.Name); err == nil {
@@ -243,12 +243,12 @@ func (x permits) Renew(ctx context.Context, in []backend.RenewRequest, out []bac
 type enrolling struct{ *client }
 
 // LeaveQueue implements [backend.EnrolmentStore].
-func (x enrolling) LeaveQueue(ctx context.Context, t backend.Topic, number uint64) error {
+func (x enrolling) LeaveQueue(ctx context.Context, t backend.Topic, number uint64, owner string) error {
 	_, err := locked(ctx, x.client, func(s *Store) (none struct{}, _ error) {
 		if t.Kind == backend.KindWrite {
-			step(s, x.client, s.sides, t.Name, func(l *record.Sides, st *record.Step) { l.Leave(st, x.id, number) })
+			step(s, x.client, s.sides, t.Name, func(l *record.Sides, st *record.Step) { l.Leave(st, number, owner) })
 		} else {
-			step(s, x.client, s.permits, t.Name, func(p *record.Permits, st *record.Step) { p.Leave(st, x.id, number) })
+			step(s, x.client, s.permits, t.Name, func(p *record.Permits, st *record.Step) { p.Leave(st, number, owner) })
 		}
 		return none, nil
 	})

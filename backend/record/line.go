@@ -8,8 +8,9 @@ import (
 	"github.com/mortise-go/mortise/internal/wire"
 )
 
-// Line is the queue of a semaphore or a read-write lock, oldest first. A session that was told to ask has a second for
-// its request. Meanwhile its permits, or its side, are kept for it.
+// Line is the queue of a semaphore or a read-write lock, oldest first. A release grants the owner in an entry. The
+// session of an entry without an owner is told to ask, and has a second for its request. Meanwhile its permits, or its
+// side, are kept for it.
 type Line []Waiter
 
 // Waiter is an entry in a Line.
@@ -18,16 +19,47 @@ type Waiter struct {
 	Number  uint64       // of the session's wait
 	Kind    backend.Kind // of the topic on which the session is told
 	Writes  bool
-	Wants   int64 // how many permits the session waits for
+	Wants   int64 // the fewest permits that the session waits for
+	// Owner, if not empty, is the next owner of the session: a release grants it Size permits, or the side.
+	Owner    string
+	Size     int64
+	Lease    time.Duration // that the owner asked for
+	Claimant string        // whose claim a grant of the writing side ends
 	// Until is when what is kept is not kept any more; 0 while the session was not told to ask.
 	Until Time
 }
 
-func (w *Waiter) is(x Session, number uint64) bool { return w.Session == x && w.Number == number }
+// waiter returns the entry of a request with an enrolment. Owner and lease are what the request asks for.
+func (s *Step) waiter(k backend.Kind, q backend.Enrolment, owner string, lease time.Duration) Waiter {
+	w := Waiter{Session: s.By, Number: q.Entry, Kind: k}
+	if q.Grants && q.Entry != 0 {
+		w.Owner, w.Lease = owner, lease
+	}
+	return w
+}
+
+// is reports whether both are the same entry: of the same owner, or without one, of the same number.
+func (w *Waiter) is(x Waiter) bool {
+	return w.Session == x.Session && w.Owner == x.Owner && (w.Owner != "" || w.Number == x.Number)
+}
+
+// lease returns the lease of a grant to the entry's owner, which lasts until the session has renewed it.
+func (w *Waiter) lease() time.Duration { return min(w.Lease, backend.FirstLease) }
 
 // at returns the index of an entry; -1 if it is not there.
-func (l Line) at(x Session, number uint64) int {
-	return slices.IndexFunc(l, func(w Waiter) bool { return w.is(x, number) })
+func (l Line) at(x Waiter) int {
+	return slices.IndexFunc(l, func(w Waiter) bool { return w.is(x) })
+}
+
+// replace gives the entry of an owner that its session asks for no more to x's owner, with its place.
+func (l Line) replace(instead string, x Waiter) {
+	if instead == "" || x.Owner == "" || l.at(x) >= 0 {
+		return
+	}
+	if at := l.at(Waiter{Session: x.Session, Owner: instead}); at >= 0 {
+		w := &l[at]
+		w.Number, w.Owner, w.Size, w.Lease, w.Claimant = x.Number, x.Owner, x.Size, x.Lease, x.Claimant
+	}
 }
 
 // next returns the first entry whose session was not told to ask; nil if there is none.
@@ -40,9 +72,9 @@ func (l Line) next() *Waiter {
 }
 
 // told returns the entries, except one, whose sessions were told to ask and have time left for it.
-func (l Line) told(s *Step, x Session, number uint64) (all []Waiter) {
+func (l Line) told(s *Step, but Waiter) (all []Waiter) {
 	for _, w := range l {
-		if s.Now < w.Until && !w.is(x, number) {
+		if s.Now < w.Until && !w.is(but) {
 			all = append(all, w)
 		}
 	}
@@ -50,8 +82,8 @@ func (l Line) told(s *Step, x Session, number uint64) (all []Waiter) {
 }
 
 // kept returns how many permits are kept for the entries that told returns.
-func (l Line) kept(s *Step, x Session, number uint64) (permits int64) {
-	for _, w := range l.told(s, x, number) {
+func (l Line) kept(s *Step, but Waiter) (permits int64) {
+	for _, w := range l.told(s, but) {
 		permits += w.Wants
 	}
 	return permits
@@ -63,7 +95,7 @@ func (l *Line) refused(s *Step, w Waiter) backend.QueueReply {
 	if w.Number == 0 || !s.Hears(w.Session, s.topic(w.Kind)) {
 		return backend.QueueReply{}
 	}
-	switch at := l.at(w.Session, w.Number); {
+	switch at := l.at(w); {
 	case at < 0:
 		*l = append(*l, w)
 	case (*l)[at].Until == 0:
@@ -72,12 +104,12 @@ func (l *Line) refused(s *Step, w Waiter) backend.QueueReply {
 		*l = slices.Insert(slices.Delete(*l, at, at+1), 0, w)
 	}
 	next := l.next()
-	return backend.QueueReply{Enrolled: true, First: next != nil && next.is(w.Session, w.Number)}
+	return backend.QueueReply{Enrolled: true, First: next != nil && next.is(w)}
 }
 
 // keep keeps the permits of an entry for a second, as if its session had been told to ask.
-func (l Line) keep(s *Step, x Session, number uint64) {
-	if at := l.at(x, number); at >= 0 {
+func (l Line) keep(s *Step, x Waiter) {
+	if at := l.at(x); at >= 0 {
 		l[at].Until = s.Now + wire.Reservation
 	}
 }
@@ -86,7 +118,7 @@ func (l Line) keep(s *Step, x Session, number uint64) {
 // then joins it, unless the line is empty or its number is 0. Told reports whether the entry's session had been told
 // to ask; if not, the session of the first waiting entry is told that its entry is the first.
 func (l *Line) served(s *Step, w Waiter, stays bool) (reply backend.QueueReply, told bool) {
-	at := l.at(w.Session, w.Number)
+	at := l.at(w)
 	if at < 0 {
 		if stays && w.Number != 0 && len(*l) > 0 && s.Hears(w.Session, s.topic(w.Kind)) {
 			w.Wants = 1
@@ -112,33 +144,51 @@ func (s *Step) first(w *Waiter, after time.Duration) {
 	s.tellEntry(w.Session, Notice{What: First, Topic: s.topic(w.Kind), Entry: w.Number, After: after})
 }
 
-// tell offers each waiting entry to take, in the line's order, and tells the sessions of the accepted entries to ask.
-// It reports whether it told one; served says that one was told before. In either case the first other entry for
-// which second returns a time is told that it is the first, and to ask after that time. Nothing is told where nothing
-// is granted.
-func (l *Line) tell(s *Step, served bool, take func(*Waiter) bool, second func(*Waiter) time.Duration) bool {
+// offer is what a waiting entry gets of what is free.
+type offer uint8
+
+const (
+	nothing offer = iota
+	aTurn         // its session is told to ask
+	aGrant        // its owner has it: the notice is the grant
+)
+
+// tell offers each waiting entry to take, in the line's order. It takes out the entries whose owners take has granted,
+// and tells the sessions of other accepted entries to ask. It reports whether it told one; served says that one was
+// told before. In either case the first other entry for which second returns a time is told that it is the first, and
+// to ask after that time. Nothing is told where nothing is granted.
+func (l *Line) tell(s *Step, served bool, take func(*Waiter) offer, second func(*Waiter) time.Duration) bool {
 	if s.NoGrants {
 		return served
 	}
 	*l = slices.DeleteFunc(*l, func(w Waiter) bool {
 		return w.Until != 0 && s.Now >= w.Until || !s.Hears(w.Session, s.topic(w.Kind))
 	})
-	next, after := (*Waiter)(nil), time.Duration(0)
-	for i := range *l {
-		w := &(*l)[i]
+	all, rest := *l, (*l)[:0]
+	next, after := Waiter{}, time.Duration(0)
+	for _, w := range all {
+		got := nothing
+		if w.Until == 0 {
+			got = take(&w)
+		}
 		switch {
-		case w.Until != 0:
-		case take(w):
+		case got == aGrant:
+			served = true
+			s.tellEntry(w.Session, Notice{What: Granted, Topic: s.topic(w.Kind), Owner: w.Owner, Lease: w.lease()})
+			continue
+		case got == aTurn:
 			served, w.Until = true, s.Now+wire.Reservation
 			s.tellEntry(w.Session, Notice{What: Reserved, Topic: s.topic(w.Kind), Entry: w.Number})
-		case next == nil:
-			if after = second(w); after > 0 {
+		case w.Until == 0 && after == 0:
+			if after = second(&w); after > 0 {
 				next = w
 			}
 		}
+		rest = append(rest, w)
 	}
-	if served && next != nil {
-		s.first(next, after)
+	clear(all[len(rest):])
+	if *l = rest; served && after > 0 {
+		s.first(&next, after)
 	}
 	return served
 }

@@ -69,25 +69,33 @@ func (p *Permits) add(n int64) int64 {
 }
 
 // announce serves the line, and tells those that watch the semaphore, of either kind, that there are permits.
-func (p *Permits) announce(s *Step) { p.release(s, p.tell(s, p.N-p.Line.kept(s, 0, 0), Waiter{})) }
+func (p *Permits) announce(s *Step) { p.release(s, p.tell(s, p.N-p.Line.kept(s, Waiter{}), Waiter{})) }
 
 func (p *Permits) release(s *Step, served bool) {
 	s.release(backend.KindCountingSemaphore, served)
 	s.release(backend.KindSemaphore, served)
 }
 
-// tell gives the free permits to the waiting entries, except one: in the line's order, the session of each entry that
-// wants no more than the rest of the free permits is told to ask.
+// tell gives the free permits to the waiting entries, except one, in the line's order: each owner that wants no more
+// than the rest of the free permits is granted them, and the session of an entry without an owner is told to ask. So is
+// that of an owner that wants more, if another of its waiters wants fewer.
 func (p *Permits) tell(s *Step, free int64, but Waiter) bool {
-	take := func(w *Waiter) bool {
-		if w.Wants > free || w.is(but.Session, but.Number) {
-			return false
+	take := func(w *Waiter) offer {
+		switch {
+		case w.is(but):
+			return nothing
+		case w.Owner != "" && w.Size <= free:
+			free -= w.Size
+			p.out(s, w.lease(), slices.Collect(backend.PermitIDs(w.Owner)))
+			return aGrant
+		case w.Wants <= free:
+			free -= w.Wants
+			return aTurn
 		}
-		free -= w.Wants
-		return true
+		return nothing
 	}
 	return p.Line.tell(s, false, take, func(w *Waiter) time.Duration {
-		if w.is(but.Session, but.Number) {
+		if w.is(but) {
 			return 0
 		}
 		return wire.Reservation
@@ -105,7 +113,7 @@ func (p *Permits) Add(s *Step, n int64) int64 {
 // Take is [backend.CountingSemaphoreStore].TakeCount.
 func (p *Permits) Take(s *Step, q backend.CountRequest) (reply backend.TakeReply) {
 	w := Waiter{Session: s.By, Number: q.Entry, Kind: q.Topic.Kind, Wants: max(q.Least, 1)}
-	free := p.N - p.Line.kept(s, w.Session, w.Number)
+	free := p.N - p.Line.kept(s, w)
 	if reply.Granted = free >= q.N; reply.Granted {
 		p.add(-q.N)
 		free -= q.N
@@ -115,7 +123,7 @@ func (p *Permits) Take(s *Step, q backend.CountRequest) (reply backend.TakeReply
 		return reply
 	}
 	reply.Available = free
-	for _, x := range p.Line.told(s, w.Session, w.Number) {
+	for _, x := range p.Line.told(s, w) {
 		reply.Remaining = max(reply.Remaining, s.Left(x.Until))
 	}
 	reply.QueueReply, free = p.refused(s, w, free)
@@ -128,7 +136,7 @@ func (p *Permits) Take(s *Step, q backend.CountRequest) (reply backend.TakeReply
 func (p *Permits) refused(s *Step, w Waiter, free int64) (backend.QueueReply, int64) {
 	reply := p.Line.refused(s, w)
 	if reply.Enrolled && w.Wants <= free {
-		p.Line.keep(s, w.Session, w.Number)
+		p.Line.keep(s, w)
 		reply.First = false
 		free -= w.Wants
 	}
@@ -186,16 +194,21 @@ func (p *Permits) Acquire(s *Step, q backend.PermitRequest) (reply backend.Permi
 	if q.Limit > 0 && !again && (!p.Counts || q.Declare) {
 		more = p.resize(q.Limit) || more
 	}
-	w := Waiter{Session: s.By, Number: q.Entry, Kind: backend.KindSemaphore, Wants: max(q.Least, 1)}
-	free, wants := p.N-p.Line.kept(s, w.Session, w.Number), int64(len(ids))
+	w := s.waiter(backend.KindSemaphore, q.Enrolment, q.Owner, q.Lease)
+	w.Wants, w.Size = max(q.Least, 1), int64(len(ids))
+	p.Line.replace(q.Instead, w)
+	free, wants := p.N-p.Line.kept(s, w), w.Size
 	switch {
 	case again:
+		if q.Grants { // a release may have granted them, for a first lease
+			p.Renew(s, backend.RenewRequest{Owner: q.Owner, Lease: q.Lease})
+		}
 		reply.Granted, reply.Available = true, free
 	case free >= wants:
 		p.out(s, q.Lease, ids)
 		free -= wants
 		reply.Granted, reply.Available = true, free
-		reply.QueueReply, _ = p.Line.served(s, w, q.Stays)
+		reply.QueueReply, _ = p.Line.served(s, w, q.Stays && w.Owner == "")
 	default:
 		reply.Available = free
 		reply.QueueReply, free = p.refused(s, w, free)
@@ -240,7 +253,7 @@ func (p *Permits) left(s *Step, w Waiter) time.Duration {
 	for _, end := range p.Out {
 		until(end)
 	}
-	for _, x := range p.Line.told(s, w.Session, w.Number) {
+	for _, x := range p.Line.told(s, w) {
 		until(x.Until)
 	}
 	if first == 0 {
@@ -277,6 +290,9 @@ func (p *Permits) Inspect(s *Step, most int) backend.PermitsRecord {
 
 // Release is [backend.SemaphoreStore].Release.
 func (p *Permits) Release(s *Step, q backend.ReleaseRequest) backend.ReleaseReply {
+	if q.Undo && p.drop(s, q.Owner) {
+		return backend.ReleaseReply{Held: true}
+	}
 	reply, some := backend.ReleaseReply{Held: true}, false
 	for id := range backend.PermitIDs(q.Owner) {
 		end, out := p.Out[id]
@@ -307,14 +323,33 @@ func (p *Permits) Renew(s *Step, q backend.RenewRequest) backend.RenewResult {
 	return r
 }
 
-// Leave is [backend.EnrolmentStore].LeaveQueue. Permits that were kept for the entry go to the next entries.
-func (p *Permits) Leave(s *Step, by Session, number uint64) {
-	if _, told := p.Line.served(s, Waiter{Session: by, Number: number}, false); told {
-		p.tell(s, p.N-p.Line.kept(s, 0, 0), Waiter{})
+// Leave is [backend.EnrolmentStore].LeaveQueue. Permits that the entry's owner has, or that were kept for the entry, go
+// to the next entries.
+func (p *Permits) Leave(s *Step, number uint64, owner string) {
+	p.leave(s, Waiter{Session: s.By, Number: number, Owner: owner})
+	if owner != "" {
+		p.Release(s, backend.ReleaseRequest{Owner: owner})
+	}
+}
+
+// drop takes the entry of an owner out of the line, and reports whether there was one.
+func (p *Permits) drop(s *Step, owner string) bool {
+	w := Waiter{Session: s.By, Owner: owner}
+	if p.Line.at(w) < 0 {
+		return false
+	}
+	p.leave(s, w)
+	return true
+}
+
+// leave takes an entry out of the line.
+func (p *Permits) leave(s *Step, w Waiter) {
+	if _, told := p.Line.served(s, w, false); told {
+		p.tell(s, p.N-p.Line.kept(s, Waiter{}), Waiter{})
 	}
 }
 
 // Forget removes the entries of a session that has ended.
 func (p *Permits) Forget(s *Step, x Session) {
-	p.Line.forget(x, func(w Waiter) { p.Leave(s, x, w.Number) })
+	p.Line.forget(x, func(w Waiter) { p.leave(s, w) })
 }

@@ -2,6 +2,7 @@ package record
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/mortise-go/mortise/backend"
@@ -13,6 +14,7 @@ import (
 //	take:a:2 back:2       permits without a lease
 //	get:a1 more:a1,a2     permits with a lease of ten seconds, by id, of 2 in all
 //	free:a1 renew:a1:20s  release, renew; limit:3          leave:a forget:a list
+//	next:a1,a2            as get, without a limit: a release grants the owner; leave:a1 undo:a1
 func onPermits(t *testing.T) func(s *Step, verb string, args []string) string {
 	p := new(Permits)
 	return func(s *Step, verb string, args []string) string {
@@ -26,6 +28,15 @@ func onPermits(t *testing.T) func(s *Step, verb string, args []string) string {
 		get.Entry, get.Least = 7, 1
 		take := backend.CountRequest{Topic: s.topic(backend.KindCountingSemaphore), N: n}
 		take.Entry, take.Least = 7, n
+		next := get
+		next.Entry, next.Limit, next.Grants, next.Least = 9, 0, true, int64(1+strings.Count(x[0], ","))
+		acquire := func(q backend.PermitRequest) string {
+			r := p.Acquire(s, q)
+			if r.Granted {
+				return fmt.Sprintf("granted,%d", r.Available)
+			}
+			return placed(r.AcquireReply, r.QueueReply)
+		}
 		switch verb {
 		case "set":
 			return fmt.Sprint(p.Set(s, backend.KindSemaphore, n))
@@ -54,11 +65,17 @@ func onPermits(t *testing.T) func(s *Step, verb string, args []string) string {
 			}
 			return placed(backend.AcquireReply{Remaining: r.Remaining}, r.QueueReply)
 		case "get":
-			r := p.Acquire(s, get)
-			if r.Granted {
-				return fmt.Sprintf("granted,%d", r.Available)
-			}
-			return placed(r.AcquireReply, r.QueueReply)
+			return acquire(get)
+		case "next":
+			return acquire(next)
+		case "next2": // of two owners, of which the second is given up
+			next.Instead = x[1]
+			return acquire(next)
+		case "fewer": // another waiter of its session wants one permit
+			next.Least = 1
+			return acquire(next)
+		case "undo":
+			return held(p.Release(s, backend.ReleaseRequest{Name: s.Name, Owner: x[0], Undo: true}).Held)
 		case "free":
 			return held(p.Release(s, backend.ReleaseRequest{Name: s.Name, Owner: x[0]}).Held)
 		case "renew":
@@ -67,7 +84,11 @@ func onPermits(t *testing.T) func(s *Step, verb string, args []string) string {
 			r := p.Inspect(s, 10)
 			return fmt.Sprintf("%d,%d", r.Free, r.Out)
 		case "leave":
-			p.Leave(s, s.By, 7)
+			if owner := x[0]; len(owner) > 1 {
+				p.Leave(s, 9, owner)
+				break
+			}
+			p.Leave(s, 7, "")
 		case "forget":
 			p.Forget(s, s.By)
 		case "empty":
@@ -129,6 +150,65 @@ func TestPermits(t *testing.T) {
 		"what is kept ends": `
 			get:a1>all.released get:b1 get:c1 free:a1>c.reserved,strangers.released now:1s get:d1=granted,0`,
 		"a count by somebody": "set:1>all.released get:a1=granted,0 get:b1=10s,first",
+	} {
+		t.Run(what, func(t *testing.T) { tell(t, text, onPermits(t)) })
+	}
+}
+
+func TestAReleaseGrantsPermits(t *testing.T) {
+	for what, text := range map[string]string{
+		"to the first": `
+			get:a1>all.released get:a2 next:b1=10s,first next:c1=10s,queued
+			free:a1=held>b.granted(b1):1s,c.first:1s,strangers.released list=0,2 next:d1=1s,queued
+			free:a2=held>c.granted(c1):1s,d.first:1s,strangers.released`,
+		"as many as fit": `
+			get:a1,a2 next:b1 next:c1,c2 next:d1=10s,queued
+			free:a1,a2=held>b.granted(b1):1s,d.granted(d1):1s,c.first:1s,strangers.released list=0,2`,
+		"as many as it wants": `
+			get:a1,a2 next:b1,b2=10s,first free:a1,a2=held>b.granted(b1,b2):1s,strangers.released
+			list=0,2`,
+		"for the lease that was asked for": `
+			get:a1,a2 next:b1:0.3s free:a1,a2=held>b.granted(b1):300ms,strangers.released`,
+		"until the lease is over": `
+			get:a1,a2 next:b1,b2 free:a1,a2>b.granted(b1,b2):1s,strangers.released now:1s
+			renew:b1,b2=lost get:c1,c2=granted,0`,
+		"that is then renewed": `
+			get:a1,a2 next:b1 free:a1,a2>b.granted(b1):1s,strangers.released renew:b1=held now:9s
+			renew:b1=held`,
+		"and its owner asks and finds them": `
+			get:a1,a2 next:b1 free:a1,a2>b.granted(b1):1s,strangers.released next:b1=granted,1 now:9s
+			renew:b1=held`,
+		"to one that comes at an end": `
+			get:a1,a2 next:b1=10s,first now:10s next:c1=granted,1>b.granted(b1):1s`,
+		"by a larger limit": `
+			get:a1,a2 next:b1 limit:3>b.granted(b1):1s,strangers.released list=0,3`,
+		"and passes over the dead": `
+			get:a1,a2 next:b1 next:c1 deaf:b free:a1,a2>c.granted(c1):1s,strangers.released`,
+		"but asks an entry without an owner": `
+			get:a1,a2 get:b1 next:c1 free:a1,a2>b.reserved,c.granted(c1):1s,strangers.released
+			get:b1=granted,0`,
+		"or one whose session wants fewer": `
+			get:a1>all.released get:a2 fewer:b1,b2=10s,first free:a1>b.reserved,strangers.released
+			next2:b3:b1,b2=granted,0`,
+	} {
+		t.Run(what, func(t *testing.T) { tell(t, text, onPermits(t)) })
+	}
+}
+
+func TestAnOwnerLeavesTheLineOfASemaphore(t *testing.T) {
+	for what, text := range map[string]string{
+		"before it is granted": `
+			get:a1,a2 next:b1 next:c1 leave:b1>c.first:1s
+			free:a1,a2>c.granted(c1):1s,strangers.released`,
+		"after it was granted": `
+			get:a1,a2 next:b1,b2 next:c1 free:a1,a2>b.granted(b1,b2):1s,c.first:1s,strangers.released
+			leave:b1,b2>c.granted(c1):1s,strangers.released list=1,1`,
+		"by a compensation": `
+			get:a1,a2 next:b1 undo:b1=held undo:b1=lost next:c1
+			free:a1,a2>c.granted(c1):1s,strangers.released undo:c1=held>all.released`,
+		"and another takes its place": `
+			get:a1,a2 next:b1 next:c1 next2:b2:b1=10s,first
+			free:a1,a2>b.granted(b2):1s,c.granted(c1):1s,strangers.released`,
 	} {
 		t.Run(what, func(t *testing.T) { tell(t, text, onPermits(t)) })
 	}

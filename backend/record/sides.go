@@ -76,6 +76,9 @@ func (l *Sides) AcquireRead(s *Step, q backend.ReadRequest) (reply backend.ReadR
 	held := l.End != 0
 	switch {
 	case l.reads(s, q.Owner):
+		if q.Grants { // a release may have granted it, for a first lease
+			l.RenewRead(s, backend.RenewRequest{Owner: q.Owner, Lease: q.Lease})
+		}
 		reply.Granted = true
 		return reply
 	case q.Under != "":
@@ -83,7 +86,8 @@ func (l *Sides) AcquireRead(s *Step, q backend.ReadRequest) (reply backend.ReadR
 			return backend.ReadReply{Absent: true}
 		}
 	default:
-		w := Waiter{Session: s.By, Number: q.Entry, Kind: backend.KindWrite}
+		w := s.waiter(backend.KindWrite, q.Enrolment, q.Owner, q.Lease)
+		l.Line.replace(q.Instead, w)
 		if until := l.keepsOut(s, w); until > 0 {
 			reply.Remaining, reply.QueueReply = s.Left(until), l.Line.refused(s, w)
 			if !held {
@@ -97,13 +101,18 @@ func (l *Sides) AcquireRead(s *Step, q backend.ReadRequest) (reply backend.ReadR
 			defer l.tell(s, true)
 		}
 	}
+	l.enter(s, s.By, q.Owner, q.Lease)
+	reply.Granted = true
+	return reply
+}
+
+// enter makes owner a reader.
+func (l *Sides) enter(s *Step, by Session, owner string, lease time.Duration) {
 	if l.Readers == nil {
 		l.Readers = make(map[string]Owner)
 	}
-	l.Readers[q.Owner] = Owner{q.Owner, 1, s.Now + q.Lease, s.By}
-	l.End = max(l.End, s.Now+q.Lease)
-	reply.Granted = true
-	return reply
+	l.Readers[owner] = Owner{owner, 1, s.Now + lease, by}
+	l.End = max(l.End, s.Now+lease)
 }
 
 // keepsOut returns when a new reader may enter that is kept out; 0 if it may.
@@ -114,7 +123,7 @@ func (l *Sides) keepsOut(s *Step, w Waiter) Time {
 	if l.claimed(s) && !l.toldToRead(w) {
 		return l.Claim.Until
 	}
-	for _, x := range l.Line.told(s, w.Session, w.Number) {
+	for _, x := range l.Line.told(s, w) {
 		if x.Writes {
 			return x.Until
 		}
@@ -124,26 +133,28 @@ func (l *Sides) keepsOut(s *Step, w Waiter) Time {
 
 // toldToRead reports whether w is a reader's entry whose session was told to ask.
 func (l *Sides) toldToRead(w Waiter) bool {
-	at := l.Line.at(w.Session, w.Number)
+	at := l.Line.at(w)
 	return at >= 0 && !l.Line[at].Writes && l.Line[at].Until != 0
 }
 
 // AcquireWrite is [backend.ReadWriteStore].AcquireWrite.
 func (l *Sides) AcquireWrite(s *Step, q backend.WriteRequest) (reply backend.WriteReply) {
 	l.Pass(s)
-	w := Waiter{Session: s.By, Number: q.Entry, Kind: backend.KindWrite, Writes: true}
-	kept := l.Line.told(s, w.Session, w.Number)
+	w := s.waiter(backend.KindWrite, q.Enrolment, q.Owner, q.Lease)
+	w.Writes, w.Claimant = true, q.Claimant
+	l.Line.replace(q.Instead, w)
+	kept := l.Line.told(s, w)
 	switch {
 	case l.End == 0 && len(kept) > 0:
 		reply.Remaining, reply.QueueReply = s.Left(kept[0].Until), l.Line.refused(s, w)
 	case l.End == 0:
 		l.Line.served(s, w, false)
-		if l.Claim.By == q.Claimant {
-			l.Claim = Claim{}
-		}
-		l.Writer, l.End = Owner{ID: q.Owner, Holds: 1, Session: s.By}, s.Now+q.Lease
+		l.write(s, s.By, q.Owner, q.Claimant, q.Lease)
 		reply.Granted = true
 	case l.writes(q.Owner):
+		if q.Grants {
+			l.RenewWrite(s, backend.RenewRequest{Owner: q.Owner, Lease: q.Lease})
+		}
 		reply.Granted = true
 	default:
 		reply.Remaining, reply.QueueReply = s.Left(l.End), l.Line.refused(s, w)
@@ -152,6 +163,14 @@ func (l *Sides) AcquireWrite(s *Step, q backend.WriteRequest) (reply backend.Wri
 		}
 	}
 	return reply
+}
+
+// write makes owner the writer of the free lock, and ends the claim of its claimant.
+func (l *Sides) write(s *Step, by Session, owner, claimant string, lease time.Duration) {
+	if l.Claim.By == claimant {
+		l.Claim = Claim{}
+	}
+	l.Writer, l.End = Owner{ID: owner, Holds: 1, Session: by}, s.Now+lease
 }
 
 // SetWriteHolds is [backend.ReadWriteStore].SetWriteHolds.
@@ -167,7 +186,7 @@ func (l *Sides) SetWriteHolds(s *Step, q backend.HoldsRequest) backend.HoldsRepl
 // ReleaseRead is [backend.ReadWriteStore].ReleaseRead.
 func (l *Sides) ReleaseRead(s *Step, q backend.ReleaseRequest) backend.ReleaseReply {
 	l.Pass(s)
-	held := l.reads(s, q.Owner)
+	held := l.reads(s, q.Owner) || q.Undo && l.drop(s, q.Owner)
 	if _, is := l.Readers[q.Owner]; is {
 		delete(l.Readers, q.Owner)
 		if l.Writer.ID == "" && !l.settle(s) {
@@ -182,7 +201,7 @@ func (l *Sides) ReleaseWrite(s *Step, q backend.ReleaseRequest) backend.ReleaseR
 	l.Pass(s)
 	switch {
 	case !l.writes(q.Owner):
-		return backend.ReleaseReply{}
+		return backend.ReleaseReply{Held: q.Undo && l.drop(s, q.Owner)}
 	case q.Keep > 0:
 		l.Writer.Holds = q.Keep
 	default:
@@ -300,10 +319,11 @@ func (l *Sides) Withdraw(s *Step, claimant string) {
 // release serves the line behind the release of a side.
 func (l *Sides) release(s *Step) { s.release(backend.KindWrite, l.tell(s, l.End != 0)) }
 
-// tell tells the entries that can be served to ask: one writer, or readers. There is no writer; reading reports whether
-// there are readers. Readers that were told before, and have time left, count as readers.
+// tell serves the entries that can be: one writer, or readers. It grants the owner in an entry, and tells the session
+// of an entry without one to ask. There is no writer; reading reports whether there are readers. Readers that were told
+// before, and have time left, count as readers.
 func (l *Sides) tell(s *Step, reading bool) bool {
-	told := l.Line.told(s, 0, 0)
+	told := l.Line.told(s, Waiter{})
 	for _, w := range told {
 		if w.Writes {
 			return true
@@ -312,12 +332,20 @@ func (l *Sides) tell(s *Step, reading bool) bool {
 	reading = reading || len(told) > 0
 	claimed := l.claimed(s)
 	decided, writes, writer := reading || claimed, claimed && !reading, false
-	take := func(w *Waiter) bool {
+	take := func(w *Waiter) offer {
 		if decided && writes != w.Writes || writer || claimed && reading {
-			return false
+			return nothing
 		}
 		decided, writes, writer = true, w.Writes, w.Writes
-		return true
+		switch {
+		case w.Owner == "":
+			return aTurn
+		case w.Writes:
+			l.write(s, w.Session, w.Owner, w.Claimant, w.lease())
+		default:
+			l.enter(s, w.Session, w.Owner, w.lease())
+		}
+		return aGrant
 	}
 	return l.Line.tell(s, len(told) > 0, take, func(*Waiter) time.Duration {
 		if writes || claimed {
@@ -327,15 +355,36 @@ func (l *Sides) tell(s *Step, reading bool) bool {
 	})
 }
 
-// Leave is [backend.EnrolmentStore].LeaveQueue. A side that was kept for the entry goes to the next entries.
-func (l *Sides) Leave(s *Step, by Session, number uint64) {
+// Leave is [backend.EnrolmentStore].LeaveQueue. A side that the entry's owner has, or that was kept for the entry, goes
+// to the next entries.
+func (l *Sides) Leave(s *Step, number uint64, owner string) {
 	l.Pass(s)
-	if _, told := l.Line.served(s, Waiter{Session: by, Number: number}, false); told && l.Writer.ID == "" {
+	l.leave(s, Waiter{Session: s.By, Number: number, Owner: owner})
+	if owner != "" {
+		q := backend.ReleaseRequest{Owner: owner}
+		l.ReleaseRead(s, q)
+		l.ReleaseWrite(s, q)
+	}
+}
+
+// drop takes the entry of an owner out of the line, and reports whether there was one.
+func (l *Sides) drop(s *Step, owner string) bool {
+	w := Waiter{Session: s.By, Owner: owner}
+	if l.Line.at(w) < 0 {
+		return false
+	}
+	l.leave(s, w)
+	return true
+}
+
+// leave takes an entry out of the line.
+func (l *Sides) leave(s *Step, w Waiter) {
+	if _, told := l.Line.served(s, w, false); told && l.Writer.ID == "" {
 		l.tell(s, l.End != 0)
 	}
 }
 
 // Forget removes the entries of a session that has ended.
 func (l *Sides) Forget(s *Step, x Session) {
-	l.Line.forget(x, func(w Waiter) { l.Leave(s, x, w.Number) })
+	l.Line.forget(x, func(w Waiter) { l.leave(s, w) })
 }

@@ -15,6 +15,11 @@ import (
 //	unread:a1 unwrite:a1  release                      keep:a1:2 holds:a1:2    set the writer's holds
 //	renewread:a1 exactread:a1 renewwrite:a1 exactwrite:a1
 //	leave:a withdraw:a pass inspect force delete forget:a empty
+//
+// Those with an owner that a release grants are
+//
+//	nextread:a1 nextwrite:a1 nextclaim:a1   acquire, or wait; nextread:a2:a1  instead of a1
+//	leave:a1 undoread:a1 undowrite:a1
 func onSides(t *testing.T) func(s *Step, verb string, args []string) string {
 	l := new(Sides)
 	return func(s *Step, verb string, args []string) string {
@@ -53,6 +58,21 @@ func onSides(t *testing.T) func(s *Step, verb string, args []string) string {
 			return reads(read)
 		case "tryread":
 			return reads(read)
+		case "nextread":
+			read.Entry, read.Grants, read.Instead = 9, true, x[1]
+			return reads(read)
+		case "nextwrite", "nextclaim":
+			write.Entry, write.Grants, write.Instead = 9, true, x[1]
+			if verb == "nextclaim" {
+				write.Claim = time.Minute
+			}
+			return writes(write)
+		case "undoread":
+			free.Undo = true
+			return held(l.ReleaseRead(s, free).Held)
+		case "undowrite":
+			free.Undo = true
+			return held(l.ReleaseWrite(s, free).Held)
 		case "under", "below":
 			read.Under, read.UnderWriter = x[1], verb == "below"
 			return reads(read)
@@ -80,8 +100,12 @@ func onSides(t *testing.T) func(s *Step, verb string, args []string) string {
 			renew.Exact = verb == "exactwrite"
 			return renewed(l.RenewWrite(s, renew))
 		case "leave":
-			l.Leave(s, s.By, 7)
-			l.Leave(s, s.By, 8)
+			if owner := x[0]; len(owner) > 1 {
+				l.Leave(s, 9, owner)
+				break
+			}
+			l.Leave(s, 7, "")
+			l.Leave(s, 8, "")
 		case "withdraw":
 			l.Withdraw(s, string(rune(s.By)))
 		case "pass":
@@ -186,6 +210,90 @@ func TestTheLineOfAReadWriteLock(t *testing.T) {
 			trywrite:a1 read:b1 unwrite:a1>b.reserved,strangers.released now:1s trywrite:c1=granted
 			read:b1=10s,first`,
 		"a claim that is over": "tryread:a1:120s claim:b1 now:60s tryread:c1=granted",
+	} {
+		t.Run(what, func(t *testing.T) { tell(t, text, onSides(t)) })
+	}
+}
+
+func TestAReleaseGrantsASide(t *testing.T) {
+	for what, text := range map[string]string{
+		"to a writer": `
+			trywrite:a1 nextwrite:b1=10s,first nextwrite:c1=10s,queued
+			unwrite:a1=held>b.granted(b1):1s,c.first:1s,strangers.released inspect=write,b1,1,0,1s
+			unwrite:b1=held>c.granted(c1):1s,strangers.released`,
+		"to all readers": `
+			trywrite:a1 nextread:b1=10s,first nextwrite:c1=10s,queued nextread:d1=10s,queued
+			unwrite:a1=held>b.granted(b1):1s,d.granted(d1):1s,c.first:20ms,strangers.released
+			inspect=read,b1,1,2,1s unread:b1=held unread:d1=held>c.granted(c1):1s,strangers.released`,
+		"also by the last reader": `
+			tryread:a1 nextwrite:b1=10s,first unread:a1>b.granted(b1):1s,strangers.released`,
+		"and by a removal": `
+			tryread:a1 nextwrite:b1 force=held>b.granted(b1):1s,strangers.released,a.changed`,
+		"for the lease that was asked for": `
+			trywrite:a1 nextwrite:b1:2s nextread:c1:0.3s
+			unwrite:a1>b.granted(b1):1s,c.first:1s,strangers.released
+			unwrite:b1>c.granted(c1):300ms,strangers.released inspect=read,c1,1,1,300ms`,
+		"until the lease is over": `
+			trywrite:a1 nextwrite:b1 unwrite:a1>b.granted(b1):1s,strangers.released now:1s
+			trywrite:c1=granted>all+b.changed`,
+		"that is then renewed": `
+			trywrite:a1 nextwrite:b1 unwrite:a1>b.granted(b1):1s,strangers.released renewwrite:b1=held
+			inspect=write,b1,1,0,10s`,
+		"and its owner asks and finds it": `
+			trywrite:a1 nextwrite:b1 unwrite:a1>b.granted(b1):1s,strangers.released nextwrite:b1=granted
+			inspect=write,b1,1,0,10s`,
+		"and so does a reader": `
+			trywrite:a1 nextread:b1 unwrite:a1>b.granted(b1):1s,strangers.released nextread:b1=granted
+			inspect=read,b1,1,1,10s`,
+		"with the claim": `
+			tryread:a1 nextclaim:b1=10s,first,claimed tryread:c1=1m0s
+			unread:a1>b.granted(b1):1s,strangers.released
+			unwrite:b1>all.released tryread:c1=granted`,
+		"but not with another's": `
+			tryread:a1 nextwrite:c1 nextclaim:b1=10s,queued,claimed
+			unread:a1>c.granted(c1):1s,b.first:1s,strangers.released
+			unwrite:c1>b.granted(b1):1s,strangers.released`,
+		"and passes over the dead": `
+			trywrite:a1 nextwrite:b1 nextwrite:c1 deaf:b unwrite:a1>c.granted(c1):1s,strangers.released`,
+		"but asks an entry without an owner": `
+			trywrite:a1 write:b1 nextwrite:c1 unwrite:a1>b.reserved,c.first:1s,strangers.released
+			nextwrite:c1=1s,first write:b1=granted`,
+		"to readers of both forms": `
+			trywrite:a1 read:b1 nextread:c1 unwrite:a1>b.reserved,c.granted(c1):1s,strangers.released
+			read:b1=granted`,
+		"not where something else has the name": `
+			trywrite:a1 nextwrite:b1 closed unwrite:a1>all.released`,
+	} {
+		t.Run(what, func(t *testing.T) { tell(t, text, onSides(t)) })
+	}
+}
+
+func TestAnOwnerLeavesTheLineOfAReadWriteLock(t *testing.T) {
+	for what, text := range map[string]string{
+		"before it is granted": `
+			trywrite:a1 nextwrite:b1 nextwrite:c1 leave:b1>c.first:1s
+			unwrite:a1>c.granted(c1):1s,strangers.released`,
+		"after it was granted": `
+			trywrite:a1 nextwrite:b1 nextread:c1 unwrite:a1>b.granted(b1):1s,c.first:1s,strangers.released
+			leave:b1>c.granted(c1):1s,strangers.released inspect=read,c1,1,1,1s`,
+		"as a reader": `
+			trywrite:a1 nextread:b1 nextwrite:c1 unwrite:a1>b.granted(b1):1s,c.first:20ms,strangers.released
+			leave:b1>c.granted(c1):1s,strangers.released`,
+		"and another stays": `
+			trywrite:a1 nextwrite:b1 leave:b2 leave:c1 unwrite:a1>b.granted(b1):1s,strangers.released
+			leave:b2 inspect=write,b1,1,0,1s`,
+		"by a compensation": `
+			trywrite:a1 nextwrite:b1 undoread:b1=held undowrite:b1=lost nextread:c1
+			unwrite:a1>c.granted(c1):1s,strangers.released undoread:c1=held>all.released undoread:c1=lost`,
+		"and another takes its place": `
+			trywrite:a1 nextwrite:b1 nextwrite:c1 nextread:b2:b1=10s,first
+			unwrite:a1>b.granted(b2):1s,c.first:20ms,strangers.released`,
+		"but not what it was granted": `
+			trywrite:a1 nextwrite:b1 unwrite:a1>b.granted(b1):1s,strangers.released
+			nextread:b2:b1=1s,first leave:b1>b.granted(b2):1s,strangers.released`,
+		"with its session": `
+			trywrite:a1 nextwrite:b1 nextwrite:c1 forget:b>c.first:1s
+			unwrite:a1>c.granted(c1):1s,strangers.released`,
 	} {
 		t.Run(what, func(t *testing.T) { tell(t, text, onSides(t)) })
 	}

@@ -102,7 +102,7 @@ type PermitCommands interface {
 // RWCommands are the scripts of read-write locks. A writer's Reenter is the script of a lock.
 type RWCommands interface {
 	//mortise:script read_acquire
-	ReadAcquire(ctx context.Context, k ReadAcquireKeys, a ReadAcquireArgs) (int64, error)
+	ReadAcquire(ctx context.Context, k ReadAcquireKeys, a ReadAcquireArgs) ([]int64, error)
 	//mortise:script read_enter
 	ReadEnter(ctx context.Context, k ReadEnterKeys, a ReadEnterArgs) (int64, error)
 	//mortise:script read_release

@@ -175,8 +175,8 @@ func (f *commands) PermitsInspect(
 // ReadAcquire sends [scripts.ReadAcquireSource].
 func (f *commands) ReadAcquire(
 	ctx context.Context, k ReadAcquireKeys, a ReadAcquireArgs,
-) (int64, error) {
-	return f.number(ctx, a)
+) ([]int64, error) {
+	return f.numbers("read_acquire")
 }
 
 // ReadEnter sends [scripts.ReadEnterSource].

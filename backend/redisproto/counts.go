@@ -215,13 +215,17 @@ func (s permits) Acquire(ctx context.Context, r backend.PermitRequest) (out back
 	if err != nil {
 		return out, err
 	}
+	t := backend.Topic{Kind: backend.KindSemaphore, Name: r.Name}
+	x := s.enrolling(t, r.Enrolment, r.Owner, strconv.FormatInt(n, 10))
 	reply, err := s.adapter.PermitsAcquire(ctx, permitsKeys(r.Name),
 		PermitsAcquireArgs{Ids: ids, Wants: n, Lease: r.Lease, Publish: s.publish(), Limit: r.Limit, Declare: r.Declare,
-			Entry: entryOf(s.core, backend.KindSemaphore, r.Enrolment), Stays: r.Stays, Least: max(r.Least, 1), Heard: r.Heard})
+			Entry: x.entry(r.Lease), Stays: r.Stays && !x.Grants, Least: max(r.Least, 1), Heard: r.Heard,
+			Instead: x.instead()})
+	x.answered(last(reply), err)
 	if err != nil {
 		return out, s.fault(err)
 	}
-	if len(reply) != 3 || reply[0] < -1 {
+	if len(reply) != 4 || reply[0] < -1 {
 		return out, strange("permits_acquire", reply)
 	}
 	out.Granted, out.Available, out.QueueReply = reply[0] == 0, reply[1], queued(reply[2])
@@ -233,6 +237,10 @@ func (s permits) Acquire(ctx context.Context, r backend.PermitRequest) (out back
 
 // Release implements [backend.SemaphoreStore].
 func (s permits) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	if r.Undo && s.grants {
+		held, err := s.leaves(ctx, backend.Topic{Kind: backend.KindSemaphore, Name: r.Name}, 0, r.Owner)
+		return backend.ReleaseReply{Held: held}, err
+	}
 	held, err := s.affirmed(ctx, "permits_release", func() (int64, error) {
 		ids, n, err := rawIDs(r.Owner)
 		if err != nil {

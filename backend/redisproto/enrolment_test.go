@@ -94,6 +94,11 @@ func TestAQueueThatAnotherWroteToDelaysOnly(t *testing.T) {
 		"members": func() [][]string {
 			return [][]string{{"ZADD", wakeQueue, "0", "", "1", ":", "2", "n", "3", "s\x00:"}}
 		},
+		"owners": func() [][]string {
+			return [][]string{{"ZADD", wakeQueue, "1", "p:w:", "2", "px:w:x", "3", "nx:r:y", "4", "nx:1:0123456789abcdef",
+				"5", "nx:128:z", "6", "nx:0:z", "7", "nx:1e1:z", "8", "nx:w+:z", "9", "nx:r+:z", "10", "nx:99999999999999999999:z"},
+				{"HSET", wakeWants, "nx:w+:z", "w", "lease:nx:w+:z", "nan", "lease:nx:r+:z", "-1", "px:w:x", "w"}}
+		},
 		"scores": func() [][]string {
 			return [][]string{{"ZADD", wakeQueue, "-inf", "p:1", "+inf", "p:2", "-1", "p:3"}}
 		},

@@ -37,57 +37,57 @@ const (
 	pairSlack = 20 * time.Millisecond
 )
 
-// pairs are the last pairs of a session, by the names that it waits for.
+// pairs are the last pairs of a session, by the topics that it waits for.
 type pairs struct {
 	mu  sync.Mutex
-	all map[string]pair
+	all map[backend.Topic]pair
 }
 
-// asks notes a request that is to put an owner into the queue of a name. Messages about the entry may come before the
+// asks notes a request that is to put an owner into the queue of a topic. Messages about the entry may come before the
 // reply.
-func (p *pairs) asks(name, owner string, entry uint64) {
+func (p *pairs) asks(t backend.Topic, owner string, entry uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.all == nil {
-		p.all = make(map[string]pair)
+		p.all = make(map[backend.Topic]pair)
 	}
-	x := p.all[name]
+	x := p.all[t]
 	x.owner, x.entry = owner, entry
-	p.all[name] = x
+	p.all[t] = x
 }
 
-// note notes the times of a request for a name for which asks was called.
-func (p *pairs) note(name string, sent time.Time, server time.Duration) {
+// note notes the times of a request for a topic for which asks was called.
+func (p *pairs) note(t backend.Topic, sent time.Time, server time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if x, is := p.all[name]; is && x.sent.Before(sent) {
+	if x, is := p.all[t]; is && x.sent.Before(sent) {
 		x.sent, x.server = sent, server
-		p.all[name] = x
+		p.all[t] = x
 	}
 }
 
-// of returns the pair of a name; the zero pair if there is none.
-func (p *pairs) of(name string) pair {
+// of returns the pair of a topic; the zero pair if there is none.
+func (p *pairs) of(t backend.Topic) pair {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.all[name]
+	return p.all[t]
 }
 
-// doubt drops the times of a name, and of its requests before now: another server may answer from now on.
-func (p *pairs) doubt(name string) {
+// doubt drops the times of a topic, and of its requests before now: another server may answer from now on.
+func (p *pairs) doubt(t backend.Topic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if x, is := p.all[name]; is {
+	if x, is := p.all[t]; is {
 		x.sent, x.server = time.Now(), 0
-		p.all[name] = x
+		p.all[t] = x
 	}
 }
 
-// forget drops the pair of a name for which nothing waits.
-func (p *pairs) forget(name string) {
+// forget drops the pair of a topic for which nothing waits.
+func (p *pairs) forget(t backend.Topic) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.all, name)
+	delete(p.all, t)
 }
 
 // grant is what a message about a grant says.
@@ -121,7 +121,7 @@ func micros(n int64) time.Duration { return time.Duration(n) * time.Microsecond 
 func (s queue) granted(h backend.QueueHandler, t backend.Topic, owner string, g grant) {
 	s.seen.Freed(t.Name) // the record is another than the one that the held cache has
 	now := time.Now()
-	from := s.pairs.of(t.Name).since(g.at, now)
+	from := s.pairs.of(t).since(g.at, now)
 	if !s.counts() { // a message by PUBLISH in a cluster may be of another server than the pair, with another clock
 		from = longOver(now)
 	}

@@ -137,8 +137,8 @@ func TestAMessageThroughAClusterTellsNoTime(t *testing.T) {
 	for name, a := range map[string]Adapter{"a server": new(early), "a cluster": new(clustered)} {
 		h, now := new(believing), time.Now()
 		s := check.Value(New(func() (Adapter, error) { return a, nil }).Open(h)).In(t).(*session)
-		s.pairs.asks("n", "c:1", 1)
-		s.pairs.note("n", now, time.Hour)
+		s.pairs.asks(lockTopic("n"), "c:1", 1)
+		s.pairs.note(lockTopic("n"), now, time.Hour)
 		queue{s.core}.granted(h, backend.Topic{Name: "n"}, "c:1", grant{at: time.Hour, lease: time.Second})
 		check.FatalIf(t, len(h.from) != 1, "%s: %d grants", name, len(h.from))
 		over := h.from[0].Before(now.Add(-time.Minute))
@@ -165,12 +165,13 @@ func TestPollingLeavesNoPairs(t *testing.T) {
 // A reply that comes after an interruption is that of the server before.
 func TestAReplyFromBeforeAnInterruptionIsNoPair(t *testing.T) {
 	var p pairs
-	p.asks("n", "c:1", 1)
+	n := lockTopic("n")
+	p.asks(n, "c:1", 1)
 	sent := time.Now()
-	p.note("n", sent, time.Hour)
-	p.doubt("n")
-	p.note("n", sent.Add(time.Nanosecond), time.Hour)
-	check.Equal(t, "the server's time is %v", p.of("n").server, 0)
-	p.note("n", time.Now().Add(time.Millisecond), time.Hour)
-	check.Equal(t, "after a new request the server's time is %v", p.of("n").server, time.Hour)
+	p.note(n, sent, time.Hour)
+	p.doubt(n)
+	p.note(n, sent.Add(time.Nanosecond), time.Hour)
+	check.Equal(t, "the server's time is %v", p.of(n).server, 0)
+	p.note(n, time.Now().Add(time.Millisecond), time.Hour)
+	check.Equal(t, "after a new request the server's time is %v", p.of(n).server, time.Hour)
 }

@@ -65,14 +65,28 @@ func (s queue) entry(number uint64, owner, wants string) string {
 	return s.entryOf(backend.KindLock, number)
 }
 
-// ownerIn returns the owner in an entry, of which the letter and the tag have been cut off; empty if it has none.
-func ownerIn(marked string) string {
+// ownerIn returns the owner in an entry of a kind, of which the letter and the tag have been cut off; empty if it has
+// none.
+func ownerIn(k backend.Kind, marked string) string {
 	mark, owner, _ := strings.Cut(marked, ":")
-	if mark != wantsLock && mark != wantsToken && mark != wantsMore {
-		return ""
+	switch k {
+	case backend.KindLock:
+		if mark != wantsLock && mark != wantsToken && mark != wantsMore {
+			return ""
+		}
+		return owner
+	case backend.KindWrite:
+		if mark = strings.TrimSuffix(mark, wantsMore); mark != wantsRead && mark != wantsWrite {
+			return ""
+		}
+		return owner
+	case backend.KindSemaphore:
+		return permitsOf(strings.TrimSuffix(mark, wantsMore), owner)
 	}
-	return owner
+	return ""
 }
+
+func lockTopic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
 
 // instead returns the entry of an owner that the session asks for no more; empty if there is none.
 func (s queue) instead(owner string) string {
@@ -157,7 +171,7 @@ func (s queue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.Enrol
 func (s queue) enrol(ctx context.Context, c Commands, r backend.EnrolRequest) (backend.EnrolReply, error) {
 	sent := time.Now()
 	if s.grants && r.Polls == 0 { // a name that is polled is not watched, and Unsubscribe forgets no pair
-		s.pairs.asks(r.Name, r.Owner, r.Entry)
+		s.pairs.asks(lockTopic(r.Name), r.Owner, r.Entry)
 	}
 	reply, err := c.Enrol(ctx,
 		EnrolKeys{Lock: r.Name, Queue: entriesKey(r.Name), Token: tokenKey(r.Name), Channel: channelOf(r.Name)},
@@ -177,14 +191,14 @@ func (s queue) enrol(ctx context.Context, c Commands, r backend.EnrolRequest) (b
 func (s queue) enrolled(name string, sent time.Time, reply []int64, err error) (out backend.EnrolReply, _ error) {
 	switch {
 	case err != nil:
-		s.pairs.doubt(name)
+		s.pairs.doubt(lockTopic(name))
 		return out, s.faultOf(err, true)
 	case len(reply) != 4 || reply[0] < 0 || reply[0] > 2 || reply[1] < -1 || reply[2] < 0:
 		return out, strange("enrol", reply)
 	case reply[0] == 1:
 		out.Granted, out.Token, out.Foreign = true, reply[1], reply[2] == 1
 	default:
-		s.pairs.note(name, sent, micros(reply[3]))
+		s.pairs.note(lockTopic(name), sent, micros(reply[3]))
 		out.Remaining, out.Enrolled = remaining(reply[1]), reply[0] == 0
 		if out.First = reply[2] == 1; !out.First {
 			out.Untold = millis(min(reply[2], maxMillis))
@@ -205,7 +219,7 @@ func (s queue) Serve(ctx context.Context, r backend.ServeRequest) (backend.Serve
 	}
 	if args.Entry = s.told(); r.Yield {
 		if args.Entry = s.entry(r.Entry, r.Next, wanted(r.Lease, r.Fenced, r.Told)); s.grants {
-			s.pairs.asks(r.Name, r.Next, r.Entry)
+			s.pairs.asks(lockTopic(r.Name), r.Next, r.Entry)
 		}
 	}
 	reply, err := s.adapter.Serve(ctx, ServeKeys{Lock: r.Name, Channel: channelOf(r.Name), Queue: entriesKey(r.Name),
@@ -231,7 +245,7 @@ func (s queue) served(name string, reply []int64, err error) (backend.ServeReply
 	case len(reply) != 2 || reply[0] < 0 || reply[0] > wire.ServeGrantedForeign:
 		return backend.ServeReply{}, strange("serve", reply)
 	case reply[0] == 2:
-		listens := s.listens(backend.Topic{Kind: backend.KindLock, Name: name})
+		listens := s.listens(lockTopic(name))
 		return backend.ServeReply{Held: true, Enrolled: listens, Untold: millis(min(max(reply[1], 0), maxMillis))}, nil
 	}
 	return backend.ServeReply{
@@ -279,7 +293,7 @@ func (s queue) watching(t backend.Topic) {
 		if t.Owner = ""; !s.listens(t) {
 			return
 		}
-		s.pairs.doubt(t.Name) // after an interruption the server may be another
+		s.pairs.doubt(t) // after an interruption the server may be another
 	}
 	s.handler.Watching(t)
 }
@@ -323,16 +337,17 @@ func (s queue) turn(t backend.Topic, payload string) {
 	}
 	name, mine := strings.CutPrefix(rest[min(1, len(rest)):], s.tagOf(t.Kind)+":")
 	entry, err := strconv.ParseUint(name, 36, 64)
-	known, owned := err == nil, s.grants && t.Kind == backend.KindLock
-	if owned {
-		p := s.pairs.of(t.Name)
-		if name = ownerIn(name); name == "" {
+	known, owned := err == nil, false
+	if name = ownerIn(t.Kind, name); s.grants && (name != "" || t.Kind == backend.KindLock) {
+		if name == "" {
 			return
 		}
-		entry, known = p.entry, p.owner == name
+		p := s.pairs.of(t)
+		entry, known, owned = p.entry, p.owner == name, true
 	}
 	switch {
 	case !mine:
+	case kind == 'g' && !owned:
 	case kind == 'g':
 		s.granted(h, t, name, g)
 	case kind == 'r' && !known && owned:

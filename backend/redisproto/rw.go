@@ -35,14 +35,20 @@ func (s readWrite) AcquireRead(ctx context.Context, r backend.ReadRequest) (repl
 	c, w := s.by(r.Replication)
 	track, timeout := s.adapter.Features().Tracking, timeoutKey(r.Name, r.Owner)
 	if r.Under == "" {
-		left, err := c.ReadAcquire(ctx, ReadAcquireKeys{Lock: r.Name, Timeout: timeout, Writer: claimKey(r.Name)},
+		x := s.enrolling(sidesTopic(r.Name), r.Enrolment, r.Owner, wantsRead)
+		got, err := c.ReadAcquire(ctx, ReadAcquireKeys{Lock: r.Name, Timeout: timeout, Writer: claimKey(r.Name)},
 			ReadAcquireArgs{Owner: r.Owner, Lease: r.Lease, Track: track,
-				Entry: entryOf(s.core, backend.KindWrite, r.Enrolment), Heard: r.Heard})
-		if in := -2 - left; err == nil && in >= 0 { // refused, and the entry is in the queue
-			reply.Remaining, reply.QueueReply = remaining(in/2-1), queued(1+in%2)
-			return reply, s.replicated(r.Name, w, &reply.AcquireReply, nil)
+				Entry: x.entry(r.Lease), Heard: r.Heard, Instead: x.instead()})
+		switch {
+		case err != nil:
+			err = s.fault(err)
+		case len(got) != 3:
+			err = strange("read_acquire", got)
+		default:
+			reply.AcquireReply, err = s.answer("read_acquire", got[0], nil)
+			reply.QueueReply = queued(got[1])
 		}
-		reply.AcquireReply, err = s.answer("read_acquire", left, err)
+		x.answered(last(got), err)
 		return reply, s.replicated(r.Name, w, &reply.AcquireReply, err)
 	}
 	under, proof := r.Under, timeoutKey(r.Name, r.Under)
@@ -63,25 +69,38 @@ func (s readWrite) AcquireWrite(ctx context.Context, r backend.WriteRequest) (ou
 	}
 	s.sides.Store(true)
 	c, w := s.by(r.Replication)
+	x := s.enrolling(sidesTopic(r.Name), r.Enrolment, r.Owner, wantsWrite)
 	reply, err := c.WriteAcquire(ctx, WriteAcquireKeys{Lock: r.Name, Writer: claimKey(r.Name)}, WriteAcquireArgs{
 		Owner:    writerField(r.Owner),
 		Lease:    r.Lease,
 		Claimant: r.Claimant,
 		Claim:    r.Claim,
 		Track:    s.adapter.Features().Tracking,
-		Entry:    entryOf(s.core, backend.KindWrite, r.Enrolment),
+		Entry:    x.entry(r.Lease),
 		Heard:    r.Heard,
+		Instead:  x.instead(),
 	})
 	switch {
 	case err != nil:
 		err = s.fault(err)
-	case len(reply) != 3:
+	case len(reply) != 4:
 		err = strange("write_acquire", reply)
 	default:
 		out.AcquireReply, err = s.answer("write_acquire", reply[0], nil)
 		out.Claimed, out.QueueReply = err == nil && reply[1] == 1, queued(reply[2])
 	}
+	x.answered(last(reply), err)
 	return out, s.replicated(r.Name, w, &out.AcquireReply, err)
+}
+
+func sidesTopic(name string) backend.Topic { return backend.Topic{Kind: backend.KindWrite, Name: name} }
+
+// last returns the last number of a reply; 0 if there is none.
+func last(reply []int64) int64 {
+	if len(reply) == 0 {
+		return 0
+	}
+	return reply[len(reply)-1]
 }
 
 // answer decodes the reply of an acquire script: 0 if granted, otherwise the rest of the holder's lease in ms, -1
@@ -105,6 +124,10 @@ func (s readWrite) SetWriteHolds(ctx context.Context, r backend.HoldsRequest) (b
 
 // ReleaseRead implements [backend.ReadWriteStore].
 func (s readWrite) ReleaseRead(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	if r.Undo && s.grants {
+		held, err := s.leaves(ctx, sidesTopic(r.Name), 0, r.Owner)
+		return backend.ReleaseReply{Held: held}, err
+	}
 	held, err := s.affirmed(ctx, "read_release", func() (int64, error) {
 		return s.adapter.ReadRelease(ctx,
 			ReadReleaseKeys{Lock: r.Name, Timeout: timeoutKey(r.Name, r.Owner), Prefix: tagged("", r.Name),
@@ -116,6 +139,10 @@ func (s readWrite) ReleaseRead(ctx context.Context, r backend.ReleaseRequest) (b
 
 // ReleaseWrite implements [backend.ReadWriteStore].
 func (s readWrite) ReleaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
+	if r.Undo && s.grants {
+		held, err := s.leaves(ctx, sidesTopic(r.Name), 0, r.Owner)
+		return backend.ReleaseReply{Held: held}, err
+	}
 	held, err := s.affirmed(ctx, "write_release", func() (int64, error) {
 		return s.adapter.WriteRelease(ctx, rwReleaseKeys(r.Name),
 			WriteReleaseArgs{Owner: writerField(r.Owner), Keep: int64(r.Keep), Publish: s.publish()})

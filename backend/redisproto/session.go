@@ -473,7 +473,7 @@ func (s *session) Subscribe(t backend.Topic) {
 func (s *session) Unsubscribe(t backend.Topic) {
 	s.subs.Unwatch(topicChannel(t), t)
 	if t.Kind == backend.KindLock {
-		s.pairs.forget(t.Name)
+		s.pairs.forget(t)
 	}
 	for _, x := range (queue{s.core}).besides(t) {
 		s.subs.Unwatch(topicChannel(x), x)

@@ -301,6 +301,7 @@ type PermitsAcquireArgs struct {
 	Stays   bool
 	Least   int64
 	Heard   bool
+	Instead string
 }
 
 // PermitsCountKeys are the keys of scripts/permits_count.lua.
@@ -401,11 +402,12 @@ type ReadAcquireKeys struct {
 
 // ReadAcquireArgs are the arguments of scripts/read_acquire.lua.
 type ReadAcquireArgs struct {
-	Owner string
-	Lease time.Duration
-	Track bool
-	Entry string
-	Heard bool
+	Owner   string
+	Lease   time.Duration
+	Track   bool
+	Entry   string
+	Heard   bool
+	Instead string
 }
 
 // ReadEnterKeys are the keys of scripts/read_enter.lua.
@@ -531,6 +533,7 @@ type RwLeaveKeys struct {
 // RwLeaveArgs are the arguments of scripts/rw_leave.lua.
 type RwLeaveArgs struct {
 	Entry string
+	Owner string
 }
 
 // RwWithdrawKeys are the keys of scripts/rw_withdraw.lua.
@@ -605,6 +608,8 @@ type SemaphoreLeaveKeys struct {
 // SemaphoreLeaveArgs are the arguments of scripts/semaphore_leave.lua.
 type SemaphoreLeaveArgs struct {
 	Entry string
+	Ids   string
+	Count int64
 }
 
 // SemaphoreSetKeys are the keys of scripts/semaphore_set.lua.
@@ -675,6 +680,7 @@ type WriteAcquireArgs struct {
 	Track    bool
 	Entry    string
 	Heard    bool
+	Instead  string
 }
 
 // WriteReleaseKeys are the keys of scripts/write_release.lua.

@@ -90,8 +90,9 @@ type attempt struct {
 	errand
 	entry uint32 // the waiters' entry in the store's queue
 	*call
-	handoffGrant *grant // the grant of a handoff that made the request needless; nil: send one
-	grant        grant  // the outcome of the last request
+	// handoffGrant is the grant of a handoff that made the request needless; nil: send one. Guarded by the engine's mutex.
+	handoffGrant *grant
+	grant        grant // the outcome of the last request
 }
 
 // run asks the store once, for a new owner, and makes a grant a lease. It returns the lease; or nil if c.grant was
@@ -145,7 +146,7 @@ func (c *attempt) finishHere(err error) (*lease.Hold, error) {
 func (c *attempt) runElsewhere() (*lease.Hold, error) {
 	e := c.engine
 	if g := c.handoffGrant; g != nil {
-		c.grant, c.handoffGrant = *g, nil
+		c.grant = *g
 		defer e.end() // waiter.give counted it as running
 		return c.receive()
 	}

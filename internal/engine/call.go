@@ -123,9 +123,14 @@ func (c *call) enrolment() backend.Enrolment {
 	if !c.marks.enrols {
 		return backend.Enrolment{}
 	}
-	return backend.Enrolment{
+	q := backend.Enrolment{
 		Entry: uint64(c.attempt.entry), Stays: c.marks.stays, Least: int64(c.marks.least), Heard: c.marks.heard,
+		Grants: c.marks.places,
 	}
+	if q.Grants {
+		q.Instead, _ = c.engine.names.asks(c.topic(), c.attempt.grant.owner)
+	}
+	return q
 }
 
 // gaveUp is GaveUp, which asks the store why requests wait before they are sent.

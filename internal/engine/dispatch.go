@@ -82,7 +82,11 @@ func (s *store) enrols(k backend.Kind) bool {
 }
 
 // grants reports whether a release grants a topic of a kind to the owner in an entry of its queue.
-func (s *store) grants(k backend.Kind) bool { return k == backend.KindLock && s.can.Grants }
+func (s *store) grants(k backend.Kind) bool { return s.can.Grants && s.owned(k) }
+
+// owned reports whether the store has a queue for topics of a kind, and the kind has owners: a counting semaphore has
+// none.
+func (s *store) owned(k backend.Kind) bool { return s.queues(k) && k != backend.KindCountingSemaphore }
 
 // reply is the answer to a request that acquires: the fields of all replies, and fields that only some kinds have.
 type reply struct {

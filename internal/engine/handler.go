@@ -220,7 +220,7 @@ func (n *name) recheckIfEnrolled(now int64) bool {
 func (h *handler) changedRW(n *name) {
 	e := (*Engine)(h)
 	now := e.Now()
-	if t := n.holder(); t != nil {
+	if t := n.holder(); t != nil && t.first == 0 { // see changed
 		t.verify()
 	}
 	for r := range n.Readers {

@@ -210,7 +210,7 @@ func (s *names) leave(t backend.Topic, entry uint64, owner string) {
 		return e.store.can.Queue.Leave(e.base, backend.LeaveEntryRequest{Name: t.Name, Entry: entry, Owner: owner})
 	}
 	if e.store.enrols(t.Kind) {
-		leave = func() error { return e.store.can.Enrolments.LeaveQueue(e.base, t, entry) }
+		leave = func() error { return e.store.can.Enrolments.LeaveQueue(e.base, t, entry, owner) }
 	}
 	e.renewer.repeat(t.Name, until, false, func() (done bool, err error) {
 		err = leave()
@@ -227,7 +227,9 @@ func (s *names) enrolledBehind(t backend.Topic, entry uint32, owner string, keep
 	grants := s.engine.store.grants(t.Kind) // each owner has an entry
 	if n := s.records[t]; n.first() != nil && n.entry == entry && (!grants || n.place.owner == owner) {
 		n.enrolled, n.enrolledLate = true, true
-		n.comes(s.engine.Now().Mono, backend.Untold)
+		if t.Kind == backend.KindLock {
+			n.comes(s.engine.Now().Mono, backend.Untold)
+		}
 		if keeps {
 			n.Notify()
 		}

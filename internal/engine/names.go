@@ -74,6 +74,15 @@ type waiter struct {
 	count        *Waiting // set if the call waits for a count
 }
 
+// has reports whether the waiter was handed a grant of an owner, also after it has taken the grant.
+func (w *waiter) has(owner string) bool {
+	g := w.handoffGrant
+	if g == nil && w.call != nil {
+		g = w.call.attempt.handoffGrant
+	}
+	return g != nil && g.owner == owner
+}
+
 // give hands the grant of a handoff to the waiter, and wakes it, whether the waiter is the first or not. Shutdown waits
 // until the waiter takes the grant.
 func (w *waiter) give(g *grant) {
@@ -189,8 +198,11 @@ func (s *names) tenures() (all []*tenure) {
 }
 
 // firstPermit returns the id of the first of a tenure's permits.
-func firstPermit(t *tenure) string {
-	first, _, _ := strings.Cut(t.Owner, ",")
+func firstPermit(t *tenure) string { return firstOf(t.Owner) }
+
+// firstOf returns the id of the first of an owner's permits.
+func firstOf(owner string) string {
+	first, _, _ := strings.Cut(owner, ",")
 	return first
 }
 

@@ -9,11 +9,14 @@ import (
 	"github.com/mortise-go/mortise/internal/clock"
 )
 
-// place is what the waiters' entry in the queue of a store that grants (backend.Capabilities.Grants) asks for. The
-// store writes the owner into the record, and tells the client: the message is the grant. An owner is asked for again
-// and again until it is granted or given up, and never afterwards.
+// place is what the waiters' entry in the queue of a store that grants (backend.Capabilities.Grants) asks for: a plain
+// lock, a side of a read-write lock, or permits with leases. The store writes the owner into the record, and tells the
+// client: the message is the grant. An owner is asked for again and again until it is granted or given up, and never
+// afterwards.
 type place struct {
 	owner  string // empty: the next request draws one
+	family backend.Kind
+	wants  int32 // permits
 	fenced bool
 	ttl    time.Duration
 	told   bool // the store is to tell whenever the entry becomes the first: this client waits for a crowd of names
@@ -33,21 +36,26 @@ type place struct {
 // ask returns the grant that a request of c asks for.
 func (s *names) ask(n *name, c *call) grant {
 	p := &n.place
-	if p.owner == "" || p.fenced != c.Fenced || p.ttl != c.ttl {
+	if p.owner == "" || !p.asksFor(c) {
 		s.giveUp(n)
 		*p = place{
-			owner: s.engine.OwnerID(), fenced: c.Fenced, ttl: c.ttl, told: s.waiting >= crowd, last: p.last, trip: p.trip,
-			instead: cmp.Or(p.owner, p.serving, p.instead),
+			owner: c.attempt.owner(), family: c.Family, wants: c.Wants, fenced: c.Fenced, ttl: c.ttl,
+			told: s.waiting >= crowd, last: p.last, trip: p.trip, instead: cmp.Or(p.owner, p.serving, p.instead),
 		}
 	}
 	p.asking = true
 	return grant{owner: p.owner, unknown: p.unknown, until: p.until}
 }
 
+// asksFor reports whether the place's owner is one that the call can be.
+func (p *place) asksFor(c *call) bool {
+	return p.family == c.Family && p.wants == c.Wants && p.fenced == c.Fenced && p.ttl == c.ttl
+}
+
 // giveUp compensates the requests of unknown outcome for the owner of n's place, which is then asked for no more.
 func (s *names) giveUp(n *name) {
 	if p := &n.place; p.unknown > 0 {
-		d := debt{family: n.topic.Kind, name: n.topic.Name, owner: p.owner, unknown: p.unknown, until: p.until}
+		d := debt{family: p.family, name: n.topic.Name, owner: p.owner, unknown: p.unknown, until: p.until}
 		if n.enrolled { // by a request that was answered
 			d.unknown++
 		}
@@ -92,7 +100,8 @@ func (s *names) serves(n *name, c *call, owner string) (instead string) {
 	s.giveUp(n)
 	instead = cmp.Or(p.owner, p.instead)
 	*p = place{
-		serving: owner, fenced: c.Fenced, ttl: c.ttl, told: s.waiting >= crowd, instead: instead, last: p.last, trip: p.trip,
+		serving: owner, family: c.Family, wants: c.Wants, fenced: c.Fenced, ttl: c.ttl, told: s.waiting >= crowd,
+		instead: instead, last: p.last, trip: p.trip,
 	}
 	return instead
 }
@@ -157,7 +166,7 @@ func (h *handler) Granted(t backend.Topic, m backend.Grant) {
 	g := &grant{granted: true, owner: m.Owner, sent: from, first: int32(m.Lease / time.Millisecond)}
 	g.reply.Token, g.asked = m.Token, g.sent
 	switch {
-	case w != nil && m.Owner == n.place.instead: // the next request takes it over
+	case w != nil && m.Owner == n.place.instead && t.Kind == backend.KindLock: // the next request takes it over
 		n.Notify()
 	case w == nil || m.Owner != n.place.owner && m.Owner != n.place.serving:
 		e.names.decline(n, t, m.Owner)
@@ -186,7 +195,7 @@ func (g *grant) lease() time.Duration { return time.Duration(g.first) * time.Mil
 // waiter asks: for replicas, for the lease that it wants, or with a new owner.
 func (w *waiter) takes(p *place, g *grant, now clock.Instant) bool {
 	c := w.call
-	if c == nil || c.Part || w.handoffGrant != nil || p.fenced != c.Fenced || p.ttl != c.ttl {
+	if c == nil || c.Part || w.handoffGrant != nil || !p.asksFor(c) {
 		return false
 	}
 	if c.Lease > 0 {
@@ -198,13 +207,32 @@ func (w *waiter) takes(p *place, g *grant, now clock.Instant) bool {
 // decline gives a grant back that no waiter expects, unless the owner has the lock: its own request may have found the
 // grant before the message came.
 func (s *names) decline(n *name, t backend.Topic, owner string) {
-	if !n.has(owner) {
+	if !n.has(owner) && (t.Kind != backend.KindSemaphore || s.permits[firstOf(owner)] == nil) {
 		s.leave(t, 0, owner)
 	}
 }
 
-// has reports whether the owner has the lock, or was the last one to be granted it. An owner that has it is never left.
+// has reports whether the owner has the lock, or a side of it, or was the last one to be granted it, or was handed to
+// a waiter that has not made it a tenure yet. An owner that has it is never left.
 func (n *name) has(owner string) bool {
-	t := n.holder()
-	return t != nil && t.Owner == owner || n != nil && n.waiters != nil && n.place.last == owner
+	if n == nil {
+		return false
+	}
+	if t := n.holder(); t != nil && t.Owner == owner {
+		return true
+	}
+	for r := range n.Readers {
+		if r.Owner == owner {
+			return true
+		}
+	}
+	if n.waiters == nil {
+		return false
+	}
+	for t := range n.queue().All {
+		if t.Waiter.(*waiter).has(owner) {
+			return true
+		}
+	}
+	return n.place.last == owner
 }

@@ -252,7 +252,8 @@ func (w *wait) join() bool {
 	if w.waiter.Joined() {
 		w.waiter = new(waiter)
 	}
-	if w.relays() && w.Replicas.N == 0 { // a handoff waits for no replicas
+	// A handoff, and a grant by a message, wait for no replicas.
+	if w.queues() && w.engine.store.owned(w.topic.Kind) && w.Replicas.N == 0 {
 		w.waiter.call = w.call
 	}
 	w.waiter.Waiter, w.waiter.Wish = w.waiter, w.Request.Wish
@@ -292,7 +293,7 @@ func (w *wait) begins() {
 	w.marks.enrols = handed == nil && (w.queues() && e.names.watches.confirmed(n.topic) || w.pollsInQueue())
 	n.enrols, n.enrolledLate, n.claims = w.marks.enrols, false, w.Family == backend.KindWrite
 	w.attempt.entry, w.marks.heard, n.heard = n.entry, n.heard, false
-	if w.marks.places = w.marks.enrols && e.store.grants(w.Family); w.marks.places {
+	if w.marks.places = w.marks.enrols && e.store.grants(n.topic.Kind); w.marks.places {
 		w.attempt.grant = e.names.ask(n, w.call)
 	}
 	w.marks.least, w.marks.stays = int32(n.Least()), n.Len() > 1
@@ -435,7 +436,7 @@ func (w *wait) got(a *Answer) {
 	case n.Holder != nil: // the end of this tenure wakes the next waiter
 	case a.More || !n.needsMessages() || retry == clock.Never:
 		n.Pass()
-	case w.marks.enrols && !n.enrolled: // the next waiter enrols
+	case (w.marks.enrols || w.attempt.handoffGrant != nil) && !n.enrolled: // the next waiter enrols
 		n.Pass()
 	default:
 		n.RetryAt(retry)

@@ -27,6 +27,13 @@ const (
 	// PermitsMost is the largest count of permits, since Redisson keeps counts in 32 bits.
 	PermitsMost = 2147483647
 
+	// PermitsGranted is the largest number of permits that a release grants to one owner:
+	// backend.MaxPermits.
+	PermitsGranted = 128
+
+	// PermitShortest is the length of the shortest id of a permit.
+	PermitShortest = 16
+
 	// PermitsLongest is the length of the longest text that counts permits.
 	PermitsLongest = 17
 
@@ -85,6 +92,15 @@ const (
 	// NestEntryKept is how long the deadline of an owner without a field in the lock is kept after it
 	// has passed.
 	NestEntryKept = 3600000 * time.Millisecond
+
+	// LeaveWriting is the reply of rw_leave where the owner in the entry was granted the write side.
+	LeaveWriting = 2
+
+	// LeaveReading is the reply of rw_leave where it was granted the read side.
+	LeaveReading = 3
+
+	// LeaveHolding is the reply of semaphore_leave where the owner in the entry was granted permits.
+	LeaveHolding = 4
 
 	// DelegateNotHeld is the reply of delegate_enter where under does not hold the lock.
 	DelegateNotHeld = 3

@@ -1,10 +1,10 @@
---! fragment join_queue entry wish reserve placed
+--! fragment join_queue entry wish lease reserve placed
 --
 -- Puts the entry of a refused client into the queue. placed is 1 if the entry is in the queue, 2 if it is also the
 -- first that waits, 0 on a server that refuses writes. An entry that was told to ask goes before the others. First
 -- entries, 64 at most, that have waited for 100 ms are removed if their clients do not listen: they are dead.
 -- reserve: the client asks again at once, for fewer permits, and these are kept for it. The queue is kept for ten
--- minutes: a client that waits for 10,000 names asks for each of them every few minutes.
+-- minutes: a client that waits for 10,000 names asks for each of them every few minutes. lease: see owner_entry.
 --! include wake_time
 local score, written = tonumber(redis.pcall('zscore', queue, entry)), 0
 if not at then
@@ -24,6 +24,10 @@ if wish ~= '1' then
 elseif score then
   redis.pcall('hdel', queue .. ':wants', entry)
 end
+if string.find(entry, '^%l[^:]*:%w+%+:') then
+  redis.pcall('hset', queue .. ':wants', 'lease:' .. entry, lease)
+  redis.pcall('pexpire', queue .. ':wants', queue_kept)
+end
 if type(written) == 'number' then
   redis.pcall('pexpire', queue, queue_kept)
   local first, dropped
@@ -38,7 +42,7 @@ if type(written) == 'number' then
       break
     end
     redis.pcall('zrem', queue, first[1])
-    redis.pcall('hdel', queue .. ':wants', first[1])
+    redis.pcall('hdel', queue .. ':wants', first[1], 'lease:' .. first[1])
     dropped = true
   end
   if dropped and first[1] and first[1] ~= entry then -- its client does not know that it is the first

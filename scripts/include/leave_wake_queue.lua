@@ -12,7 +12,7 @@ if placed == 1 then
   redis.pcall('pexpire', queue, queue_kept)
 elseif was then
   redis.pcall('zrem', queue, entry)
-  redis.pcall('hdel', queue .. ':wants', entry)
+  redis.pcall('hdel', queue .. ':wants', entry, 'lease:' .. entry)
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= entry then

@@ -8,5 +8,5 @@ if told then
   redis.pcall('zadd', queue, string.format('%.0f', -at - reservation), entry)
 else
   redis.pcall('zrem', queue, entry)
-  redis.pcall('hdel', queue .. ':wants', entry)
+  redis.pcall('hdel', queue .. ':wants', entry, 'lease:' .. entry)
 end

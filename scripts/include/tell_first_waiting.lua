@@ -8,6 +8,6 @@ for _ = 1, entries_passed do
     break
   end
   redis.pcall('zrem', queue, first)
-  redis.pcall('hdel', queue .. ':wants', first)
+  redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
   first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 end

@@ -1,6 +1,7 @@
 --! fragment tell_sides reading served
 --
--- Tells the first clients in the queue of a read-write lock that can be served to ask. No writer holds the lock;
+-- Serves the first entries in the queue of a read-write lock that can be: the owner in an entry is granted its side (see
+-- grant_side), and the client of any other is told to ask. Both are told below. No writer holds the lock;
 -- reading says that readers do. If the first client that is reached reads, all readers are told; otherwise that
 -- writer only. If a writer's claim keeps readers out, the first writer is told. The first client that is not told
 -- asks when the told ones have had their time; but if readers were told, it is a writer, and asks soon, to leave a
@@ -13,6 +14,8 @@ local claim = 'mortise:1:writer:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
   claim = 'mortise:1:writer:' .. KEYS[1] .. ':'
 end
+local absent = redis.pcall('exists', KEYS[1]) == 0 -- the name may be another kind's by now
+local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
   local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
@@ -24,7 +27,10 @@ for i = 1, pending == 'w' and 0 or #line do
   local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
   local full = served and (wants == 'w' or i == entries_told)
   if (side or wants) == wants and not (side == 'r' and claimed) and not full then
-    --! include tell_entry entry=line[i] told=told
+    --! include grant_side entry=line[i] wants=wants told=told
+    if not told then
+      --! include tell_entry entry=line[i] told=told
+    end
   elseif not second then
     second = line[i]
   end
