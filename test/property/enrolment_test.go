@@ -34,7 +34,9 @@ func (e *queueEars) hears(what string) {
 	e.told = append(e.told, what)
 }
 
-func (*queueEars) Granted(backend.Topic, backend.Grant) {}
+func (e *queueEars) Granted(_ backend.Topic, g backend.Grant) {
+	e.hears(fmt.Sprint("granted ", g.Owner, " ", g.Lease))
+}
 
 func (e *queueEars) Reserved(_ backend.Topic, entry uint64) { e.hears(fmt.Sprint("reserved ", entry)) }
 
@@ -89,6 +91,24 @@ type queuing struct {
 	front  [queuers]bool    // it asked again, perhaps because it was told to, and was refused
 	held   []string         // owners
 	sizes  map[string]int64 // of what owners hold
+	// Releases grant to some sessions: what each has asked for, and was not told in a reply that it has it.
+	grants [queuers]bool
+	asked  [queuers]asked
+}
+
+// asked is what a session asks for until it has it.
+type asked struct {
+	owner string // empty: nothing
+	wants int64
+	least int64
+}
+
+// claimant is who a session's claims are of: a release that grants an owner finds the claimant in the owner's name.
+func (m *queuing) claimant(i int) string {
+	if m.grants[i] {
+		return fmt.Sprint("w", i)
+	}
+	return fmt.Sprint("c", i)
 }
 
 func (m *queuing) topic(w *queueWorld) backend.Topic {
@@ -116,7 +136,7 @@ func roughly(d time.Duration) time.Duration {
 	switch {
 	case d <= 0:
 		return d
-	case d <= 1100*time.Millisecond:
+	case d <= 1200*time.Millisecond: // with the spare of a grant
 		return time.Second
 	}
 	return time.Minute
@@ -148,25 +168,51 @@ func (m *queuing) ask(t *rapid.T) {
 	if m.in[i] || rapid.IntRange(0, 4).Draw(t, "enrols") > 0 {
 		q.Entry = m.entry[i]
 	}
+	x := &m.asked[i]
+	if q.Grants = m.grants[i] && q.Entry > 0; q.Grants && x.owner != "" && rapid.IntRange(0, 5).Draw(t, "instead") == 0 {
+		q.Instead = x.owner
+		m.held, m.sizes[x.owner] = append(m.held, x.owner), x.wants // perhaps
+		*x = asked{}
+	}
 	var owner string
 	var got outcome
 	wants := int64(1)
+	again := q.Grants && x.owner != ""
+	if again {
+		wants, q.Least = x.wants, x.least
+	}
 	switch {
-	case m.kind == backend.KindWrite && rapid.Bool().Draw(t, "reads"):
-		owner, got = m.read(t, i, backend.ReadRequest{Owner: m.next("r"), Enrolment: q})
+	case m.kind == backend.KindWrite && (again && x.owner[0] == 'r' || !again && rapid.Bool().Draw(t, "reads")):
+		if owner = x.owner; !again {
+			owner = m.next("r")
+		}
+		owner, got = m.read(t, i, backend.ReadRequest{Owner: owner, Enrolment: q})
 	case m.kind == backend.KindWrite:
-		owner, got = m.write(t, i, q)
+		if owner = x.owner; !again {
+			owner = m.next(fmt.Sprint("w", i, ":"))
+		}
+		owner, got = m.write(t, i, owner, q)
 	default:
-		wants = int64(rapid.IntRange(1, 3).Draw(t, "wants"))
-		q.Least = int64(rapid.IntRange(1, int(wants)).Draw(t, "least"))
+		if !again {
+			wants = int64(rapid.IntRange(1, 3).Draw(t, "wants"))
+			q.Least = int64(rapid.IntRange(1, int(wants)).Draw(t, "least"))
+		}
 		q.Stays = q.Entry > 0 && rapid.IntRange(0, 2).Draw(t, "stays") == 0
 		if m.kind == backend.KindSemaphore {
-			owner, got = m.permits(t, i, wants, q)
+			if owner = x.owner; !again {
+				owner = m.ids(wants)
+			}
+			owner, got = m.permits(t, i, owner, q)
 		} else {
 			owner, got = m.take(t, i, wants, q)
 		}
 	}
 	m.holds(owner, wants, got)
+	if q.Grants {
+		if *x = (asked{owner, wants, q.Least}); got.granted || !got.queue.Enrolled {
+			*x = asked{}
+		}
+	}
 	if q.Entry > 0 {
 		m.front[i] = !got.granted && m.in[i]
 		if m.in[i] = got.queue.Enrolled; !m.in[i] {
@@ -197,8 +243,8 @@ func (m *queuing) read(t *rapid.T, i int, q backend.ReadRequest) (owner string, 
 	})
 }
 
-func (m *queuing) write(t *rapid.T, i int, e backend.Enrolment) (owner string, got outcome) {
-	q := backend.WriteRequest{Owner: m.next("w"), Lease: time.Minute, Claimant: fmt.Sprint("c", i), Enrolment: e}
+func (m *queuing) write(t *rapid.T, i int, as string, e backend.Enrolment) (owner string, got outcome) {
+	q := backend.WriteRequest{Owner: as, Lease: time.Minute, Claimant: m.claimant(i), Enrolment: e}
 	if rapid.Bool().Draw(t, "claims") {
 		q.Claim = time.Minute
 	}
@@ -224,13 +270,18 @@ func (m *queuing) take(t *rapid.T, i int, wants int64, e backend.Enrolment) (own
 	})
 }
 
-func (m *queuing) permits(t *rapid.T, i int, wants int64, e backend.Enrolment) (owner string, got outcome) {
+// ids are the ids of that many permits, joined.
+func (m *queuing) ids(wants int64) string {
 	ids := make([]string, wants)
 	for n := range ids {
 		m.number++
 		ids[n] = fmt.Sprintf("%032x", m.number)
 	}
-	q := backend.PermitRequest{Owner: strings.Join(ids, ","), Lease: time.Minute, Enrolment: e}
+	return strings.Join(ids, ",")
+}
+
+func (m *queuing) permits(t *rapid.T, i int, as string, e backend.Enrolment) (owner string, got outcome) {
+	q := backend.PermitRequest{Owner: as, Lease: time.Minute, Enrolment: e}
 	q.Limit = rapid.SampledFrom([]int64{0, 3, 4, 5}).Draw(t, "limit")
 	q.Declare = rapid.IntRange(0, 3).Draw(t, "declare") == 0
 	return q.Owner, m.each(t, fmt.Sprintf("%+v", q), func(w *queueWorld) outcome {
@@ -284,9 +335,12 @@ func (m *queuing) leave(t *rapid.T) {
 	if m.late() || !m.in[i] {
 		return
 	}
-	m.each(t, fmt.Sprint("leave ", m.entry[i]), func(w *queueWorld) outcome {
-		return outcome{err: verdict(w.can(i).Enrolments.LeaveQueue(context.Background(), m.topic(w), m.entry[i]))}
+	owner := m.asked[i].owner
+	m.each(t, fmt.Sprint("leave ", m.entry[i], " ", owner), func(w *queueWorld) outcome {
+		leave := w.can(i).Enrolments.LeaveQueue
+		return outcome{err: verdict(leave(context.Background(), m.topic(w), m.entry[i], owner))}
 	})
+	m.asked[i] = asked{}
 	m.in[i], m.front[i] = false, false
 	m.entry[i] += queuers
 }
@@ -294,7 +348,7 @@ func (m *queuing) leave(t *rapid.T) {
 func (m *queuing) withdraw(t *rapid.T) {
 	i := which4.Draw(t, "session")
 	m.each(t, fmt.Sprint("withdraw ", i), func(w *queueWorld) outcome {
-		err := w.can(i).ReadWrite.Withdraw(context.Background(), w.key(m.name), fmt.Sprint("c", i))
+		err := w.can(i).ReadWrite.Withdraw(context.Background(), w.key(m.name), m.claimant(i))
 		return outcome{err: verdict(err)}
 	})
 }
@@ -365,6 +419,9 @@ func TestEveryStoreTellsTheEntriesOfItsQueuesAsTheModelDoes(t *testing.T) {
 			rapid.Check(t, func(t *rapid.T) {
 				m := &queuing{worlds: worlds, kind: kind, name: fresh() + oneOf(t, "name", []string{"n", "{t}:n"})}
 				m.sizes, m.entry = map[string]int64{}, [queuers]uint64{1, 2, 3, 4}
+				for i := range m.grants {
+					m.grants[i] = kind != backend.KindCountingSemaphore && rapid.Bool().Draw(t, "grants")
+				}
 				defer m.watch(t)()
 				m.began = time.Now()
 				all := actions{
