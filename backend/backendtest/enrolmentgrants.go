@@ -313,6 +313,9 @@ var enrolmentGrantTests = where(hasEnrolmentGrants, "grants by a release of sema
 		e.store.Delete("n") // no entry is served
 		got, _ := reads.ask(holder, reads.owner(2), 50*time.Millisecond, backend.Enrolment{})
 		e.fatalIf(!got, "a reader of a free lock is refused")
+		if e.oneValue() {
+			return // nobody waits for a name that was deleted
+		}
 		for i := range all {
 			reads.isGranted(e, ears[i], 10+i)
 		}

@@ -169,10 +169,10 @@ func (x permits) InspectPermits(ctx context.Context, name string, most int) (bac
 	})
 }
 
-// Release implements [backend.SemaphoreStore]. An owner without permits needs no count.
+// Release implements [backend.SemaphoreStore]. An owner without permits needs no count, but an undo may find its entry.
 func (x permits) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	return ask(ctx, x.session, q.Name, func(n *record.Name, s *record.Step) (r backend.ReleaseReply, err error) {
-		if !n.Permits.Uses(q.Owner) {
+		if !q.Undo && !n.Permits.Uses(q.Owner) {
 			return r, nil
 		}
 		return n.Permits.Release(n.For(s, record.CountData), q), nil

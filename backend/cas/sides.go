@@ -91,12 +91,12 @@ func (x sides) Withdraw(ctx context.Context, name, claimant string) error {
 type enrolling struct{ *session }
 
 // LeaveQueue implements [backend.EnrolmentStore].
-func (x enrolling) LeaveQueue(ctx context.Context, t backend.Topic, entry uint64) error {
+func (x enrolling) LeaveQueue(ctx context.Context, t backend.Topic, entry uint64, owner string) error {
 	_, err := askOf(ctx, x.session, t.Name, true, func(n *record.Name, s *record.Step) (none, error) {
 		if t.Kind == backend.KindWrite {
-			n.Sides.Leave(n.For(s, record.SidesData), s.By, entry)
+			n.Sides.Leave(n.For(s, record.SidesData), entry, owner)
 		} else {
-			n.Permits.Leave(n.For(s, record.CountData), s.By, entry)
+			n.Permits.Leave(n.For(s, record.CountData), entry, owner)
 		}
 		return none{}, nil
 	})

@@ -232,6 +232,10 @@ func (e *encoder) waiter(x Waiter) {
 	e.uint(uint64(x.Kind))
 	e.flag(x.Writes)
 	e.int(x.Wants)
+	e.text(x.Owner)
+	e.int(x.Size)
+	e.int(x.Lease.Milliseconds())
+	e.text(x.Claimant)
 	e.time(x.Until)
 }
 
@@ -408,7 +412,10 @@ func (d *decoder) entry() Entry {
 }
 
 func (d *decoder) waiter() Waiter {
-	return Waiter{d.session(), d.uint(), backend.Kind(d.uint()), d.flag(), d.int(), d.time()}
+	return Waiter{
+		Session: d.session(), Number: d.uint(), Kind: backend.Kind(d.uint()), Writes: d.flag(), Wants: d.int(),
+		Owner: d.text(), Size: d.int(), Lease: millis(d.int()), Claimant: d.text(), Until: d.time(),
+	}
 }
 
 func (d *decoder) watch() Watch {

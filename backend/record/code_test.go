@@ -29,11 +29,11 @@ func everything(now Time) *Name {
 			Writer: Owner{ID: "w", Holds: 1, Session: 9}, End: now + time.Second,
 			Readers: map[string]Owner{"r1": {"r1", 1, now + time.Second, 7}, "r2": {"r2", 1, time.Hour, 8}},
 			Claim:   Claim{"x", now + time.Second},
-			Line:    Line{{7, 3, backend.KindWrite, true, 0, now + time.Second}},
+			Line:    Line{{7, 3, backend.KindWrite, true, 0, "w:2", 1, time.Hour, "w", now + time.Second}},
 		},
 		Permits: Permits{
 			Counts: true, N: -2, Out: map[string]Time{"ab": now + time.Second, "cd": time.Hour},
-			Line: Line{{8, 4, backend.KindSemaphore, false, 3, 0}},
+			Line: Line{{8, 4, backend.KindSemaphore, false, 3, "p:1", 4, time.Minute, "", 0}},
 		},
 		Said: Said{"a:1", "text", 5, 6, now + time.Hour}, Tick: Tick{1234567, "id", now + 24*time.Hour},
 		Did: []Did{{"q1", -1, 7, now + time.Minute}}, Token: 1 << 41, Wrote: Wrote{9, 17},
