@@ -232,8 +232,8 @@ func (x *session) take() []*flight {
 	return flights
 }
 
-// contended reports whether other clients are always quicker, so that a lock of the store helps. Where a write may still
-// come late, a swap has to meet it.
+// contended reports whether other clients are always quicker, so that a lock of the store helps. Where a write may
+// still come late, a swap has to meet it.
 func (t *flight) contended() bool { return t.tries > 1 && t.lost == 0 }
 
 // next has the key's further calls go on, after a flight has ended. Session.mu is locked.
