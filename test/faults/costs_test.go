@@ -279,7 +279,7 @@ var operations = []operation{
 		prepare: lockAndUnlock(mortise.Fenced())},
 	{name: "fair: Lock, Unlock", want: [4]cost{{2, 48}, {2, 24}, {2, 24}, {0, 14}},
 		prepare: lockAndUnlock(mortise.Fair())},
-	{name: "read: Lock, Unlock", want: [4]cost{{2, 38}, {2, 18}, {2, 18}, {0, 16}},
+	{name: "read: Lock, Unlock", want: [4]cost{{2, 41}, {2, 20}, {2, 20}, {0, 16}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			read := b.RW().Read
 			return func() error { return ended(read.Lock(t.Context(), "n")) }
