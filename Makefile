@@ -40,8 +40,8 @@ define targets
 endef
 
 .PHONY: verify
-verify: deps ## before a merge: every test under -race, on memory and on real Redis, faults, deployments, chaos for a minute; models; examples; lint
-	$(call targets,race model-small examples lint)
+verify: deps ## before a merge: every test under -race, on memory and on real Redis, faults, deployments, chaos for a minute; PostgreSQL; models; examples; lint
+	$(call targets,race postgres model-small examples lint)
 
 .PHONY: race
 race: deps ## the tests of verify, without models, examples and lint
@@ -69,10 +69,10 @@ servers: deps conformance ## the suites, the bounds of scripts, test/deploy, tes
 	MORTISE_SERVER=$$s go test -count=1 -run '^TestEveryScriptIsBounded$$' ./scripts || rc=1; done; exit $$rc
 	cd test/deploy && go test -count=1 -run 'OlderServer' -deploy.old=$(abspath $(wildcard bin/servers/redis-6.2)) .
 
+# Without -race: the goroutines are those of package cas, whose own tests are in the race tier.
 .PHONY: postgres
-postgres: deps ## the suites of package cas and of package postgres, on a PostgreSQL that the tests start, under -race
-	go test -race -count=1 -timeout 20m ./backend/record ./backend/cas/...
-	cd backend/postgres && go test -race -count=1 -timeout 20m -parallel 8 ./...
+postgres: deps ## the suite on PostgreSQL, on servers that the tests start
+	cd backend/postgres && go test -count=1 -timeout 20m -parallel 6 ./...
 
 .PHONY: reservations
 reservations: deps ## the suites of the adapters with MORTISE_GRANTS=0, as versions wait that know no grants

@@ -97,7 +97,8 @@ func (k grantedKind) holds(t *testing.T, c *Client) got {
 	return got{h, free, nil}
 }
 
-// eachGrantedKindInABubble runs a test in a bubble for each kind: with a spy, whose grants are late where late is wanted.
+// eachGrantedKindInABubble runs a test in a bubble for each kind: with a spy, whose grants are late where late is
+// wanted.
 func eachGrantedKindInABubble(
 	t *testing.T, test func(t *testing.T, k grantedKind, b *spy, late *lateGrants, open func() *Client),
 ) {

@@ -88,7 +88,8 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 		"release":   c.CountingSemaphore("n").Release(ctx, 1),
 	} {
 		var e *Error
-		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op || !contains(err.Error(), "mortise_test.spySession") {
+		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op ||
+			!contains(err.Error(), "mortise_test.spySession") {
 			t.Errorf("%s: %v", op, err)
 		}
 	}

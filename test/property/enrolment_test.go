@@ -170,6 +170,7 @@ func (m *queuing) ask(t *rapid.T) {
 	}
 	x := &m.asked[i]
 	if q.Grants = m.grants[i] && q.Entry > 0; q.Grants && x.owner != "" && rapid.IntRange(0, 5).Draw(t, "instead") == 0 {
+		m.settle(t, i) // a session that asks for another owner heeds no message about the one before
 		q.Instead = x.owner
 		m.held, m.sizes[x.owner] = append(m.held, x.owner), x.wants // perhaps
 		*x = asked{}
@@ -372,6 +373,17 @@ func (m *queuing) setLimit(t *rapid.T) {
 		free, err := w.can(0).Semaphores.SetLimit(context.Background(), q)
 		return outcome{err: verdict(err), available: free}
 	})
+}
+
+// settle returns when a session has been told all that there is for it: what it is told comes in order, and it watches
+// one thing more.
+func (m *queuing) settle(t *rapid.T, i int) {
+	for _, w := range m.worlds {
+		e, topic := w.ears[i], backend.Topic{Kind: backend.KindCountDownLatch, Name: w.key(fresh())}
+		w.port[i].Subscribe(topic)
+		await(t, "it watches", func() bool { return e.count(e.watching, topic) > 0 })
+		w.port[i].Unsubscribe(topic)
+	}
 }
 
 // look compares what the sessions were told.
