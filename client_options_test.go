@@ -254,7 +254,8 @@ func TestTheNearestOptionCounts(t *testing.T) {
 				t.Errorf("%s waited for %v, want %v", what, d, want)
 			}
 			wants(t, errorOf(l.TryLock(ctx, "x")), ErrNotAcquired) // WithWait of With and WithDefaults is not for it
-			synctest.Wait()                                        // the waiter's entry leaves in the background: a release would grant its owner
+			// The waiter's entry leaves in the background: a release would grant its owner.
+			synctest.Wait()
 			must(t, held.Unlock(ctx))
 		}
 		waits := func(what string, want time.Duration, l Locker, opts ...Option) {

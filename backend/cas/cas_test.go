@@ -463,7 +463,7 @@ type slowLoss struct{ cas.Driver }
 func (d slowLoss) Swap(ctx context.Context, in []cas.Swap, out []cas.Swapped) error {
 	err := d.Driver.Swap(ctx, in, out)
 	if len(out) > 0 && out[0].Err != nil {
-		time.Sleep(300 * time.Millisecond)
+		<-time.After(300 * time.Millisecond)
 	}
 	return err
 }
