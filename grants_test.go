@@ -3,6 +3,7 @@ package mortise_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -196,6 +197,7 @@ func TestALateMessageOfAGrantReleasesNoOwnerThatIsBeingHandedOver(t *testing.T) 
 // lateGrants keeps messages of grants back until deliver.
 type lateGrants struct {
 	backend.QueueHandler
+	mu        sync.Mutex // guards kept and delivered
 	kept      []func()
 	delivered bool
 }
@@ -215,16 +217,22 @@ func (h *lateGrants) Changed(t backend.Topic)  { h.Handler().Changed(t) }
 func (h *lateGrants) ChangedAll()              { h.Handler().ChangedAll() }
 
 func (h *lateGrants) Granted(t backend.Topic, g backend.Grant) {
-	if h.delivered {
-		h.QueueHandler.Granted(t, g)
+	h.mu.Lock()
+	if !h.delivered {
+		h.kept = append(h.kept, func() { h.QueueHandler.Granted(t, g) })
+		h.mu.Unlock()
 		return
 	}
-	h.kept = append(h.kept, func() { h.QueueHandler.Granted(t, g) })
+	h.mu.Unlock()
+	h.QueueHandler.Granted(t, g)
 }
 
 func (h *lateGrants) deliver() {
+	h.mu.Lock()
 	h.delivered = true
-	for _, f := range h.kept {
+	kept := h.kept
+	h.mu.Unlock()
+	for _, f := range kept {
 		f()
 	}
 }

@@ -72,7 +72,7 @@ func TestALoneCallerLeavesAtOnceAndLeavesNothing(t *testing.T) {
 // the call reads it: else a call that was left takes another's reply for its own, or waits for one that never comes.
 func TestTheLibraryUsesTheConnectionOfALoneCallerForNothingElse(t *testing.T) {
 	pings := redis.ClientOption{}
-	pings.Dialer.KeepAlive = time.Millisecond
+	pings.Dialer.KeepAlive = 50 * time.Millisecond // a ping before a connection has begun is a race in rueidis
 	for what, opt := range map[string]redis.ClientOption{
 		"pings": pings, "pipelining": {AlwaysPipelining: true},
 	} {
@@ -100,7 +100,7 @@ func TestTheLibraryUsesTheConnectionOfALoneCallerForNothingElse(t *testing.T) {
 			awaitThat(t, "pings elsewhere", func() bool {
 				others = 0
 				all.each(func(c *spied) { others += c.others })
-				return what != "pings" || others > 50
+				return what != "pings" || others > 10
 			})
 			all.mu.Lock()
 			defer all.mu.Unlock()
