@@ -51,7 +51,7 @@ func TestAPrefixIsOfEveryName(t *testing.T) {
 		must(t, all.Unlock(ctx))
 
 		must(t, errorOf(c.Lock(ctx, "gone")))
-		if ok, err := c.ForceUnlock(ctx, "gone"); !ok || err != nil {
+		if ok, err := c.ForceUnlock(ctx, "gone", ""); !ok || err != nil {
 			t.Errorf("ForceUnlock: %v, %v", ok, err)
 		}
 		must(t, errorOf(c.RW().Read.Lock(ctx, "gone2")))

@@ -402,7 +402,7 @@ func TestForceUnlockEndsTheWaitOfCallees(t *testing.T) {
 		done := later(func() error { return errorOf(c.Lock(waits, "n")) })
 		synctest.Wait()
 		began := time.Now()
-		must(t, errorOf(b.ForceUnlock(ctx, "n")))
+		must(t, errorOf(b.ForceUnlock(ctx, "n", "")))
 		wants(t, <-done, ErrDelegationEnded)
 		if d := time.Since(began); d > 0 {
 			t.Errorf("it heard of it after %v", d)

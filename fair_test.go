@@ -154,7 +154,7 @@ func TestAFairWaiterIsServedByItsOwnClientsPlainHolder(t *testing.T) {
 		f := fairKind(t, c)
 		for name, release := range map[string]func(*Lease){
 			"Unlock":      func(l *Lease) { must(t, l.Unlock(t.Context())) },
-			"ForceUnlock": func(*Lease) { c.ForceUnlock(t.Context(), "x") },
+			"ForceUnlock": func(*Lease) { c.ForceUnlock(t.Context(), "x", "") },
 		} {
 			l, err := c.Lock(t.Context(), "x")
 			must(t, err)
@@ -188,7 +188,7 @@ func TestKindsOfFairLocks(t *testing.T) {
 		if again := !errors.Is(err, ErrInvalid); again == slices.Contains(k, NonReentrant()) {
 			t.Errorf("%+v: entered again: %v", k, err)
 		}
-		c.ForceUnlock(t.Context(), "x")
+		c.ForceUnlock(t.Context(), "x", "")
 	}
 	wants(t, errorOf(c.Locker(Fair(), Polling(time.Second))), ErrInvalid)
 

@@ -63,10 +63,26 @@ func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) 
 	return s, nil
 }
 
-// ForceUnlock removes a lock, whatever its owner, and wakes its waiters; it reports whether there
-// was a lock. ForceUnlock breaks exclusion: the holder learns of the removal at its next renewal only,
-// or at once with client-side caching, and waiters of the holder's own client wait until it does. It is
-// for operators that know that the holder is gone. Errors are those of Lock. Cost: one command.
-func (c *Client) ForceUnlock(ctx context.Context, name string) (bool, error) {
-	return c.inner().ForceUnlock(ctx, backend.KindLock, engine.FullName(c.inner(), name))
+// ForceUnlock removes a lock of any kind that owner holds, and wakes its waiters; it reports whether
+// it removed one. The owner is that of [LockInfo]: the store compares and removes in one step, so the lock
+// of another owner, which got it since, stays. An empty owner removes the lock whatever its owner.
+//
+// Of a read-write lock, ForceUnlock removes the side that owner holds: other readers go on. A lock that
+// services have entered ([Client.WithDelegations]) is removed with all of its owners.
+//
+// ForceUnlock breaks exclusion: the holder learns of the removal at its next renewal only, or at once
+// with client-side caching, and waiters of the holder's own client wait until it does. It is for
+// operators that know that the holder is gone. Errors are those of Lock; [ErrWrongKind] for the name of a
+// semaphore, a latch or other data. Cost: one command; for a read-write lock one more, and another one
+// with an owner.
+func (c *Client) ForceUnlock(ctx context.Context, name, owner string) (bool, error) {
+	full := engine.FullName(c.inner(), name)
+	removed, err := c.inner().ForceUnlock(ctx, backend.KindLock, full, owner)
+	if errors.Is(err, ErrWrongKind) && c.hasRW() == nil {
+		rw, second := c.inner().ForceUnlock(ctx, backend.KindWrite, full, owner)
+		if !errors.Is(second, ErrWrongKind) {
+			return rw, second
+		}
+	}
+	return removed, err
 }

@@ -84,7 +84,7 @@ func TestDo(t *testing.T) {
 		Do(t.Context(), c, "x", func(context.Context) error { panic("x") })
 	}()
 	wants(t, Do(t.Context(), c, "x", func(ctx context.Context) error {
-		must(t, errorOf(c.ForceUnlock(context.Background(), "x")))
+		must(t, errorOf(c.ForceUnlock(context.Background(), "x", "")))
 		wants(t, context.Cause(ctx), ErrLost)
 		return nil
 	}), ErrLost)
@@ -176,7 +176,7 @@ func TestForceUnlockEndsNoLeaseGrantedAfterIt(t *testing.T) {
 		}}))
 		must(t, errorOf(on(t, st).Lock(t.Context(), "x")))
 		got := queued(t.Context(), c, "x")
-		must(t, errorOf(c.ForceUnlock(t.Context(), "x")))
+		must(t, errorOf(c.ForceUnlock(t.Context(), "x", "")))
 		l := got.lease(t)
 		time.Sleep(time.Second)
 		must(t, l.Err())
@@ -233,7 +233,7 @@ func TestAClosedConnectionFailsNoCall(t *testing.T) {
 			return err
 		},
 		"ForceRelease": func(ctx context.Context, c *Client) error {
-			removed, err := c.ForceUnlock(ctx, "x")
+			removed, err := c.ForceUnlock(ctx, "x", "")
 			if err == nil && !removed {
 				err = errors.New("nothing was removed")
 			}

@@ -478,7 +478,7 @@ func TestLockAllEndsWhenAPartIsLostWhileItWaitsForAnother(t *testing.T) {
 		})
 		synctest.Wait()
 		time.Sleep(50 * time.Millisecond)
-		need(c.ForceUnlock(t.Context(), "a"))(t)
+		need(c.ForceUnlock(t.Context(), "a", ""))(t)
 		rival := need(other.TryLock(t.Context(), "a"))(t)
 		time.Sleep(50 * time.Millisecond)
 		x := <-got
@@ -495,7 +495,7 @@ func TestAPartOfLockAllThatEndsAsTheNextIsAcquired(t *testing.T) {
 			c, other := open(), need(open().Lock(t.Context(), "b"))(t)
 			lost := later(func() error {
 				time.Sleep(MinLease)
-				return errorOf(c.ForceUnlock(context.Background(), "a"))
+				return errorOf(c.ForceUnlock(context.Background(), "a", ""))
 			})
 			unlocked := later(func() error {
 				time.Sleep(MinLease)

@@ -36,7 +36,7 @@ func invalidClient(t *testing.T, c *Client) {
 		"Quorum":             func() error { return errorOf(Quorum(c, new(Client), new(Client))) },
 		"Inspect":            func() error { return errorOf(c.Inspect(ctx, "x")) },
 		"RW().Inspect":       func() error { return errorOf(c.RW().Inspect(ctx, "x")) },
-		"ForceUnlock":        func() error { return errorOf(c.ForceUnlock(ctx, "x")) },
+		"ForceUnlock":        func() error { return errorOf(c.ForceUnlock(ctx, "x", "")) },
 		"WithDelegations":    func() error { return errorOf(c.WithDelegations(ctx)) },
 		"Ping":               func() error { return c.Ping(ctx) },
 		"Close":              c.Close,

@@ -614,7 +614,7 @@ func TestQuorumUnlockDoesNotWaitForAStoreWhileAMajorityIsWithoutTheLock(t *testi
 func TestQuorumUnlockOfALeaseThatWasLostUnnoticedSaysSo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		stores, l := bare(t, nil)
-		must(t, errorOf(on(t, stores[0].Store).ForceUnlock(t.Context(), "x")))
+		must(t, errorOf(on(t, stores[0].Store).ForceUnlock(t.Context(), "x", "")))
 		must(t, l.Err())
 		wants(t, l.Unlock(t.Context()), ErrNotHeld)
 	})

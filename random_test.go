@@ -512,7 +512,7 @@ func (x *history) remove(a *actor) {
 	name := []string{"a", "b", "rw"}[x.n(3)]
 	switch x.n(5) {
 	case 0:
-		_, _ = a.ForceUnlock(context.Background(), name)
+		_, _ = a.ForceUnlock(context.Background(), name, "")
 		_, _ = a.RW().ForceUnlock(context.Background(), name)
 	case 1:
 		x.store.Flush()

@@ -169,7 +169,7 @@ func TestAReentryThatWaitedHasItsFullLease(t *testing.T) {
 			return inner.Unlock(context.Background())
 		},
 		"lost meanwhile": func(a *Client, _, _ *Lease) error {
-			_, err := a.ForceUnlock(context.Background(), "n")
+			_, err := a.ForceUnlock(context.Background(), "n", "")
 			return err
 		},
 	} {

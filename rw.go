@@ -110,5 +110,5 @@ func (l RWLocker) ForceUnlock(ctx context.Context, name string) (bool, error) {
 	if err := l.client.hasRW(); err != nil {
 		return false, fail.New("forceunlock", name, err)
 	}
-	return l.client.engine.ForceUnlock(ctx, backend.KindWrite, name)
+	return l.client.engine.ForceUnlock(ctx, backend.KindWrite, name, "")
 }

@@ -531,26 +531,22 @@ func TestAWritersLeaseEndsWhileAReaderEnters(t *testing.T) {
 // A grant is on its way when ForceUnlock removes the record, and another call of the same client gets the lock: the
 // late grant does not end the lease of that one, but is found to be over itself.
 func TestForceUnlockWhileAGrantIsOnItsWay(t *testing.T) {
-	type force = func(context.Context, string) (bool, error)
-	for op, lockers := range map[string]func(*Client) (late, next Locker, forced force){
-		"Acquire": func(c *Client) (late, next Locker, forced force) { return c, c, c.ForceUnlock },
-		"AcquireRead": func(c *Client) (late, next Locker, forced force) {
-			rw := c.RW()
-			return rw.Read, rw.Write, rw.ForceUnlock
-		},
+	for op, lockers := range map[string]func(*Client) (late, next Locker){
+		"Acquire":     func(c *Client) (late, next Locker) { return c, c },
+		"AcquireRead": func(c *Client) (late, next Locker) { return c.RW().Read, c.RW().Write },
 	} {
 		t.Run(op, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				spy := counted()
 				c, ctx := on(t, spy), t.Context()
-				late, next, forced := lockers(c)
+				late, next := lockers(c)
 				spy.hook(op, func(c *call) error {
 					err := c.run(context.Background())
 					time.Sleep(100 * time.Millisecond) // the reply takes its time
 					return err
 				})
 				waiting := queued(ctx, late, "x")
-				if ok := need(forced(ctx, "x"))(t); !ok {
+				if ok := need(c.ForceUnlock(ctx, "x", ""))(t); !ok {
 					t.Fatal("nothing is removed")
 				}
 				spy.hook(op, nil)

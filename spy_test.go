@@ -205,8 +205,8 @@ func (s spySession) Inspect(ctx context.Context, name string) (backend.Record, e
 	return through(s, ctx, "Inspect", name, s.Store.Inspect)
 }
 
-func (s spySession) ForceRelease(ctx context.Context, name string) (bool, error) {
-	return through(s, ctx, "ForceRelease", name, s.Store.ForceRelease)
+func (s spySession) ForceRelease(ctx context.Context, r backend.ForceRequest) (bool, error) {
+	return through(s, ctx, "ForceRelease", r, s.Store.ForceRelease)
 }
 
 func (s spySession) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {

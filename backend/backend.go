@@ -128,9 +128,10 @@ type Store interface {
 	Renew(ctx context.Context, in []RenewRequest, out []RenewResult)
 	// Inspect reads the record of a name.
 	Inspect(ctx context.Context, name string) (Record, error)
-	// ForceRelease removes the record of a name, whichever owner holds the lock, and announces a
-	// release. ForceRelease reports whether there was a record.
-	ForceRelease(ctx context.Context, name string) (bool, error)
+	// ForceRelease removes the record of a name, with all of its owners, and announces a release. It
+	// reports whether it removed a record. With r.Owner it compares and removes in one step: another
+	// owner's record stays.
+	ForceRelease(ctx context.Context, r ForceRequest) (bool, error)
 
 	// Subscribe starts to watch t, until Unsubscribe. Subscribe returns at once; Handler.Watching
 	// reports when the watch begins. While the store is unavailable the session keeps trying. One
@@ -235,6 +236,14 @@ type ReleaseRequest struct {
 type ReleaseReply struct {
 	// Held reports whether the owner held the lock when the request arrived.
 	Held bool
+}
+
+// ForceRequest removes a record.
+type ForceRequest struct {
+	Name string
+	// Owner, if not empty, has the record removed only if this owner holds the lock. An owner whose lease
+	// is over does not.
+	Owner string
 }
 
 // RenewRequest asks to renew a lease: the lease then lasts for the longer of what is left and Lease. A record without

@@ -26,7 +26,7 @@ const HoldsLook = time.Second
 //     when the Owner itself is gone. The end of a lease is not announced.
 //   - To KindLock and KindFair the lock is held, for the remaining time of the longest lease.
 //     Inspect shows one of the owners: the first in the chain, if present. ForceRelease removes
-//     all owners.
+//     all owners, also with the Owner of one of them.
 type DelegationStore interface {
 	// Enter enters the lock under the owner r.Under, which holds it by any of KindLock, KindFair
 	// and KindDelegated. Enter is granted if r.Under is the last owner in the chain and has r.Holds

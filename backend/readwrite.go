@@ -37,8 +37,10 @@ type ReadWriteStore interface {
 	RenewWrites(ctx context.Context, in []RenewRequest, out []RenewResult)
 	// InspectRW reads the record of both sides.
 	InspectRW(ctx context.Context, name string) (Record, error)
-	// ForceReleaseRW removes both sides.
-	ForceReleaseRW(ctx context.Context, name string) (bool, error)
+	// ForceReleaseRW removes both sides, and reports whether there was a holder. With r.Owner it removes
+	// the hold of this reader or writer only, if there is one, as ReleaseRead and ReleaseWrite do:
+	// readers do not exclude each other, so the others go on.
+	ForceReleaseRW(ctx context.Context, r ForceRequest) (bool, error)
 	// Withdraw removes the claim of a claimant. If there was one, Withdraw announces a release, since
 	// readers may be granted now.
 	Withdraw(ctx context.Context, name, claimant string) error

@@ -61,7 +61,7 @@ func (c *commands) ForceRelease(
 	ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, (*redis.Cmd).Int64, scripts.ForceReleaseSource, "evalsha", scripts.ForceReleaseSHA, "3",
-		k.Lock, k.Channel, k.Fair, a.Publish)
+		k.Lock, k.Channel, k.Fair, a.Publish, a.Owner)
 }
 
 // Count sends [scripts.CountSource].

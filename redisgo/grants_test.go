@@ -145,7 +145,7 @@ func TestAGrantThatOnlyAReplicaPassesOnIsNoGrant(t *testing.T) {
 	}
 	third := check.Value(mortise.New(redisgo.New(master))).In(t)
 	t.Cleanup(func() { third.Close() })
-	check.NoError(t, check.Err(third.ForceUnlock(t.Context(), "n")))
+	check.NoError(t, check.Err(third.ForceUnlock(t.Context(), "n", "")))
 	lease := check.Value(third.TryLock(t.Context(), "n")).In(t)
 	enters := time.NewTimer(time.Second)
 	defer enters.Stop()

@@ -157,7 +157,7 @@ func TestTheOwnReleaseIsNotForgotten(t *testing.T) {
 		refuse(t, srv, s, "n")
 		free(t, s, "n", "a")
 		check.FatalIf(t, !try(t, s, "n", "b").Granted, "refused after the own release")
-		if r, err := s.ForceRelease(t.Context(), "n"); err != nil || !r {
+		if r, err := s.ForceRelease(t.Context(), backend.ForceRequest{Name: "n"}); err != nil || !r {
 			t.Fatal(r, err)
 		}
 	}

@@ -3,17 +3,34 @@
 --! key 2 channel channel redisson_lock__channel:{NAME}
 --! key 3 fair    list    redisson_lock_queue:{NAME}
 --! arg 1 publish publish|spublish
---! reply int     1 released; 0 there was no lock
+--! arg 2 owner   string
+--! reply int     1 released; 0 there was no lock, or not of this owner
 --! bound 4000 calls 25 MB
 --
--- Removes the lock, whatever its owners are, and serves the queue, or tells all waiters and the first waiter for the
+-- Removes the lock, with all of its owners, and serves the queue, or tells all waiters and the first waiter for the
 -- fair lock of the name. If the lock had several owners, waiters under each of them (see delegate_enter) are told
--- first, for 64 owners at most.
+-- first, for 64 owners at most. With an owner, the lock is removed only if this owner holds it.
 local several = redis.call('hlen', KEYS[1])
 if several == 0 then
   return 0
 end
 --! include not_read_write
+if ARGV[2] ~= '' and redis.call('hexists', KEYS[1], ARGV[2]) == 0 then
+  return 0
+end
+if ARGV[2] ~= '' and several > 1 then -- each owner has its own lease: see delegate_enter
+  --! include server_time
+  --! include nest_of lock=KEYS[1]
+  local entries
+  local size = redis.call('hlen', nest)
+  --! include fields_of key=nest size=size most=owners_read fields=entries
+  for i = 1, entries and #entries or 0, 2 do
+    local ends = tonumber(string.match(entries[i + 1], '^%d+:(%d+)$'))
+    if entries[i] == ARGV[2] and ends and ends <= now then
+      return 0
+    end
+  end
+end
 local owners, served = {}, false
 if several > 1 then
   --! include fields_of key=KEYS[1] size=several most=owners_read fields=owners

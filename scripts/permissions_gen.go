@@ -111,7 +111,7 @@ var Commands = map[string]Needs{
 			"unlink", "zrange", "zrem"},
 		May: []string{"hget", "hmget", "hset", "incr", "lindex", "lrange", "memory|usage", "pubsub|numsub",
 			"pubsub|shardnumsub", "set"},
-		Keys: []string{"NAME", "mortise:1:next:{NAME", "redisson_lock__channel:{NAME",
+		Keys: []string{"NAME", "mortise:1:nest:{NAME", "mortise:1:next:{NAME", "redisson_lock__channel:{NAME",
 			"redisson_lock_queue:{NAME"},
 		MayKeys:  []string{"redisson_lock_token:{NAME"},
 		Channels: []string{"redisson_lock__channel:{NAME"},

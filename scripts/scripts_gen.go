@@ -4964,18 +4964,45 @@ const FairReleaseSHA = "021248603ffe6a2cda72c2034364cb47e09f3714"
 // ForceReleaseSource is force_release.lua.
 //
 //	keys:      lock hash, channel channel, fair list
-//	arguments: publish string
-//	reply:     int  1 released; 0 there was no lock
+//	arguments: publish string, owner string
+//	reply:     int  1 released; 0 there was no lock, or not of this owner
 //
-// Removes the lock, whatever its owners are, and serves the queue, or tells all waiters and the first waiter for the
+// Removes the lock, with all of its owners, and serves the queue, or tells all waiters and the first waiter for the
 // fair lock of the name. If the lock had several owners, waiters under each of them (see delegate_enter) are told
-// first, for 64 owners at most.
+// first, for 64 owners at most. With an owner, the lock is removed only if this owner holds it.
 const ForceReleaseSource = `local several = redis.call('hlen', KEYS[1])
 if several == 0 then
 return 0
 end
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
+end
+if ARGV[2] ~= '' and redis.call('hexists', KEYS[1], ARGV[2]) == 0 then
+return 0
+end
+if ARGV[2] ~= '' and several > 1 then
+local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+local nest = 'mortise:1:nest:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+nest = 'mortise:1:nest:' .. KEYS[1]
+end
+local entries
+local size = redis.call('hlen', nest)
+entries = nil
+if size <= 1000 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', nest, 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+entries = redis.call('hgetall', nest)
+end
+end
+for i = 1, entries and #entries or 0, 2 do
+local ends = tonumber(string.match(entries[i + 1], '^%d+:(%d+)$'))
+if entries[i] == ARGV[2] and ends and ends <= now then
+return 0
+end
+end
 end
 local owners, served = {}, false
 if several > 1 then
@@ -5351,7 +5378,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "370b02fe9a2b9edec109e9d1b65b616226074770"
+const ForceReleaseSHA = "3149d945a4c1625b83c3bd2227d5c5ca985d7cd1"
 
 // InspectSource is inspect.lua.
 //

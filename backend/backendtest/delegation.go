@@ -244,6 +244,25 @@ var nestTests = where((*env).nests, "delegation", []test{
 			e.errorIf(s.record("n").Held, "it is held though all have gone")
 		}
 	}},
+	{"Port_ForceReleaseOfOneOfSeveralOwnersTakesAll", func(e *env) {
+		s := e.bare()
+		force := func(owner string) bool {
+			e.Helper()
+			return value(s.ForceRelease(background, owned("n", owner))).in(e)
+		}
+		for _, owner := range []string{"a:1", "b:1"} {
+			s.take("n", "a:1", long)
+			s.takeUnder("n", "b:1", "a:1", long)
+			e.errorIf(force("c:1"), "an owner that holds nothing: removed")
+			e.errorIf(!force(owner), "%s: not removed", owner)
+			s.isFree("n")
+		}
+		s.take("n", "a:1", long)
+		s.takeUnder("n", "b:1", "a:1", 200*time.Millisecond)
+		e.until("the lease of b:1 is over", func() bool { return !s.renewNested("n", "b:1", 0) })
+		e.errorIf(force("b:1"), "an owner whose lease is over: removed")
+		s.heldBy("n", "a:1", 1)
+	}},
 	{"Port_WhatIsEnteredDrawsATokenIfAsked", func(e *env) {
 		s := e.bare()
 		first := s.fenced("n", "a:1")

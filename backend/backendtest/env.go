@@ -534,6 +534,11 @@ func (s *raw) remains(name string, least, most time.Duration) {
 
 func topic(name string) backend.Topic { return backend.Topic{Kind: backend.KindLock, Name: name} }
 
+// owned is the topic of ForceRelease of an owner.
+func owned(name, owner string) backend.Topic {
+	return backend.Topic{Kind: backend.KindLock, Name: name, Owner: owner}
+}
+
 // ears is a Handler that counts what it hears.
 type ears struct {
 	mu    sync.Mutex

@@ -20,7 +20,7 @@ var errorTests = []test{
 			"lock":        func() error { _, err := c.Lock(background, "n"); return err },
 			"trylock":     func() error { _, err := c.TryLock(background, "n"); return err },
 			"inspect":     func() error { _, err := c.Inspect(background, "n"); return err },
-			"forceunlock": func() error { _, err := c.ForceUnlock(background, "n"); return err },
+			"forceunlock": func() error { _, err := c.ForceUnlock(background, "n", ""); return err },
 			"ping":        func() error { return c.Ping(background) },
 			"check":       func() error { _, err := c.Check(background); return err },
 			"unlock":      func() error { return lease.Unlock(background) },
@@ -70,7 +70,7 @@ var errorTests = []test{
 		e.errorIf(errors.Is(err, mortise.ErrUnavailable), "it is taken for a failure of the store: %v", err)
 		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
 		e.named(second(c.Inspect(background, "n")), "inspect", "n", mortise.ErrWrongKind)
-		e.named(second(c.ForceUnlock(background, "n")), "forceunlock", "n", mortise.ErrWrongKind)
+		e.named(second(c.ForceUnlock(background, "n", "")), "forceunlock", "n", mortise.ErrWrongKind)
 
 		e.store.Delete("n")
 		lease := e.lock(c, background, "n", mortise.WithLease(long))

@@ -148,7 +148,7 @@ var exclusionTests = []test{
 			"deleted": func() { e.store.Delete("n") },
 			"flushed": func() { e.store.Flush() },
 			"forced": func() {
-				ok, err := b.ForceUnlock(background, "n")
+				ok, err := b.ForceUnlock(background, "n", "")
 				e.errorIf(!ok || err != nil, "ForceUnlock: %v, %v", ok, err)
 			},
 		} {
@@ -164,14 +164,29 @@ var exclusionTests = []test{
 	}},
 	{"Rule06_ForceUnlockFreesALockAndWakesItsWaiter", func(e *env) {
 		a, b := e.client(), e.client()
-		ok, err := b.ForceUnlock(background, "n")
+		ok, err := b.ForceUnlock(background, "n", "")
 		e.errorIf(ok || err != nil, "ForceUnlock of a free lock: %v, %v", ok, err)
 		lease := e.lock(a, background, "n", mortise.WithLease(long))
 		waiting := locking(b, background, "n", mortise.WithWait(patience))
 		e.until("the waiter waits", func() bool { return e.inspect(a, "n").Held })
-		ok, err = a.ForceUnlock(background, "n")
+		ok, err = a.ForceUnlock(background, "n", "")
 		e.errorIf(!ok || err != nil, "ForceUnlock: %v, %v", ok, err)
 		e.granted("the waiter gets it", waiting)
+		e.is("Err of the lease of the client that forced it", lease.Err(), mortise.ErrLost)
+	}},
+	{"Rule06_ForceUnlockOfAnOwnerRemovesNoOtherOwnersLock", func(e *env) {
+		a, b := e.client(), e.client()
+		last := e.lock(a, background, "n", mortise.WithLease(long))
+		seen := e.inspect(b, "n").Owner
+		e.unlock(last)
+		lease := e.lock(a, background, "n", mortise.WithLease(long))
+		ok, err := b.ForceUnlock(background, "n", seen)
+		e.errorIf(ok || err != nil, "ForceUnlock of the owner before: %v, %v", ok, err)
+		ok, err = a.ForceUnlock(background, "n", seen)
+		e.errorIf(ok || err != nil || lease.Err() != nil,
+			"ForceUnlock by the holder's client: %v, %v; lease: %v", ok, err, lease.Err())
+		ok, err = a.ForceUnlock(background, "n", e.inspect(b, "n").Owner)
+		e.errorIf(!ok || err != nil, "ForceUnlock of the owner: %v, %v", ok, err)
 		e.is("Err of the lease of the client that forced it", lease.Err(), mortise.ErrLost)
 	}},
 	{"Rule06_ALeaseThatEndedHereStillSendsItsRelease", func(e *env) {

@@ -480,8 +480,8 @@ func (s *faulty) Inspect(ctx context.Context, name string) (backend.Record, erro
 	return pass(s.f, ctx, Call{Op: OpInspect, Name: name}, with(name, s.Store.Inspect))
 }
 
-func (s *faulty) ForceRelease(ctx context.Context, name string) (bool, error) {
-	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: name}, with(name, s.Store.ForceRelease))
+func (s *faulty) ForceRelease(ctx context.Context, r backend.ForceRequest) (bool, error) {
+	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: r.Name, Owner: r.Owner}, with(r, s.Store.ForceRelease))
 }
 
 func (s *faulty) Ping(ctx context.Context) error {

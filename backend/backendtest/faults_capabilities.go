@@ -89,8 +89,8 @@ func (s faultyReadWrite) InspectRW(ctx context.Context, name string) (backend.Re
 	return pass(s.f, ctx, Call{Op: OpInspect, Name: name}, with(name, s.under.InspectRW))
 }
 
-func (s faultyReadWrite) ForceReleaseRW(ctx context.Context, name string) (bool, error) {
-	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: name}, with(name, s.under.ForceReleaseRW))
+func (s faultyReadWrite) ForceReleaseRW(ctx context.Context, r backend.ForceRequest) (bool, error) {
+	return pass(s.f, ctx, Call{Op: OpForceRelease, Name: r.Name, Owner: r.Owner}, with(r, s.under.ForceReleaseRW))
 }
 
 func (s faultyReadWrite) Withdraw(ctx context.Context, name, claimant string) error {

@@ -274,6 +274,44 @@ var portTests = []test{
 		a.isFree("n")
 		e.until("the release is announced", func() bool { return h.count("released n") > 0 })
 	}},
+	{"Port_ForceReleaseOfAnOwnerRemovesNoOtherOwnersLock", func(e *env) {
+		a, h := e.session()
+		b := e.bare()
+		a.watch(h, "n")
+		force := func(owner string) bool {
+			e.Helper()
+			return value(b.ForceRelease(background, owned("n", owner))).in(e)
+		}
+		a.take("n", "a:1", long)
+		e.errorIf(force("a:2"), "an owner that does not hold the lock: removed")
+		a.heldBy("n", "a:1", 1)
+		e.errorIf(!force("a:1"), "the lock's owner: not removed")
+		a.isFree("n")
+		e.until("the release is announced", func() bool { return h.count("released n") > 0 })
+		a.take("n", "a:2", long)
+		e.errorIf(force("a:1"), "the owner before: removed")
+		a.release("n", "a:2", 0)
+		// The owner is released, and the next one takes the lock, while the former is removed.
+		for i := range 1000 {
+			first, second := fmt.Sprintf("a:r%d", i), fmt.Sprintf("a:s%d", i)
+			a.take("n", first, long)
+			released := make(chan bool, 1)
+			go func() {
+				r, err := a.Release(background, anykind.ReleaseRequest{Name: "n", Owner: first})
+				for granted := false; err == nil && !granted; {
+					var next anykind.AcquireReply
+					next, err = a.Acquire(background, anykind.AcquireRequest{Name: "n", Owner: second, Lease: long})
+					granted = next.Granted
+				}
+				released <- err == nil && r.Held
+			}()
+			removed := force(first)
+			if held := receive(e, "the next owner", released); held == removed {
+				e.Fatalf("race %d: released: %v, removed: %v, want one of them", i, held, removed)
+			}
+			e.fatalIf(!a.release("n", second, 0), "race %d: the next owner's lock was removed", i)
+		}
+	}},
 	{"Port_FencingTokensRiseWithEachOwnerAndReentry", func(e *env) {
 		a, b := e.bare(), e.bare()
 		last := int64(0)

@@ -127,7 +127,6 @@ var rwRuleTests = []test{
 			e.named(second(c.RW().Inspect(background, name)), "inspect", name, mortise.ErrWrongKind)
 			e.named(second(c.RW().ForceUnlock(background, name)), "forceunlock", name, mortise.ErrWrongKind)
 		}
-		e.named(second(c.ForceUnlock(background, "read")), "forceunlock", "read", mortise.ErrWrongKind)
 	}},
 	{"Rule13_RW_AWrongKindNamesTheCallsOfTheRightOne", func(e *env) {
 		c := e.client()
@@ -149,7 +148,6 @@ var rwRuleTests = []test{
 			names("TryLock of a read-write lock", second(c.TryLock(background, "n")), "RW")
 			s, err := c.Inspect(background, "n")
 			e.errorIf(err != nil || !s.Held || s.Writing == (s.Readers > 0), "Inspect of a read-write lock: %+v, %v", s, err)
-			names("ForceUnlock of a read-write lock", second(c.ForceUnlock(background, "n")), "RW")
 			e.unlock(l)
 		}
 		l := e.lock(c, background, "n", mortise.WithLease(long))
@@ -245,6 +243,28 @@ var rwRuleTests = []test{
 		s := e.inspectRW(other)
 		e.errorIf(s.Readers != 1 || !s.Mine, "the reader that came afterwards: %+v", s)
 		e.unlock(mine)
+	}},
+	{"Rule06_RW_ForceUnlockFindsTheKindAndEndsTheSideOfAnOwner", func(e *env) {
+		c, other := e.client(), e.client()
+		read, write := e.sides(c)
+		oread, _ := e.sides(other)
+		first := e.lock(read, background, "n", mortise.WithLease(long))
+		mine := e.inspectRW(c).Owner
+		stays := e.lock(oread, background, "n", mortise.WithLease(long))
+		did, err := c.ForceUnlock(background, "n", mine)
+		e.errorIf(!did || err != nil, "ForceUnlock of a reader: %v, %v", did, err)
+		e.is("the lease of the reader that was removed", first.Err(), mortise.ErrLost)
+		e.errorIf(stays.Err() != nil || e.inspectRW(c).Readers != 1, "the other reader: %v", stays.Err())
+		did, err = c.ForceUnlock(background, "n", mine)
+		e.errorIf(did || err != nil, "once more: %v, %v", did, err)
+		e.unlock(stays)
+		w := e.lock(write, background, "n", mortise.WithLease(long))
+		did, err = c.ForceUnlock(background, "n", "")
+		e.errorIf(!did || err != nil, "ForceUnlock of a writer: %v, %v", did, err)
+		e.is("the writer's lease", w.Err(), mortise.ErrLost)
+		e.store.Occupy("data")
+		_, err = c.ForceUnlock(background, "data", "")
+		e.named(err, "forceunlock", "data", mortise.ErrWrongKind)
 	}},
 	{"Rule07_RW_EachSideIsEnteredAgainAndFreeAfterAsManyUnlocks", func(e *env) {
 		c := e.client()

@@ -261,6 +261,30 @@ var rwPortTests = []test{
 		e.errorIf(s.releaseRW(backend.KindWrite, "a:3", 0) || s.releaseRW(backend.KindRead, "a:4", 0), "they hold it yet")
 		e.until("both are announced", func() bool { return s.h.count("released n") == 2 })
 	}},
+	{"Port_RW_ForceReleaseOfAnOwnerRemovesItsSideOnly", func(e *env) {
+		s := e.rw()
+		s.listen()
+		force := func(owner string) bool {
+			return value(s.ForceRelease(background, backend.Topic{Kind: backend.KindWrite, Name: "n", Owner: owner})).in(e)
+		}
+		s.read("a:1", long)
+		s.read("a:2", long)
+		e.errorIf(force("a:3"), "an owner that holds nothing")
+		e.errorIf(!force("a:1") || s.rec().Readers != 1, "not one reader is left")
+		e.errorIf(force("a:1"), "the reader that is gone")
+		e.errorIf(s.h.count("released n") > 0, "a release was announced while there is a reader")
+		e.errorIf(!force("a:2") || s.rec().Held, "the last reader is not gone")
+		s.write("a:3")
+		s.enter("a:4", backend.KindWrite, "a:3", long)
+		e.errorIf(force("a:1") || s.rec().Kind != backend.KindWrite, "the writer is gone")
+		e.errorIf(!force("a:3") || s.rec().Readers != 1, "the reader below the writer is not the only owner")
+		e.errorIf(!force("a:4") || s.rec().Held, "the reader that is left is not gone")
+		e.until("each end of a side is announced", func() bool { return s.h.count("released n") == 3 })
+		s.take("plain", "p:1", long)
+		e.is("the owner of a plain lock", second(s.ForceRelease(background,
+			backend.Topic{Kind: backend.KindWrite, Name: "plain", Owner: "p:1"})), backend.ErrWrongKind)
+		s.heldBy("plain", "p:1", 1)
+	}},
 }
 
 var rwTopic = backend.Topic{Kind: backend.KindWrite, Name: "n"}

@@ -22,7 +22,7 @@ var shutdownTests = []test{
 		e.named(second(c.Lock(background, "m")), "lock", "m", mortise.ErrClosed)
 		e.named(second(c.TryLock(background, "m")), "trylock", "m", mortise.ErrClosed)
 		e.named(second(c.Inspect(background, "m")), "inspect", "m", mortise.ErrClosed)
-		e.named(second(c.ForceUnlock(background, "n")), "forceunlock", "n", mortise.ErrClosed)
+		e.named(second(c.ForceUnlock(background, "n", "")), "forceunlock", "n", mortise.ErrClosed)
 		e.is("Ping", c.Ping(background), mortise.ErrClosed)
 		rec := holder.record("n")
 		e.errorIf(!rec.Held || rec.Owner != "a:1", "another client's record is %+v", rec)

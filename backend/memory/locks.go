@@ -91,8 +91,8 @@ func (x *session) Inspect(ctx context.Context, name string) (backend.Record, err
 }
 
 // ForceRelease implements [backend.Store].
-func (x *session) ForceRelease(ctx context.Context, name string) (bool, error) {
-	return on(ctx, x.lock(backend.KindLock, name), none{}, bare((*record.Lock).ForceRelease))
+func (x *session) ForceRelease(ctx context.Context, q backend.ForceRequest) (bool, error) {
+	return on(ctx, x.lock(backend.KindLock, q.Name), q, (*record.Lock).ForceRelease)
 }
 
 // aged implements [backend.AgeStore].

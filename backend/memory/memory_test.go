@@ -168,7 +168,7 @@ func TestTheHolderIsToldWhenItsRecordGoesByOtherMeans(t *testing.T) {
 		for how, remove := range map[string]func(){
 			"delete":  func() { s.Delete("n") },
 			"occupy":  func() { s.Occupy("n"); s.Delete("n") },
-			"force":   func() { other.ForceRelease(t.Context(), "n") },
+			"force":   func() { other.ForceRelease(t.Context(), backend.ForceRequest{Name: "n"}) },
 			"expired": func() { time.Sleep(time.Second) },
 		} {
 			acquire(t, x, "n", "a:1", time.Second)

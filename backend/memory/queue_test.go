@@ -145,7 +145,7 @@ func TestEachWayInWhichALockGetsFreeServesTheQueue(t *testing.T) {
 			return err
 		},
 		"forced": func(a backend.Store, name, owner string) error {
-			_, err := a.ForceRelease(t.Context(), name)
+			_, err := a.ForceRelease(t.Context(), backend.ForceRequest{Name: name})
 			return err
 		},
 		"fair": func(a backend.Store, name, owner string) error {

@@ -55,8 +55,8 @@ func (x sided) InspectRW(ctx context.Context, name string) (backend.Record, erro
 }
 
 // ForceReleaseRW implements [backend.ReadWriteStore].
-func (x sided) ForceReleaseRW(ctx context.Context, name string) (bool, error) {
-	return on(ctx, x.side(backend.KindWrite, name), none{}, bare((*record.Sides).ForceRelease))
+func (x sided) ForceReleaseRW(ctx context.Context, q backend.ForceRequest) (bool, error) {
+	return on(ctx, x.side(backend.KindWrite, q.Name), q, (*record.Sides).ForceRelease)
 }
 
 // Withdraw implements [backend.ReadWriteStore].

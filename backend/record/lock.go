@@ -216,9 +216,9 @@ func (l *Lock) Inspect(s *Step) backend.Record {
 }
 
 // ForceRelease is [backend.Store].ForceRelease.
-func (l *Lock) ForceRelease(s *Step) bool {
+func (l *Lock) ForceRelease(s *Step, q backend.ForceRequest) bool {
 	l.Pass(s)
-	if l.Free() {
+	if l.Free() || q.Owner != "" && l.find(q.Owner) < 0 {
 		return false
 	}
 	holders := sessions(l.Owners)

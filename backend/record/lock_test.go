@@ -17,7 +17,7 @@ import (
 //	holds:a1:2            a further hold               renew:a1 exact:a1 ask:a1 renew, exactly, or not
 //	enter:a2:a1           enter under a1               exit:a1 part:a1:2       release, or set holds, of an entered owner
 //	fair:a1 fairrelease:a1 fairleave:a1                the fair lock; fairtry:a1 without a place
-//	pass inspect force delete forget:a
+//	pass inspect force force:a1 delete forget:a
 func onLock(t *testing.T) func(s *Step, verb string, args []string) string {
 	l := new(Lock)
 	return func(s *Step, verb string, args []string) string {
@@ -140,7 +140,7 @@ func onLock(t *testing.T) func(s *Step, verb string, args []string) string {
 			}
 			return fmt.Sprintf("%s,%d,%v", r.Owner, r.Holds, r.Remaining)
 		case "force":
-			return held(l.ForceRelease(s))
+			return held(l.ForceRelease(s, backend.ForceRequest{Name: s.Name, Owner: x[0]}))
 		case "delete":
 			l.Delete(s)
 		case "forget":
@@ -180,6 +180,10 @@ func TestALock(t *testing.T) {
 		"a renewal of what is over": "take:a1 now:10s renew:a1=lost>all+a.changed",
 		"force": `
 			take:a1 force=held>all.released,a.changed force=lost inspect=free`,
+		"force what one owner has": `
+			take:a1 force:b1=lost inspect=a1,1,10s force:a1=held>all.released,a.changed force:a1=lost
+			take:a1 enrol:b1 release:a1>b.granted(b1):1s force:a1=lost inspect=b1,1,1s`,
+		"force what is over": "take:a1 now:10s force:a1=lost>all+a.changed",
 		"a deletion releases nothing": `
 			take:a1 enrol:b1 delete=>all+a.changed inspect=free take:c1=1s>b.granted(b1):1s`,
 		"nothing is granted": `

@@ -266,13 +266,24 @@ func (l *Sides) Inspect(s *Step) backend.Record {
 }
 
 // ForceRelease is [backend.ReadWriteStore].ForceReleaseRW.
-func (l *Sides) ForceRelease(s *Step) bool {
+func (l *Sides) ForceRelease(s *Step, q backend.ForceRequest) bool {
 	l.Pass(s)
-	if l.End == 0 {
+	var gone []Session
+	switch one := (backend.ReleaseRequest{Owner: q.Owner}); {
+	case l.End == 0:
+		return false
+	case q.Owner == "":
+		gone = l.clear()
+		l.release(s)
+	case l.reads(s, q.Owner):
+		gone = []Session{l.Readers[q.Owner].Session}
+		l.ReleaseRead(s, one)
+	case l.writes(q.Owner):
+		gone = []Session{l.Writer.Session}
+		l.ReleaseWrite(s, one)
+	default:
 		return false
 	}
-	gone := l.clear()
-	l.release(s)
 	s.tell(Notice{What: Changed, Topic: s.topic(backend.KindWrite), To: gone})
 	return true
 }

@@ -94,7 +94,7 @@ func onSides(t *testing.T) func(s *Step, verb string, args []string) string {
 			side := map[backend.Kind]string{backend.KindRead: "read", backend.KindWrite: "write"}[r.Kind]
 			return fmt.Sprintf("%s,%s,%d,%d,%v", side, r.Owner, r.Holds, r.Readers, r.Remaining)
 		case "force":
-			return held(l.ForceRelease(s))
+			return held(l.ForceRelease(s, backend.ForceRequest{Name: s.Name, Owner: x[0]}))
 		case "delete":
 			l.Delete(s)
 		case "forget":
@@ -145,6 +145,10 @@ func TestSides(t *testing.T) {
 			inspect=write,a1,1,0,2s`,
 		"force": `
 			tryread:a1 tryread:b1 force=held>all.released,ab.changed force=lost`,
+		"force what one owner has": `
+			tryread:a1 tryread:b1 force:c1=lost force:a1=held>a.changed inspect=read,b1,1,1,10s
+			force:a1=lost force:b1=held>all.released,b.changed
+			trywrite:a1 below:a2:a1:20s force:a1=held>all.released,a.changed inspect=read,a2,1,1,20s`,
 		"a deletion": "trywrite:a1 delete>all+a.changed inspect=free",
 	} {
 		t.Run(what, func(t *testing.T) { tell(t, text, onSides(t)) })

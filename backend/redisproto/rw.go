@@ -142,18 +142,12 @@ func (s readWrite) RenewWrites(ctx context.Context, in []backend.RenewRequest, o
 
 // InspectRW implements [backend.ReadWriteStore].
 func (s readWrite) InspectRW(ctx context.Context, name string) (backend.Record, error) {
-	if err := s.ready(ctx); err != nil {
+	reply, err := s.inspect(ctx, name)
+	if err != nil || len(reply) == 0 {
 		return backend.Record{}, err
 	}
-	reply, err := s.adapter.RWInspect(ctx, RwInspectKeys{Lock: name, Prefix: tagged("", name)})
-	if err != nil {
-		return backend.Record{}, s.fault(err)
-	}
-	if len(reply) == 0 {
-		return backend.Record{}, nil
-	}
 	left, err := strconv.ParseInt(reply[0], 10, 64)
-	if err != nil || left < -2 || len(reply)%2 != 0 {
+	if err != nil || left < -2 {
 		return backend.Record{}, strange("rw_inspect", reply)
 	}
 	rec := backend.Record{Held: true, Remaining: remaining(left), Kind: backend.KindRead}
@@ -178,11 +172,46 @@ func (s readWrite) InspectRW(ctx context.Context, name string) (backend.Record, 
 }
 
 // ForceReleaseRW implements [backend.ReadWriteStore].
-func (s readWrite) ForceReleaseRW(ctx context.Context, name string) (bool, error) {
+func (s readWrite) ForceReleaseRW(ctx context.Context, r backend.ForceRequest) (bool, error) {
+	if r.Owner != "" {
+		return s.forceSide(ctx, backend.ReleaseRequest{Name: r.Name, Owner: r.Owner})
+	}
 	return s.affirmed(ctx, "rw_force_release", func() (int64, error) {
-		return s.adapter.RWForceRelease(ctx, RwForceReleaseKeys(rwReleaseKeys(name)),
+		return s.adapter.RWForceRelease(ctx, RwForceReleaseKeys(rwReleaseKeys(r.Name)),
 			RwForceReleaseArgs{Publish: s.publish()})
 	})
+}
+
+// forceSide releases the side that an owner holds. The first command finds out which side that is; the second compares
+// and releases. An owner has one side only, so nothing is lost if others come or go in between.
+func (s readWrite) forceSide(ctx context.Context, r backend.ReleaseRequest) (bool, error) {
+	fields, err := s.inspect(ctx, r.Name)
+	var reply backend.ReleaseReply
+	for i := 2; i < len(fields) && err == nil && !reply.Held; i += 2 {
+		switch fields[i] {
+		case r.Owner:
+			reply, err = s.ReleaseRead(ctx, r)
+		case writerField(r.Owner):
+			reply, err = s.ReleaseWrite(ctx, r)
+		}
+	}
+	return reply.Held, err
+}
+
+// inspect reads a read-write lock: the time to live, the mode, and the fields with their values in turn; nothing if
+// there is no lock.
+func (s readWrite) inspect(ctx context.Context, name string) ([]string, error) {
+	if err := s.ready(ctx); err != nil {
+		return nil, err
+	}
+	reply, err := s.adapter.RWInspect(ctx, RwInspectKeys{Lock: name, Prefix: tagged("", name)})
+	if err != nil {
+		return nil, s.fault(err)
+	}
+	if len(reply)%2 != 0 {
+		return nil, strange("rw_inspect", reply)
+	}
+	return reply, nil
 }
 
 // Withdraw implements [backend.ReadWriteStore].

@@ -317,14 +317,14 @@ func (s *core) releaseReply(name, script string, reply int64, err error) (backen
 }
 
 // ForceRelease implements [backend.Store].
-func (s *session) ForceRelease(ctx context.Context, name string) (bool, error) {
+func (s *session) ForceRelease(ctx context.Context, r backend.ForceRequest) (bool, error) {
 	if err := s.ready(ctx); err != nil {
 		return false, err
 	}
 	reply, err := s.adapter.ForceRelease(ctx,
-		ForceReleaseKeys{Lock: name, Channel: channelOf(name), Fair: queueKey(name)},
-		ForceReleaseArgs{Publish: s.publish()})
-	return s.wrote(name, "force_release", reply, err)
+		ForceReleaseKeys{Lock: r.Name, Channel: channelOf(r.Name), Fair: queueKey(r.Name)},
+		ForceReleaseArgs{Publish: s.publish(), Owner: r.Owner})
+	return s.wrote(r.Name, "force_release", reply, err)
 }
 
 // mayFree removes a lock from the held cache, after a script with the error err that may have freed the lock. It

@@ -46,7 +46,7 @@ func TestStrangeRepliesAreFaults(t *testing.T) {
 		a.int = n
 		_, err := s.Release(ctx, backend.ReleaseRequest{Name: "n", Owner: "o"})
 		check("release", err)
-		_, err = s.ForceRelease(ctx, "n")
+		_, err = s.ForceRelease(ctx, backend.ForceRequest{Name: "n"})
 		check("force release", err)
 	}
 	for _, ints := range [][]int64{nil, {0}, {0, 1, 2}, {-7, 0}} {

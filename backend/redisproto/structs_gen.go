@@ -210,6 +210,7 @@ type ForceReleaseKeys struct {
 // ForceReleaseArgs are the arguments of scripts/force_release.lua.
 type ForceReleaseArgs struct {
 	Publish string
+	Owner   string
 }
 
 // InspectKeys are the keys of scripts/inspect.lua.

@@ -147,7 +147,7 @@ func TestAnInvalidationThatOvertakesTheReplyIsNotForgotten(t *testing.T) {
 		},
 		"own force release": func(a *fakeAdapter, s *session) {
 			a.int = 1
-			s.ForceRelease(context.Background(), "n")
+			s.ForceRelease(context.Background(), backend.ForceRequest{Name: "n"})
 		},
 		"own release, reply lost": func(a *fakeAdapter, s *session) {
 			a.err = context.DeadlineExceeded

@@ -64,7 +64,7 @@ func (c *commands) ForceRelease(
 	ctx context.Context, k redisproto.ForceReleaseKeys, a redisproto.ForceReleaseArgs,
 ) (int64, error) {
 	return eval(ctx, c, script{scripts.ForceReleaseSHA, scripts.ForceReleaseSource}, valkey.ValkeyResult.AsInt64,
-		[]string{k.Lock, k.Channel, k.Fair}, []string{a.Publish})
+		[]string{k.Lock, k.Channel, k.Fair}, []string{a.Publish, a.Owner})
 }
 
 // Count sends [scripts.CountSource].

@@ -186,7 +186,7 @@ func TestTheDashboardAsksForWhatIsExported(t *testing.T) {
 	}
 	shipping := s.begin(ctx, "1", "ship")
 	seen("mortise_waiting")
-	if _, err := s.locks.ForceUnlock(ctx, "orders:1"); err != nil {
+	if _, err := s.locks.ForceUnlock(ctx, "orders:1", ""); err != nil {
 		t.Fatal(err)
 	}
 	if r, err := shipping(); err != nil || r.status != http.StatusConflict {

@@ -307,7 +307,7 @@ func (s *scene) lose(ctx context.Context) error {
 	if err := stop.Reached(ctx); err != nil {
 		return err
 	}
-	if held, err := s.b.locks.ForceUnlock(ctx, "orders:6"); err != nil || !held {
+	if held, err := s.b.locks.ForceUnlock(ctx, "orders:6", ""); err != nil || !held {
 		return unexpected("ForceUnlock", held, err)
 	}
 	s.tell("an operator takes order 6's lock away while a is in POST /orders/6/pay")

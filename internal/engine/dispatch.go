@@ -21,7 +21,7 @@ type kindCalls struct {
 	release      func(context.Context, backend.ReleaseRequest) (backend.ReleaseReply, error)
 	renew        func(context.Context, []backend.RenewRequest, []backend.RenewResult)
 	inspect      func(context.Context, string) (backend.Record, error)
-	forceRelease func(context.Context, string) (bool, error)
+	forceRelease func(context.Context, backend.ForceRequest) (bool, error)
 }
 
 func newStore(s backend.Store) store {

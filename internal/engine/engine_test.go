@@ -139,7 +139,7 @@ func TestAChangeHeardDuringALocalHandoffIsNotForgotten(t *testing.T) {
 
 		u, x := unlockBegun(e, h)
 		u.endContext()
-		_, err = other.ForceUnlock(t.Context(), backend.KindLock, "n")
+		_, err = other.ForceUnlock(t.Context(), backend.KindLock, "n", "")
 		must(t, err)
 		stolen, err := lock(t, other)
 		must(t, err)
@@ -189,7 +189,7 @@ func TestAChangeHeardBeforeASuccessorTakesItUpIsNotForgotten(t *testing.T) {
 		tn.vacate(true)
 		tn.Leave()
 		e.unlock()
-		_, err = e.store.ForceRelease(t.Context(), "n")
+		_, err = e.store.ForceRelease(t.Context(), backend.ForceRequest{Name: "n"})
 		must(t, err)
 		got := <-next
 		must(t, got.error)

@@ -193,21 +193,24 @@ func (e *Engine) Inspect(ctx context.Context, family backend.Kind, name string) 
 	return *rec, nil
 }
 
-// ForceUnlock removes the record of a name, and reports whether there was one.
-func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name string) (bool, error) {
+// ForceUnlock removes the record of a name, and reports whether there was one. With an owner, it removes only what is
+// this owner's: see [backend.ForceRequest], and [backend.ReadWriteStore].ForceReleaseRW.
+func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name, owner string) (bool, error) {
 	removed, t, wait := new(bool), topicOf(family, name), given(ctx)
 	err := e.Manage(ctx, "forceunlock", name, func() (err error) {
 		e.lock()
 		before := e.names.holdersOf(t)
 		e.unlock()
-		if *removed, err = forceRelease(wait, e, t); err != nil || !*removed {
+		if *removed, err = forceRelease(wait, e, t, owner); err != nil || !*removed {
 			return err
 		}
 		now := e.Now()
 		e.lock()
 		defer e.unlock()
 		for x := range before {
-			x.lose(now, "ForceUnlock removed it")
+			if owner == "" || t.Kind == backend.KindLock || x.Owner == owner {
+				x.lose(now, "ForceUnlock removed it")
+			}
 		}
 		if n := e.names.records[t]; n != nil {
 			n.Changes++
@@ -223,13 +226,13 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name stri
 	return err == nil && *removed, err
 }
 
-// forceRelease removes the record of a topic, and reports whether there was one. An attempt that may have run is not
-// repeated: another owner may have the lock by then.
-func forceRelease(ctx context.Context, e *Engine, t backend.Topic) (removed bool, err error) {
+// forceRelease removes the record of a topic, or what is an owner's in it, and reports whether it removed something. An
+// attempt that may have run is not repeated: another owner may have the lock by then.
+func forceRelease(ctx context.Context, e *Engine, t backend.Topic, owner string) (removed bool, err error) {
 	unsent := e.asking()
 	unsent.Temporary = func(err error) bool { return e.retry.Temporary(err) && !backend.FaultOf(err).MayHaveRun }
 	err = unsent.Do(ctx, func() (err error) {
-		removed, err = e.store.kinds[t.Kind].forceRelease(e.base, t.Name)
+		removed, err = e.store.kinds[t.Kind].forceRelease(e.base, backend.ForceRequest{Name: t.Name, Owner: owner})
 		return err
 	})
 	return err == nil && removed, err

@@ -147,8 +147,8 @@ func (s *session) Inspect(ctx context.Context, name string) (backend.Record, err
 }
 
 // ForceRelease implements [backend.Store].
-func (s *session) ForceRelease(ctx context.Context, name string) (bool, error) {
-	return call[string, bool](ctx, s.link, "force", name)
+func (s *session) ForceRelease(ctx context.Context, r backend.ForceRequest) (bool, error) {
+	return call[backend.ForceRequest, bool](ctx, s.link, "force", r)
 }
 
 // Ping implements [backend.Store].

@@ -59,7 +59,7 @@ func retrying(t *testing.T) grpc.DialOption {
 func TestTheRetryPolicyOfTheGuideRunsAHandlerThatHadBegunOnce(t *testing.T) {
 	for how, lose := range map[string]func(*testing.T, *mortise.Client){
 		"the lock is removed": func(t *testing.T, locks *mortise.Client) {
-			check.Done(t, check.Err(locks.ForceUnlock(context.Background(), middle.Order)))
+			check.Done(t, check.Err(locks.ForceUnlock(context.Background(), middle.Order, "")))
 		},
 		"the server shuts down": func(t *testing.T, locks *mortise.Client) { check.Done(t, locks.Close()) },
 		"the lease ends":        func(*testing.T, *mortise.Client) {},

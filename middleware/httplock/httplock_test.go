@@ -354,7 +354,7 @@ func lockLost(s *site) {
 		httplock.New(s.Client(mortise.WithWatchdogTimeout(3*time.Second)), orders))
 	got := middle.Async(func() answer { return post(srv) })
 	middle.Receive(s, "the request", in)
-	check.NoError(s, check.Err(s.Locks.ForceUnlock(s.Context(), "orders:42")))
+	check.NoError(s, check.Err(s.Locks.ForceUnlock(s.Context(), "orders:42", "")))
 	err := middle.Receive(s, "the loss", causes)
 	check.ErrorIf(s, !errors.Is(err, mortise.ErrLost), "the cause is %v", err)
 	s.want(middle.Receive(s, "the answer", got), 500, httplock.TypeLost)

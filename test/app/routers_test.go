@@ -115,7 +115,7 @@ func TestALossIsAnsweredOnceOnEcho(t *testing.T) {
 	defer locks.Close()
 	m := echo.New()
 	m.POST("/orders/:id/ship", func(c echo.Context) error {
-		_, err := locks.ForceUnlock(context.Background(), "orders:42")
+		_, err := locks.ForceUnlock(context.Background(), "orders:42", "")
 		harness.Check(t, err)
 		<-c.Request().Context().Done()
 		return c.Request().Context().Err()

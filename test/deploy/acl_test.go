@@ -472,7 +472,7 @@ func tourEveryLock(v *visitor) {
 		v.lock(v.kinds(mortise.Fenced()))
 	}
 	tourInspect(v)
-	had(v.b.ForceUnlock(v.ctx, v.name))(v)
+	had(v.b.ForceUnlock(v.ctx, v.name, ""))(v)
 	tourForce(v)
 }
 
@@ -492,7 +492,7 @@ func tourInspect(v *visitor) {
 
 func tourForce(v *visitor) {
 	had(v.a.Lock(v.ctx, v.name))(v)
-	had(v.b.ForceUnlock(v.ctx, v.name))(v)
+	had(v.b.ForceUnlock(v.ctx, v.name, ""))(v)
 }
 
 func tourEveryNested(v *visitor) {
@@ -525,7 +525,7 @@ func tourFair(v *visitor) {
 	lease = had(a.Lock(v.ctx, v.name))(v)
 	v.try(mortise.Do(lease.Context(), a, v.name, func(context.Context) error { return nil }))
 	had(v.b.Inspect(v.ctx, v.name))(v)
-	had(v.b.ForceUnlock(v.ctx, v.name))(v)
+	had(v.b.ForceUnlock(v.ctx, v.name, ""))(v)
 }
 
 func tourRW(v *visitor) {

@@ -81,10 +81,10 @@ func (x releasesAnybodys) Release(ctx context.Context, r backend.ReleaseRequest)
 // releaseAnybodys removes the record though the owner does not hold it.
 func releaseAnybodys(ctx context.Context, r backend.ReleaseRequest,
 	release func(context.Context, backend.ReleaseRequest) (backend.ReleaseReply, error),
-	force func(context.Context, string) (bool, error)) (backend.ReleaseReply, error) {
+	force func(context.Context, backend.ForceRequest) (bool, error)) (backend.ReleaseReply, error) {
 	reply, err := release(ctx, r)
 	if err == nil && !reply.Held && r.Keep == 0 {
-		reply.Held, err = force(ctx, r.Name)
+		reply.Held, err = force(ctx, backend.ForceRequest{Name: r.Name})
 	}
 	return reply, err
 }
@@ -118,11 +118,12 @@ func (x anybodysFair) Release(ctx context.Context, r backend.ReleaseRequest) (ba
 type anybodysPermits struct{ backend.SemaphoreStore }
 
 func (x anybodysPermits) Release(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	return releaseAnybodys(ctx, r, x.SemaphoreStore.Release, func(ctx context.Context, name string) (bool, error) {
-		q := backend.CountRequest{Topic: backend.Topic{Kind: backend.KindSemaphore, Name: name}, ID: "twice " + r.Owner, N: 1}
-		_, err := x.AddCount(ctx, q)
+	add := func(ctx context.Context, f backend.ForceRequest) (bool, error) {
+		t := backend.Topic{Kind: backend.KindSemaphore, Name: f.Name}
+		_, err := x.AddCount(ctx, backend.CountRequest{Topic: t, ID: "twice " + r.Owner, N: 1})
 		return true, err
-	})
+	}
+	return releaseAnybodys(ctx, r, x.SemaphoreStore.Release, add)
 }
 
 // grantsInVain grants to one waiter in so many of a queue what another holds.
@@ -165,7 +166,7 @@ type readersDropped struct{ backend.ReadWriteStore }
 func (x readersDropped) ReleaseWrite(ctx context.Context, r backend.ReleaseRequest) (backend.ReleaseReply, error) {
 	reply, err := x.ReadWriteStore.ReleaseWrite(ctx, r)
 	if err == nil && r.Keep == 0 {
-		_, err = x.ForceReleaseRW(ctx, r.Name)
+		_, err = x.ForceReleaseRW(ctx, backend.ForceRequest{Name: r.Name})
 	}
 	return reply, err
 }

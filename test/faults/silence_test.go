@@ -247,7 +247,7 @@ func TestRule08And12_SilenceAfterAGrant(t *testing.T) {
 			w.Cut() // the client notices that its connections have ended
 		},
 		"the lock is unlocked by force": func(t *testing.T, srv *redistest.Server, _ *wire) {
-			harness.OK(t, harness.Err(direct(t, srv.Addr()).ForceUnlock(within(t, patience), "n")))
+			harness.OK(t, harness.Err(direct(t, srv.Addr()).ForceUnlock(within(t, patience), "n", "")))
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

@@ -249,7 +249,7 @@ func (u *usage) one(prefix string, i int) error {
 		if err != nil {
 			return err
 		}
-		if _, err := u.client.ForceUnlock(ctx, name); err != nil {
+		if _, err := u.client.ForceUnlock(ctx, name, ""); err != nil {
 			return err
 		}
 		l.Unlock(ctx) // not held any more, as a rule

@@ -441,7 +441,7 @@ var uses = []struct {
 		})
 	}},
 	{"ForceUnlock", func(d *damage, c *mortise.Client) error {
-		return d.does("ForceUnlock", func(ctx context.Context) error { return harness.Err(c.ForceUnlock(ctx, d.name)) })
+		return d.does("ForceUnlock", func(ctx context.Context) error { return harness.Err(c.ForceUnlock(ctx, d.name, "")) })
 	}},
 	{"RW().ForceUnlock", func(d *damage, c *mortise.Client) error {
 		return d.does("RW().ForceUnlock", func(ctx context.Context) error {

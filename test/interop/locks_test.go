@@ -165,7 +165,7 @@ func readWriteIsAnotherKind(p *pair) {
 		}
 		s := g.inspect(p.name)
 		harness.ErrorIf(p, !s.Held || s.Writing != (kind == "write"), "%s lock held, Inspect: %+v", kind, s)
-		harness.CheckIsf(p, harness.Err(g.ForceUnlock(context.Background(), p.name)), mortise.ErrWrongKind,
+		harness.CheckIsf(p, harness.Err(g.ForceUnlock(context.Background(), p.name, "")), mortise.ErrWrongKind,
 			"%s lock held, ForceUnlock", kind)
 		j.held(kind + ", after Go tried")
 		j.unlock()

@@ -218,11 +218,10 @@ func (g *golang) inspectOf(kind, name string) mortise.LockInfo {
 // force is ForceUnlock of a kind, by Java's name.
 func (g *golang) force(kind, name string) bool {
 	g.t.Helper()
-	force := g.ForceUnlock
 	if kind == "read" || kind == "write" {
-		force = g.RW().ForceUnlock
+		return harness.Must(g.RW().ForceUnlock(context.Background(), name))(g.t)
 	}
-	return harness.Must(force(context.Background(), name))(g.t)
+	return harness.Must(g.ForceUnlock(context.Background(), name, ""))(g.t)
 }
 
 // must fails the test on an error.

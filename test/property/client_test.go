@@ -270,7 +270,7 @@ func (h *history) forceUnlock(t *rapid.T) {
 	name, client := h.name(t), h.client(t)
 	removed := make([]bool, len(h.worlds))
 	h.each(t, fmt.Sprintf("ForceUnlock(%q) by %d", name, client), func(n int, w *world) (err error) {
-		removed[n], err = w.client[client].ForceUnlock(context.Background(), w.key(name))
+		removed[n], err = w.client[client].ForceUnlock(context.Background(), w.key(name), "")
 		return err
 	})
 	for n, w := range h.worlds {

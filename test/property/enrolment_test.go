@@ -304,7 +304,7 @@ func (m *queuing) force(t *rapid.T) {
 		return
 	}
 	m.each(t, "force", func(w *queueWorld) outcome {
-		did, err := w.can(0).ReadWrite.ForceReleaseRW(context.Background(), w.key(m.name))
+		did, err := w.can(0).ReadWrite.ForceReleaseRW(context.Background(), backend.ForceRequest{Name: w.key(m.name)})
 		return outcome{err: verdict(err), granted: did}
 	})
 	m.held = nil

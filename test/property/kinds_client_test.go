@@ -48,7 +48,7 @@ var families = map[string]family{
 		},
 		kinds:   allKinds,
 		inspect: func(c *mortise.Client, n string) (mortise.LockInfo, error) { return c.Inspect(context.Background(), n) },
-		force:   func(c *mortise.Client, n string) (bool, error) { return c.ForceUnlock(context.Background(), n) },
+		force:   func(c *mortise.Client, n string) (bool, error) { return c.ForceUnlock(context.Background(), n, "") },
 		topic:   backend.KindLock,
 	},
 	"rw": {

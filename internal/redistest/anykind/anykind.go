@@ -174,12 +174,13 @@ func (s Store) Inspect(ctx context.Context, t backend.Topic) (backend.Record, er
 	return s.Store.Inspect(ctx, t.Name)
 }
 
-// ForceRelease removes a record.
+// ForceRelease removes a record; with t.Owner only if this owner holds the lock.
 func (s Store) ForceRelease(ctx context.Context, t backend.Topic) (bool, error) {
+	r := backend.ForceRequest{Name: t.Name, Owner: t.Owner}
 	if sided(t) {
-		return s.Capabilities().ReadWrite.ForceReleaseRW(ctx, t.Name)
+		return s.Capabilities().ReadWrite.ForceReleaseRW(ctx, r)
 	}
-	return s.Store.ForceRelease(ctx, t.Name)
+	return s.Store.ForceRelease(ctx, r)
 }
 
 func sided(t backend.Topic) bool { return t.Kind == backend.KindRead || t.Kind == backend.KindWrite }

@@ -78,7 +78,9 @@ func releasedHere(t *testing.T, c cached) {
 		"Release": func() error {
 			return check.Err(c.holder.Release(t.Context(), backend.ReleaseRequest{Name: "n", Owner: "h:1"}))
 		},
-		"ForceRelease": func() error { return check.Err(c.holder.ForceRelease(t.Context(), "n")) },
+		"ForceRelease": func() error {
+			return check.Err(c.holder.ForceRelease(t.Context(), backend.ForceRequest{Name: "n"}))
+		},
 		"ReleaseAll": func() error {
 			out := make([]backend.ReleaseResult, 1)
 			c.holder.Capabilities().Batch.ReleaseAll(t.Context(), []backend.ReleaseRequest{{Name: "n", Owner: "h:1"}}, out)
@@ -96,7 +98,7 @@ func releasedHere(t *testing.T, c cached) {
 		c.cache(t, "n")
 		check.NoError(t, release())
 		check.ErrorIf(t, !try(t, c, "n", "c:2"), "%s has returned, and the lock is refused", what)
-		check.NoError(t, check.Err(c.ForceRelease(t.Context(), "n")))
+		check.NoError(t, check.Err(c.ForceRelease(t.Context(), backend.ForceRequest{Name: "n"})))
 	}
 }
 
@@ -183,7 +185,7 @@ func farAway(t *testing.T, c cached) {
 		c.srv.Must("DEL", "n")
 		check.NoError(t, c.Ping(t.Context())) // over the same connection, so its answer comes after the invalidation
 		check.FatalIf(t, !try(t, c, "n", "c:2"), "refused after the invalidation")
-		check.NoError(t, check.Err(c.ForceRelease(t.Context(), "n")))
+		check.NoError(t, check.Err(c.ForceRelease(t.Context(), backend.ForceRequest{Name: "n"})))
 	}
 }
 
