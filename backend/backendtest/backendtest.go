@@ -106,7 +106,8 @@ func run(t *testing.T, open func(t *testing.T) Store, chosen func(name string) b
 	for _, group := range [][]test{
 		portTests, exclusionTests, tokenTests, renewalTests, reentryTests, waitingTests, releaseTests,
 		interruptionTests, errorTests, shutdownTests, handlerTests, relayTests, handOverTests, countTests, limitTests,
-		rwPortTests, rwRuleTests, enrolmentTests, fairTests, pairingTests, multiTests, ageTests, nestTests, replicaTests,
+		rwPortTests, rwRuleTests, operatorTests, enrolmentTests, fairTests, pairingTests, multiTests, ageTests,
+		nestTests, replicaTests,
 		modelTests, tickTests, proclamationTests,
 	} {
 		for _, x := range group {

@@ -21,6 +21,7 @@ type Waiter struct {
 	Wants   int64 // how many permits the session waits for
 	// Until is when what is kept is not kept any more; 0 while the session was not told to ask.
 	Until Time
+	Came  Time // when the place was taken
 }
 
 func (w *Waiter) is(x Session, number uint64) bool { return w.Session == x && w.Number == number }
@@ -63,7 +64,11 @@ func (l *Line) refused(s *Step, w Waiter) backend.QueueReply {
 	if w.Number == 0 || !s.Hears(w.Session, s.topic(w.Kind)) {
 		return backend.QueueReply{}
 	}
-	switch at := l.at(w.Session, w.Number); {
+	at := l.at(w.Session, w.Number)
+	if w.Came = s.Now; at >= 0 {
+		w.Came = (*l)[at].Came
+	}
+	switch {
 	case at < 0:
 		*l = append(*l, w)
 	case (*l)[at].Until == 0:

@@ -100,7 +100,7 @@ func (l *Sides) AcquireRead(s *Step, q backend.ReadRequest) (reply backend.ReadR
 	if l.Readers == nil {
 		l.Readers = make(map[string]Owner)
 	}
-	l.Readers[q.Owner] = Owner{q.Owner, 1, s.Now + q.Lease, s.By}
+	l.Readers[q.Owner] = Owner{ID: q.Owner, Holds: 1, Ends: s.Now + q.Lease, Session: s.By, Since: s.Now}
 	l.End = max(l.End, s.Now+q.Lease)
 	reply.Granted = true
 	return reply
@@ -141,7 +141,7 @@ func (l *Sides) AcquireWrite(s *Step, q backend.WriteRequest) (reply backend.Wri
 		if l.Claim.By == q.Claimant {
 			l.Claim = Claim{}
 		}
-		l.Writer, l.End = Owner{ID: q.Owner, Holds: 1, Session: s.By}, s.Now+q.Lease
+		l.Writer, l.End = Owner{ID: q.Owner, Holds: 1, Session: s.By, Since: s.Now}, s.Now+q.Lease
 		reply.Granted = true
 	case l.writes(q.Owner):
 		reply.Granted = true
