@@ -10,6 +10,8 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // Workers count a latch down, and a call that waits for all of them returns at zero. The
@@ -22,7 +24,7 @@ func ExampleCountDownLatch() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	done := locks.CountDownLatch("import:2024-06-01")
+	done := latch.New(locks, "import:2024-06-01")
 	if _, err := done.TrySet(ctx, 3); err != nil {
 		log.Fatal(err)
 	}
@@ -53,7 +55,7 @@ func ExampleCountingSemaphore() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	partner := locks.CountingSemaphore("partner-api")
+	partner := semaphore.NewCounting(locks, "partner-api")
 	if _, err := partner.TrySetPermits(ctx, 2); err != nil { // the first process sets it
 		log.Fatal(err)
 	}
@@ -84,7 +86,7 @@ func ExampleSemaphore() {
 	defer locks.Close()
 	ctx := context.Background()
 
-	licences := locks.Semaphore("licences", 3)
+	licences := semaphore.New(locks, "licences", 3)
 	permit, err := licences.Acquire(ctx, 2, mortise.WithWait(5*time.Second))
 	if err != nil {
 		log.Fatal(err)

@@ -19,6 +19,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/lease"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 var (
@@ -450,7 +451,7 @@ func (x *history) acquire(a *actor) []*taking {
 	n := 1 + x.n(2)
 	ctx, cancel := context.WithTimeout(context.Background(), x.upTo(20*time.Second))
 	_ = cancel // the permit's context ends with it
-	p, err := a.Semaphore("s", 0).Acquire(ctx, n)
+	p, err := semaphore.New(a, "s", 0).Acquire(ctx, n)
 	x.log("client %d acquired %d permits: %v", a.number, n, err)
 	if err != nil {
 		refused(&a.failed, err)
@@ -611,7 +612,7 @@ func (x *history) run() {
 		shuts: x.chance(0.3), panics: x.chance(0.25),
 	}
 	admin := on(x.t, x.store)
-	need(admin.Semaphore("s", 0).TrySetPermits(context.Background(), permits))(x.t)
+	need(semaphore.New(admin, "s", 0).TrySetPermits(context.Background(), permits))(x.t)
 	stop := make(chan struct{})
 	var calls, others sync.WaitGroup
 	others.Go(func() { x.watch(stop) })
@@ -681,7 +682,7 @@ func (x *history) empty(admin *Client) {
 	if st := need(admin.RW().Inspect(ctx, "rw"))(x.t); st.Held {
 		x.fail("%+v is left", st)
 	}
-	if free := need(admin.Semaphore("s", 0).Available(ctx))(x.t); free != permits && !x.removes {
+	if free := need(semaphore.New(admin, "s", 0).Available(ctx))(x.t); free != permits && !x.removes {
 		x.fail("%d of %d permits are free", free, permits)
 	}
 }
