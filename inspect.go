@@ -41,13 +41,18 @@ type LockInfo struct {
 // or other data. Cost: one command, for a read-write lock two; see [RWLocker.Inspect].
 func (c *Client) Inspect(ctx context.Context, name string) (LockInfo, error) {
 	full := engine.FullName(c.inner(), name)
-	info, err := c.inspect(ctx, backend.KindLock, full)
+	return ofEitherKind(c, func(k backend.Kind) (LockInfo, error) { return c.inspect(ctx, k, full) })
+}
+
+// ofEitherKind calls f for a lock, and if the name is of another kind, for a read-write lock.
+func ofEitherKind[R any](c *Client, f func(backend.Kind) (R, error)) (R, error) {
+	r, err := f(backend.KindLock)
 	if errors.Is(err, ErrWrongKind) && c.hasRW() == nil {
-		if rw, second := c.inspect(ctx, backend.KindWrite, full); !errors.Is(second, ErrWrongKind) {
+		if rw, second := f(backend.KindWrite); !errors.Is(second, ErrWrongKind) {
 			return rw, second
 		}
 	}
-	return info, err
+	return r, err
 }
 
 func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (LockInfo, error) {
@@ -77,12 +82,5 @@ func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) 
 // with an owner.
 func (c *Client) ForceUnlock(ctx context.Context, name, owner string) (bool, error) {
 	full := engine.FullName(c.inner(), name)
-	removed, err := c.inner().ForceUnlock(ctx, backend.KindLock, full, owner)
-	if errors.Is(err, ErrWrongKind) && c.hasRW() == nil {
-		rw, second := c.inner().ForceUnlock(ctx, backend.KindWrite, full, owner)
-		if !errors.Is(second, ErrWrongKind) {
-			return rw, second
-		}
-	}
-	return removed, err
+	return ofEitherKind(c, func(k backend.Kind) (bool, error) { return c.inner().ForceUnlock(ctx, k, full, owner) })
 }

@@ -94,16 +94,26 @@ func (k granting) isGranted(e *env, h *turnEars, number int) {
 	e.until(k.name+": "+what, func() bool { return h.count(what) == 1 })
 }
 
+// taken has a holder take what there is in an empty store, as owner 1: readers wait behind a writer. It returns the
+// kind that the holder has.
+func (k granting) taken(e *env) (first granting, holder *raw) {
+	e.Helper()
+	e.store.Flush()
+	if first, holder = k, e.bare(); k.topic == writing {
+		first = grantingWrites()
+	}
+	first.set(holder)
+	got, _ := first.ask(holder, first.owner(1), long, backend.Enrolment{})
+	e.fatalIf(!got, "%s: a free one is refused", k.name)
+	return first, holder
+}
+
 // eachGranting runs a test for each of those kinds: the holder has what there is as owner 1, and the sessions wait as
 // owners 10, 11 and so on.
 func eachGranting(waiting int, test func(e *env, k granting, holder *raw, all []*raw, ears []*turnEars)) func(e *env) {
 	return func(e *env) {
 		for _, k := range []granting{grantingWrites(), grantingPermits()} {
-			e.store.Flush()
-			holder := e.bare()
-			k.set(holder)
-			got, _ := k.ask(holder, k.owner(1), long, backend.Enrolment{})
-			e.fatalIf(!got, "%s: a free one is refused", k.name)
+			_, holder := k.taken(e)
 			all, ears := watchingAll(e, waiting, k.topic)
 			for i, s := range all {
 				k.waits(s, 10+i, backend.Enrolment{})
@@ -148,13 +158,7 @@ var enrolmentGrantTests = where(hasEnrolmentGrants, "grants by a release of sema
 	})},
 	{"Port_EnrolmentGrants_AnOwnerThatAsksFindsItsGrantAndHasItsWholeLease", func(e *env) {
 		for _, k := range []granting{grantingWrites(), grantingReads(), grantingPermits()} {
-			e.store.Flush()
-			first, holder := k, e.bare()
-			if k.topic == writing {
-				first = grantingWrites()
-			}
-			first.set(holder)
-			first.ask(holder, first.owner(1), long, backend.Enrolment{})
+			first, holder := k.taken(e)
 			all, ears := watchingAll(e, 1, k.topic)
 			k.waits(all[0], 10, backend.Enrolment{})
 			first.releases(holder, 1)
@@ -171,13 +175,7 @@ var enrolmentGrantTests = where(hasEnrolmentGrants, "grants by a release of sema
 	}},
 	{"Port_EnrolmentGrants_AGrantLastsForAShorterLeaseThatWasAskedFor", func(e *env) {
 		for _, k := range []granting{grantingWrites(), grantingReads(), grantingPermits()} {
-			e.store.Flush()
-			first, holder := k, e.bare()
-			if k.topic == writing {
-				first = grantingWrites()
-			}
-			first.set(holder)
-			first.ask(holder, first.owner(1), long, backend.Enrolment{})
+			first, holder := k.taken(e)
 			all, ears := watchingAll(e, 1, k.topic)
 			const lease = 100 * time.Millisecond
 			got, q := k.ask(all[0], k.owner(10), lease, backend.Enrolment{Entry: 1, Grants: true})

@@ -10,7 +10,8 @@ import (
 // proclaimed implements [backend.ProclamationStore]. The text is a part of the lock's value.
 type proclaimed struct{ *session }
 
-// left returns the error of a call about the owner of a lock, or whether it holds the lock.
+// holds reports whether an owner holds the lock. It returns the error of a call about an owner, if the name is of
+// another kind.
 func holds(n *record.Name, s *record.Step, owner string) (bool, error) {
 	if err := n.Refuses(record.AnyLock); err != nil {
 		return false, err
