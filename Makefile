@@ -5,7 +5,8 @@ SHELL := /usr/bin/env bash
 .DEFAULT_GOAL := help
 
 # Modules of their own: what they need never reaches those who use mortise.
-nested := $(sort $(dir $(shell find backend/postgres backend/valkey gocron test examples -name go.mod -not -path '*/testdata/*')))
+published := $(shell .ci/published)
+nested := $(published) $(sort $(dir $(shell find test examples -name go.mod -not -path '*/testdata/*')))
 # Runs a command in each of the modules given, the others too when it fails in one.
 each = for m in $(1); do echo "--- $$m"; (cd $$m && $(2)) || rc=1; done; exit $$rc
 
@@ -238,13 +239,7 @@ api: tools ## the exported API against revision API, by default the last tag: co
 .PHONY: vuln
 vuln: tools ## look for known vulnerabilities in what is called
 	.ci/vuln-check
-	.ci/vuln ./...
-	cd backend/valkey && ../../.ci/vuln ./...
-	cd backend/postgres && ../../.ci/vuln ./...
-	cd gocron && ../.ci/vuln ./...
-	cd examples/shop && ../../.ci/vuln ./...
-	cd examples/fencedstore && ../../.ci/vuln ./...
-	cd examples/orders && ../../.ci/vuln ./...
+	@rc=0; $(call each,. $(published) examples/shop examples/fencedstore examples/orders,$(CURDIR)/.ci/vuln ./...)
 
 .PHONY: deps
 deps:

@@ -26,9 +26,7 @@ import (
 	"github.com/mortise-go/mortise/fxmodule"
 	"github.com/mortise-go/mortise/leader"
 	"github.com/mortise-go/mortise/middleware/delegation"
-	"github.com/mortise-go/mortise/middleware/grpclock"
 	"github.com/mortise-go/mortise/middleware/httplock"
-	"github.com/mortise-go/mortise/middleware/telemetry"
 	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
@@ -56,7 +54,7 @@ var unmade = map[string][]any{
 }
 
 // apart are products in modules of their own, which test their zero values themselves.
-var apart = []string{"gocron", "backend/postgres", "backend/valkey"}
+var apart = []string{"backend/postgres", "backend/valkey", "gocron", "middleware/grpclock", "middleware/telemetry"}
 
 // kept is which results of methods of unmade values are right though they are no error.
 var kept = map[string]string{
@@ -277,52 +275,14 @@ func TestNilArgumentsAndOptionsAnswerAnError(t *testing.T) {
 		"delegation.NewChecker, zero option": func() error {
 			return second(delegation.NewChecker(ring, "a", delegation.Option{}))
 		},
-		"delegation.NewRing of a zero Key":  func() error { return second(delegation.NewRing(delegation.Key{})) },
-		"telemetry.New, nil option":         func() error { return second(telemetry.New(nil)) },
-		"telemetry.Delegations, nil option": func() error { return second(telemetry.Delegations(nil)) },
-		"fxmodule.Memory, nil option":       func() error { return began(fxmodule.Memory(nil)) },
-		"fxmodule.Observe(nil)":             func() error { return began(fxmodule.Observe(nil)) },
-		"httplock.New(nil)":                 func() error { httplock.New(nil, key); return nil },
-		"httplock.New, nil key":             func() error { httplock.New(client, nil); return nil },
-		"httplock.New, nil option":          func() error { httplock.New(client, key, nil); return nil },
-		"httplock.AcceptDelegations(nil)":   func() error { httplock.AcceptDelegations(nil, nil); return nil },
-		"httplock.NewTransport(nil)":        func() error { httplock.NewTransport(nil, nil, nil); return nil },
-		"grpclock, nil Locker": func() error {
-			grpclock.UnaryServerInterceptor(nil, grpclock.Methods{})
-			return nil
-		},
-		"grpclock, nil option": func() error {
-			grpclock.UnaryServerInterceptor(client, grpclock.Methods{}, nil)
-			return nil
-		},
-		"grpclock, zero Key": func() error {
-			grpclock.UnaryServerInterceptor(client, grpclock.Methods{"/a/b": {}})
-			return nil
-		},
-		"grpclock, stream, nil Locker": func() error {
-			grpclock.StreamServerInterceptor(nil, grpclock.Methods{})
-			return nil
-		},
-		"grpclock, stream, nil option": func() error {
-			grpclock.StreamServerInterceptor(client, grpclock.Methods{}, nil)
-			return nil
-		},
-		"grpclock, delegations, nil": func() error {
-			grpclock.UnaryDelegationInterceptor(nil, nil)
-			return nil
-		},
-		"grpclock, delegations, stream, nil": func() error {
-			grpclock.StreamDelegationInterceptor(nil, nil)
-			return nil
-		},
-		"grpclock, issuing, nil Issuer": func() error {
-			grpclock.UnaryClientInterceptor(nil, nil)
-			return nil
-		},
-		"grpclock, issuing stream, nil Issuer": func() error {
-			grpclock.StreamClientInterceptor(nil, nil)
-			return nil
-		},
+		"delegation.NewRing of a zero Key": func() error { return second(delegation.NewRing(delegation.Key{})) },
+		"fxmodule.Memory, nil option":      func() error { return began(fxmodule.Memory(nil)) },
+		"fxmodule.Observe(nil)":            func() error { return began(fxmodule.Observe(nil)) },
+		"httplock.New(nil)":                func() error { httplock.New(nil, key); return nil },
+		"httplock.New, nil key":            func() error { httplock.New(client, nil); return nil },
+		"httplock.New, nil option":         func() error { httplock.New(client, key, nil); return nil },
+		"httplock.AcceptDelegations(nil)":  func() error { httplock.AcceptDelegations(nil, nil); return nil },
+		"httplock.NewTransport(nil)":       func() error { httplock.NewTransport(nil, nil, nil); return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

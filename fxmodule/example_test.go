@@ -8,13 +8,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/health"
-	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/fxmodule"
-	"github.com/mortise-go/mortise/middleware/grpclock"
 	"github.com/mortise-go/mortise/middleware/httplock"
 )
 
@@ -115,21 +111,6 @@ func ExampleHTTP() {
 	// Output:
 	// locked by orders:42
 	// <nil>
-}
-
-// Interceptors are provided by the application, so that programs without gRPC do not link it.
-func Example_gRPC() {
-	methods := grpclock.Methods{"/grpc.health.v1.Health/Check": grpclock.Fields("health:{service}")}
-	app := fx.New(
-		fx.NopLogger,
-		fxmodule.Memory(),
-		fx.Provide(func(locks mortise.Locker) *grpc.Server {
-			return grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(locks, methods)))
-		}),
-		fx.Invoke(func(s *grpc.Server) { healthpb.RegisterHealthServer(s, health.NewServer()) }),
-	)
-	fmt.Println(app.Err())
-	// Output: <nil>
 }
 
 // tenant gives each lock a prefix.

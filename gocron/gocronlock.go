@@ -32,8 +32,8 @@ import (
 	"github.com/go-co-op/gocron/v2"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/internal/asked"
 	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 var (
@@ -105,7 +105,7 @@ func (k *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	asking, leave := context.WithCancelCause(context.WithoutCancel(ctx))
 	stay := context.AfterFunc(ctx, func() { leave(context.Cause(ctx)) })
 	// A job is tried once at its time: the store decides. By their held caches all processes might be refused.
-	lease, err := k.locks.TryLock(asked.Context(asking), k.prefix+job)
+	lease, err := k.locks.TryLock(middleware.AskStore(asking), k.prefix+job)
 	switch stayed := stay(); {
 	case err != nil:
 		return nil, err

@@ -13,6 +13,8 @@ require (
 	github.com/labstack/echo/v4 v4.16.0
 	github.com/mortise-go/mortise v0.0.0
 	github.com/mortise-go/mortise/backend/valkey v0.0.0
+	github.com/mortise-go/mortise/middleware/grpclock v0.0.0
+	github.com/mortise-go/mortise/middleware/telemetry v0.0.0
 	github.com/prometheus/client_golang v1.24.1
 	github.com/redis/go-redis/v9 v9.20.1
 	github.com/redis/rueidis v1.0.71
@@ -94,4 +96,6 @@ require (
 replace (
 	github.com/mortise-go/mortise => ..
 	github.com/mortise-go/mortise/backend/valkey => ../backend/valkey
+	github.com/mortise-go/mortise/middleware/grpclock => ../middleware/grpclock
+	github.com/mortise-go/mortise/middleware/telemetry => ../middleware/telemetry
 )

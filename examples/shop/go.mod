@@ -5,6 +5,8 @@ go 1.26
 require (
 	github.com/go-chi/chi/v5 v5.2.2
 	github.com/mortise-go/mortise v0.0.0
+	github.com/mortise-go/mortise/middleware/grpclock v0.0.0
+	github.com/mortise-go/mortise/middleware/telemetry v0.0.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/redis/go-redis/v9 v9.20.1
 	github.com/redis/rueidis v1.0.71
@@ -42,4 +44,8 @@ require (
 	golang.org/x/text v0.41.0 // indirect
 )
 
-replace github.com/mortise-go/mortise => ../..
+replace (
+	github.com/mortise-go/mortise => ../..
+	github.com/mortise-go/mortise/middleware/grpclock => ../../middleware/grpclock
+	github.com/mortise-go/mortise/middleware/telemetry => ../../middleware/telemetry
+)

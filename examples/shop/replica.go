@@ -16,6 +16,7 @@ import (
 	"go.uber.org/fx"
 	"google.golang.org/grpc"
 
+	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/fxmodule"
 	"github.com/mortise-go/mortise/middleware/telemetry"
 )
@@ -32,10 +33,15 @@ func Replica(at *Addresses, warehouse *Warehouse, stock *Stock, store fx.Option)
 		fx.NopLogger,
 		fx.Supply(at, warehouse, &Shipping{warehouse, stock}),
 		store,
-		fxmodule.Telemetry(telemetry.WithNameAttribute(10, family)),
+		fxmodule.Observe(newObserver),
 		fx.Provide(newMetrics, newRoutes, newOrders),
 		fx.Invoke(serveHTTP, serveGRPC),
 	)
+}
+
+// newObserver makes what the locks report to.
+func newObserver(meters metric.MeterProvider) (mortise.Observer, error) {
+	return telemetry.New(telemetry.WithMeterProvider(meters), telemetry.WithNameAttribute(10, family))
 }
 
 // family makes "orders" of "orders:42": there are few of these, and so they can be a label.

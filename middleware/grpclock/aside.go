@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/middleware/internal/loss"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 // aside makes each call of a stream in a goroutine of its own, and returns when the lease is lost: the call runs on
@@ -49,7 +49,7 @@ func (a *aside) call(f func() error) (left bool, err error) {
 	for {
 		select {
 		case r := <-done:
-			if err := a.lease.Err(); loss.Is(err) && r.panicked == nil {
+			if err := a.lease.Err(); middleware.IsLoss(err) && r.panicked == nil {
 				return false, err
 			}
 			return false, r.get()
@@ -58,10 +58,10 @@ func (a *aside) call(f func() error) (left bool, err error) {
 		case <-check:
 		}
 		switch err := a.lease.Err(); {
-		case loss.Is(err):
+		case middleware.IsLoss(err):
 			return true, err
 		case err == nil: // the context ended with its parent, the stream's
-			check = time.After(loss.Check)
+			check = time.After(middleware.LossCheck)
 		} // otherwise the handler has unlocked
 	}
 }

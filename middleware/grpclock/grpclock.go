@@ -13,10 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/internal/asked"
-	"github.com/mortise-go/mortise/middleware/internal/loss"
-	"github.com/mortise-go/mortise/middleware/internal/template"
-	"github.com/mortise-go/mortise/middleware/internal/waiters"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 // UnaryServerInterceptor makes an interceptor that serves calls with the same key one at a time,
@@ -174,7 +171,7 @@ type interceptor struct {
 	waiting []mortise.Option // options, mortise.WithWait and mortise.WithMaxWaiters
 	perName int              // the most calls that wait for a lock
 	inAll   int              // 0: the limit of the process
-	limit   *waiters.Limit
+	limit   *middleware.Limit
 	waits   bool
 	wait    time.Duration // 0: calls do not wait
 	retry   time.Duration // the longest delay
@@ -207,7 +204,7 @@ func build(of string, locks mortise.Locker, methods Methods, stream bool, opts [
 		i.waiting = append(i.options[:len(i.options):len(i.options)], mortise.WithWait(i.wait),
 			mortise.WithMaxWaiters(i.perName))
 	}
-	i.limit = waiters.New(i.inAll)
+	i.limit = middleware.NewLimit(i.inAll)
 	return i
 }
 
@@ -244,7 +241,7 @@ func (i *interceptor) stream(
 		first := rule.request.New().Interface()
 		switch err := ss.RecvMsg(first); {
 		case err == io.EOF:
-			cause := &template.ValueError{Name: "first message", Why: "is missing"}
+			cause := &middleware.ValueError{Name: "first message", Why: "is missing"}
 			return i.answer(ctx, info.FullMethod, badKey(cause), cause)
 		case err != nil:
 			return err
@@ -293,7 +290,7 @@ func (i *interceptor) lock(
 	if i.waits {
 		lease, err = i.lockLimited(ctx, locks, name, req)
 	} else {
-		lease, err = locks.TryLock(asked.Context(ctx), name, i.options...)
+		lease, err = locks.TryLock(middleware.AskStore(ctx), name, i.options...)
 	}
 	switch {
 	case err == nil && lease == nil:
@@ -319,7 +316,7 @@ func (i *interceptor) lockLimited(
 	}
 	leave, ok := i.limit.Enter(size)
 	if !ok {
-		return i.limit.TryLock(asked.Context(ctx), locks, name, i.options...)
+		return i.limit.TryLock(middleware.AskStore(ctx), locks, name, i.options...)
 	}
 	defer leave() // also if the client library panics
 	return locks.Lock(ctx, name, i.waiting...)
@@ -338,8 +335,8 @@ func (i *interceptor) outcome(ctx context.Context, method string, lease *mortise
 	}
 	// Canceled may be of the call's own end.
 	canceled := ctx.Err() == nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled)
-	brokeOff := loss.Is(err) || canceled
-	if cause := lease.Err(); loss.Is(cause) && brokeOff {
+	brokeOff := middleware.IsLoss(err) || canceled
+	if cause := lease.Err(); middleware.IsLoss(cause) && brokeOff {
 		return i.answer(ctx, method, lost(), cause)
 	}
 	return err
@@ -350,7 +347,7 @@ func (i *interceptor) outcome(ctx context.Context, method string, lease *mortise
 func release(ctx context.Context, lease *mortise.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
-	if loss.Is(lease.Err()) {
+	if middleware.IsLoss(lease.Err()) {
 		cancel() // the lock is lost: do not wait for the release
 	}
 	lease.Unlock(ctx)

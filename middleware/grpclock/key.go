@@ -14,7 +14,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 	"google.golang.org/protobuf/types/dynamicpb"
 
-	"github.com/mortise-go/mortise/middleware/internal/template"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 // Methods maps each locked method, by its full name, "/shop.v1.Orders/Ship", to the key of its
@@ -87,7 +87,7 @@ func Fields(tmpl string, opts ...KeyOption) Key {
 			key, err := t.Expand(func(name string) (string, error) {
 				v, err := field(m.ProtoReflect(), paths[name])
 				if err == nil && v == "" {
-					err = &template.ValueError{Name: name, Why: "is missing or empty"}
+					err = &middleware.ValueError{Name: name, Why: "is missing or empty"}
 				}
 				if err != nil {
 					return "", err
@@ -124,11 +124,11 @@ func Canonical(placeholder string, f func(value string) (string, error)) KeyOpti
 
 // Integer is for [Canonical]: decimal integers of 64 bits, as strconv.Atoi reads them. 042 and +42
 // become 42; spaces, and all texts other than such an integer, are refused.
-func Integer(value string) (string, error) { return template.Integer(value) }
+func Integer(value string) (string, error) { return middleware.Integer(value) }
 
 // UUID is for [Canonical]: UUIDs of 36 characters, such as
 // 6F9619FF-8B86-D011-B42D-00CF4FC964FF, become lower case. Other notations are refused.
-func UUID(value string) (string, error) { return template.UUID(value) }
+func UUID(value string) (string, error) { return middleware.UUID(value) }
 
 // Metadata makes names of the call's metadata: Metadata("payments:{idempotency-key}"). A missing,
 // empty or duplicate key is answered with InvalidArgument. Values are encoded and bounded as for
@@ -149,10 +149,10 @@ func Metadata(tmpl string, opts ...KeyOption) Key {
 		key, err := t.Expand(func(name string) (string, error) {
 			values, label := md.Get(name), "metadata "+name
 			if len(values) > 1 {
-				return "", &template.ValueError{Name: label, Why: "is there more than once"}
+				return "", &middleware.ValueError{Name: label, Why: "is there more than once"}
 			}
 			if len(values) == 0 || values[0] == "" {
-				return "", &template.ValueError{Name: label, Why: "is missing or empty"}
+				return "", &middleware.ValueError{Name: label, Why: "is missing or empty"}
 			}
 			c, err := t.Canonical(name, label, values[0])
 			if err == nil && c != values[0] {
@@ -201,8 +201,8 @@ var (
 	errMisused  = errors.New("grpclock: misused")
 )
 
-func parse(of, tmpl string, opts []KeyOption) template.Template {
-	t, err := template.Parse(tmpl)
+func parse(of, tmpl string, opts []KeyOption) middleware.Template {
+	t, err := middleware.ParseTemplate(tmpl)
 	for _, o := range opts {
 		if err == nil {
 			err = t.SetCanonical(o.placeholder, o.canonical)

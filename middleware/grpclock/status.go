@@ -12,8 +12,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/middleware/internal/template"
-	"github.com/mortise-go/mortise/middleware/internal/waiters"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 // Domain is the domain of the ErrorInfo in each status.
@@ -53,7 +52,7 @@ func problem(
 }
 
 func badKey(err error) *status.Status {
-	var v *template.ValueError
+	var v *middleware.ValueError
 	switch {
 	case errors.As(err, &v):
 		violation := &errdetails.BadRequest_FieldViolation{Field: v.Name, Description: v.Why}
@@ -68,7 +67,7 @@ func badKey(err error) *status.Status {
 // refused returns the status of a call whose lock was not acquired. Most bounds the retry delay.
 func refused(ctx context.Context, err error, most time.Duration) *status.Status {
 	switch {
-	case waiters.Crowded(err):
+	case middleware.IsCrowded(err):
 		return problem(codes.ResourceExhausted, ReasonCrowded,
 			"what this call needs is locked, and too many calls wait; try again later", most)
 	case errors.Is(err, mortise.ErrNotAcquired):

@@ -12,7 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/middleware/internal/loss"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 // stream is a stream under a lease. Its context is the lease's context, and RecvMsg and SendMsg fail when the lock is
@@ -47,7 +47,7 @@ func (s *stream) RecvMsg(m any) error {
 		return s.aside.recv(func() error { return s.ServerStream.RecvMsg(m) })
 	}
 	err := s.ServerStream.RecvMsg(m)
-	if cause := s.lease.Err(); loss.Is(cause) { // by the clock: a message that came later is not the handler's
+	if cause := s.lease.Err(); middleware.IsLoss(cause) { // by the clock: a message that came later is not the handler's
 		return cause
 	}
 	return err
@@ -81,7 +81,7 @@ func (s *stream) lost() error {
 	if s.lease == nil || s.ctx.Err() == nil {
 		return nil
 	}
-	if err := s.lease.Err(); loss.Is(err) {
+	if err := s.lease.Err(); middleware.IsLoss(err) {
 		return err
 	}
 	return nil
@@ -111,7 +111,7 @@ func (s *stream) endOnLoss(answer func(cause error) error) (returned func() erro
 	back, done := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(s.lease.Context(), func() {
 		defer close(done)
-		cause := loss.Await(s.lease, back)
+		cause := middleware.AwaitLoss(s.lease, back)
 		if cause == nil || s.calls.Load() == 0 {
 			return
 		}

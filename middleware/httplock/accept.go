@@ -31,7 +31,7 @@ func AcceptDelegations(locks delegation.Acceptor, checker *delegation.Checker,
 	if locks == nil || checker == nil {
 		panic("httplock: AcceptDelegations: the client of locks and the Checker must not be nil")
 	}
-	m := middleware{answer: answerPlainly}
+	m := wrapper{answer: answerPlainly}
 	for _, o := range opts {
 		if o == nil {
 			panic("httplock: AcceptDelegations: a nil Option")

@@ -8,8 +8,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/internal/asked"
-	"github.com/mortise-go/mortise/middleware/internal/waiters"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 // A request waits only if its body could be read ahead. A server of HTTP/1 notices that a client has left only after
@@ -18,14 +17,14 @@ import (
 // connection, also the holder's.
 
 // mostAhead bounds how many bytes of a body are read ahead.
-const mostAhead = waiters.Unit
+const mostAhead = middleware.WaiterBytes
 
 // aheadWait bounds how long readAhead waits for the body. It is a variable for tests.
 var aheadWait = 10 * time.Second
 
 // lockWaiting acquires the lock for a request that may wait. It also returns the request to serve: its body may have
 // been read ahead.
-func (m *middleware) lockWaiting(
+func (m *wrapper) lockWaiting(
 	locks mortise.Locker, w http.ResponseWriter, r *http.Request, name string,
 ) (*mortise.Lease, *http.Request, error) {
 	wait := func() (*mortise.Lease, *http.Request, error) {
@@ -43,7 +42,7 @@ func (m *middleware) lockWaiting(
 		}
 	}
 	// Try the lock before the body is read: the client may send the rest of the body only after an answer.
-	lease, err := locks.TryLock(asked.Context(r.Context()), name, m.options...)
+	lease, err := locks.TryLock(middleware.AskStore(r.Context()), name, m.options...)
 	if r.ContentLength < 0 && errors.Is(err, mortise.ErrNotAcquired) {
 		var whole bool
 		if r, whole = readAhead(w, r); whole {

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/internal/asked"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 // A server of HTTP/1 watches the connection of a request, and ends the request's context when the client leaves: until
@@ -142,7 +142,7 @@ func (o *lookout) stop() error {
 }
 
 // lockConnected waits for the lock while the client is connected.
-func (m *middleware) lockConnected(
+func (m *wrapper) lockConnected(
 	locks mortise.Locker, w http.ResponseWriter, r *http.Request, name string,
 ) (*mortise.Lease, error) {
 	ctx := r.Context()
@@ -150,7 +150,7 @@ func (m *middleware) lockConnected(
 	if r.ProtoMajor == 1 {
 		if conn := rawConn(w); conn != nil {
 			if look(conn) == more {
-				lease, err := locks.TryLock(asked.Context(ctx), name, m.options...)
+				lease, err := locks.TryLock(middleware.AskStore(ctx), name, m.options...)
 				if errors.Is(err, mortise.ErrNotAcquired) {
 					err = fmt.Errorf("%w: %w", errPipelined, err)
 				}

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/middleware/internal/loss"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 const (
@@ -42,7 +42,7 @@ func wakeOnLoss(a *answered, r *http.Request, lease *mortise.Lease) (*http.Reque
 	returned, done := make(chan struct{}), make(chan struct{})
 	stop := context.AfterFunc(lease.Context(), func() {
 		defer close(done)
-		if cause := loss.Await(lease, returned); cause != nil {
+		if cause := middleware.AwaitLoss(lease, returned); cause != nil {
 			a.wake(cause, returned)
 		}
 	})

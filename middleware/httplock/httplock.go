@@ -9,9 +9,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/internal/asked"
-	"github.com/mortise-go/mortise/middleware/internal/loss"
-	"github.com/mortise-go/mortise/middleware/internal/waiters"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 // New makes a middleware that serves requests with the same key one at a time, over all processes
@@ -30,7 +28,7 @@ func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) h
 	if locks == nil || key == nil {
 		panic("httplock: New: the Locker and the KeyFunc must not be nil")
 	}
-	m := middleware{locks: locks, read: locks, key: key, locked: http.StatusLocked, answer: answerPlainly,
+	m := wrapper{locks: locks, read: locks, key: key, locked: http.StatusLocked, answer: answerPlainly,
 		retryAfter: DefaultRetryAfter, perName: DefaultMaxWaiters}
 	for _, o := range opts {
 		if o == nil {
@@ -40,7 +38,7 @@ func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) h
 	}
 	m.waiting = append(m.options[:len(m.options):len(m.options)], mortise.WithWait(m.wait),
 		mortise.WithMaxWaiters(m.perName))
-	m.limit = waiters.New(m.inAll)
+	m.limit = middleware.NewLimit(m.inAll)
 	return func(next http.Handler) http.Handler {
 		if next == nil {
 			panic("httplock: New: the Handler must not be nil")
@@ -55,7 +53,7 @@ func New(locks mortise.Locker, key KeyFunc, opts ...Option) func(http.Handler) h
 }
 
 // Option changes what [New] makes.
-type Option func(*middleware)
+type Option func(*wrapper)
 
 // WithWait makes a request wait for its lock, for d at most; then the request is answered as
 // locked. d must be positive.
@@ -74,7 +72,7 @@ func WithWait(d time.Duration) Option {
 	if d <= 0 {
 		panic(fmt.Sprintf("httplock: WithWait(%v): a wait is positive; without it requests are refused at once", d))
 	}
-	return func(m *middleware) { m.waits, m.wait = true, d }
+	return func(m *wrapper) { m.waits, m.wait = true, d }
 }
 
 // WithMaxClientWait makes a request wait for its lock for as long as its client does, until the
@@ -105,7 +103,7 @@ func WithMaxWaiters(perName, inAll int) Option {
 		panic(fmt.Sprintf("httplock: WithMaxWaiters(%d, %d): at least one each; without WithWait no request waits",
 			perName, inAll))
 	}
-	return func(m *middleware) { m.perName, m.inAll = perName, inAll }
+	return func(m *wrapper) { m.perName, m.inAll = perName, inAll }
 }
 
 // WithStatus answers status instead of 423 while the lock is held: 409 for clients with an
@@ -115,7 +113,7 @@ func WithStatus(status int) Option {
 	if status < 400 || status > 599 {
 		panic(fmt.Sprintf("httplock: WithStatus(%d): a refusal's status is between 400 and 599", status))
 	}
-	return func(m *middleware) { m.locked = status }
+	return func(m *wrapper) { m.locked = status }
 }
 
 // DefaultRetryAfter is the longest Retry-After sent while a lock is held, unless [WithRetryAfter]
@@ -130,7 +128,7 @@ func WithRetryAfter(most time.Duration) Option {
 	if most < time.Second {
 		panic(fmt.Sprintf("httplock: WithRetryAfter(%v): at least a second", most))
 	}
-	return func(m *middleware) { m.retryAfter = most }
+	return func(m *wrapper) { m.retryAfter = most }
 }
 
 // WithReaders locks requests of safe methods by read, and other requests by New's Locker: readers share
@@ -143,7 +141,7 @@ func WithReaders(read mortise.Locker) Option {
 	if read == nil {
 		panic("httplock: WithReaders: the Locker must not be nil")
 	}
-	return func(m *middleware) { m.read, m.readers = read, true }
+	return func(m *wrapper) { m.read, m.readers = read, true }
 }
 
 // WithLockOptions passes options to each Lock or TryLock: mortise.WithLease or mortise.WithMaxHold,
@@ -152,14 +150,14 @@ func WithReaders(read mortise.Locker) Option {
 // mortise.WithMaxWaiters use [WithWait] and [WithMaxWaiters]. An option refused by mortise is answered
 // with 500.
 func WithLockOptions(opts ...mortise.Option) Option {
-	return func(m *middleware) { m.options = append(m.options[:len(m.options):len(m.options)], opts...) }
+	return func(m *wrapper) { m.options = append(m.options[:len(m.options):len(m.options)], opts...) }
 }
 
 // WithFailOpen serves requests WITHOUT a lock while the store of locks is unavailable
 // (mortise.ErrUnavailable): for work that may overlap, but must not stop. Such a
 // request's context carries no lease: [Lease] returns nil.
 func WithFailOpen() Option {
-	return func(m *middleware) { m.open = true }
+	return func(m *wrapper) { m.open = true }
 }
 
 // WithErrorHandler replaces all answers. The Problem is the default answer: change the Problem and
@@ -169,7 +167,7 @@ func WithErrorHandler(answer func(w http.ResponseWriter, r *http.Request, p Prob
 	if answer == nil {
 		panic("httplock: WithErrorHandler: the function must not be nil")
 	}
-	return func(m *middleware) {
+	return func(m *wrapper) {
 		m.answer = func(w http.ResponseWriter, r *http.Request, p Problem) {
 			out, a := watch(w)
 			answer(out, r, p)
@@ -199,7 +197,7 @@ func under(ctx context.Context, r *http.Request, lease *mortise.Lease) *http.Req
 // complete, so that the client's next request is not refused because of this one.
 const releaseWait = 2 * time.Second
 
-type middleware struct {
+type wrapper struct {
 	locks, read mortise.Locker
 	readers     bool // read is of WithReaders
 	key         KeyFunc
@@ -211,13 +209,13 @@ type middleware struct {
 	retryAfter  time.Duration
 	perName     int // the most requests that wait for a lock
 	inAll       int // 0: the limit of the process
-	limit       *waiters.Limit
+	limit       *middleware.Limit
 	open        bool
 	answer      func(http.ResponseWriter, *http.Request, Problem)
 	next        http.Handler
 }
 
-func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (m *wrapper) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if m.readers && r.Method == http.MethodOptions {
 		m.next.ServeHTTP(w, r)
 		return
@@ -249,7 +247,7 @@ func (m *middleware) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // lock acquires the request's lock. It also returns the request to serve: its body may have been read ahead.
-func (m *middleware) lock(
+func (m *wrapper) lock(
 	w http.ResponseWriter, r *http.Request, name string,
 ) (lease *mortise.Lease, _ *http.Request, err error) {
 	locks := m.locks
@@ -259,7 +257,7 @@ func (m *middleware) lock(
 	if m.waits {
 		lease, r, err = m.lockLimited(locks, w, r, name)
 	} else {
-		lease, err = locks.TryLock(asked.Context(r.Context()), name, m.options...)
+		lease, err = locks.TryLock(middleware.AskStore(r.Context()), name, m.options...)
 	}
 	switch {
 	case err == nil && lease == nil:
@@ -272,12 +270,12 @@ func (m *middleware) lock(
 }
 
 // lockLimited acquires the lock for a request that may wait if the limit permits it.
-func (m *middleware) lockLimited(
+func (m *wrapper) lockLimited(
 	locks mortise.Locker, w http.ResponseWriter, r *http.Request, name string,
 ) (*mortise.Lease, *http.Request, error) {
 	leave, ok := m.limit.Enter(mostAhead)
 	if !ok {
-		lease, err := m.limit.TryLock(asked.Context(r.Context()), locks, name, m.options...)
+		lease, err := m.limit.TryLock(middleware.AskStore(r.Context()), locks, name, m.options...)
 		return lease, r, err
 	}
 	defer leave() // also if the request's body panics
@@ -294,7 +292,7 @@ func safe(method string) bool {
 }
 
 // serve serves r under the lease. ahead is r, or a copy of r with a body that was read ahead.
-func (m *middleware) serve(w http.ResponseWriter, ahead, r *http.Request, name string, lease *mortise.Lease) {
+func (m *wrapper) serve(w http.ResponseWriter, ahead, r *http.Request, name string, lease *mortise.Lease) {
 	defer release(r.Context(), lease) // also if the handler panics
 	header := maps.Clone(w.Header())
 	out, a := watch(w)
@@ -302,7 +300,7 @@ func (m *middleware) serve(w http.ResponseWriter, ahead, r *http.Request, name s
 	a.in = in
 	defer returned() // also if the handler panics
 	serveCopy(m.next, out, in, r, keep)
-	if err := lease.Err(); loss.Is(err) && !a.written.Load() {
+	if err := lease.Err(); middleware.IsLoss(err) && !a.written.Load() {
 		// Without an answer of the handler net/http would send 200. The header belongs to the handler's answer.
 		returned()
 		a.lose()
@@ -322,7 +320,7 @@ func keep(http.Header) {}
 func release(ctx context.Context, lease *mortise.Lease) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseWait)
 	defer cancel()
-	if loss.Is(lease.Err()) {
+	if middleware.IsLoss(lease.Err()) {
 		cancel() // the lock is lost: do not wait for the release
 	}
 	lease.Unlock(ctx)

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"unicode"
 
-	"github.com/mortise-go/mortise/middleware/internal/template"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 // KeyFunc returns the name of a request's lock. An error is answered with 400, and so is an empty
@@ -66,10 +66,10 @@ func RouteKey(tmpl string, opts ...KeyOption) KeyFunc {
 			name, placeholder := strings.TrimSuffix(name, "..."), name
 			v := r.PathValue(name)
 			if v == "" {
-				return "", &template.ValueError{Name: label, Why: "is missing or empty"}
+				return "", &middleware.ValueError{Name: label, Why: "is missing or empty"}
 			}
 			if plain, err := url.PathUnescape(v); err == nil && plain != v {
-				return "", &template.ValueError{Name: label, Why: "is percent-encoded more than is needed"}
+				return "", &middleware.ValueError{Name: label, Why: "is percent-encoded more than is needed"}
 			}
 			c, err := t.Canonical(placeholder, label, v)
 			if err == nil && c != v {
@@ -108,11 +108,11 @@ func Canonical(placeholder string, f func(value string) (string, error)) KeyOpti
 
 // Integer is for [Canonical]: decimal integers of 64 bits, as strconv.Atoi reads them. 042 and +42
 // become 42; spaces, and all texts other than such an integer, are refused.
-func Integer(value string) (string, error) { return template.Integer(value) }
+func Integer(value string) (string, error) { return middleware.Integer(value) }
 
 // UUID is for [Canonical]: UUIDs of 36 characters, such as
 // 6F9619FF-8B86-D011-B42D-00CF4FC964FF, become lower case. Other notations are refused.
-func UUID(value string) (string, error) { return template.UUID(value) }
+func UUID(value string) (string, error) { return middleware.UUID(value) }
 
 // HeaderKey makes names of headers: HeaderKey("payments:{Idempotency-Key}"). A missing, empty or
 // duplicate header is answered with 400. Values are encoded and bounded as for [RouteKey].
@@ -137,9 +137,9 @@ func HeaderKey(tmpl string, opts ...KeyOption) KeyFunc {
 			}
 			switch {
 			case len(values) == 0:
-				return "", &template.ValueError{Name: label, Why: "is missing"}
+				return "", &middleware.ValueError{Name: label, Why: "is missing"}
 			case len(values) > 1:
-				return "", &template.ValueError{Name: label, Why: "is there more than once"}
+				return "", &middleware.ValueError{Name: label, Why: "is there more than once"}
 			}
 			c, err := t.Canonical(name, label, values[0])
 			switch {
@@ -190,13 +190,13 @@ func ContextKey(prefix string, key any) KeyFunc {
 		}
 		switch {
 		case s == "":
-			return "", &template.ValueError{Name: "the caller's " + strings.TrimRight(prefix, ":/"), Why: "is missing or empty"}
-		case len(s) > template.MaxValue:
-			return "", &template.ValueError{Name: "the caller's " + strings.TrimRight(prefix, ":/"), Why: "is too long"}
+			return "", &middleware.ValueError{Name: "the caller's " + strings.TrimRight(prefix, ":/"), Why: "is missing or empty"}
+		case len(s) > middleware.MaxValue:
+			return "", &middleware.ValueError{Name: "the caller's " + strings.TrimRight(prefix, ":/"), Why: "is too long"}
 		}
 		var b strings.Builder
 		b.WriteString(prefix)
-		template.Escape(&b, s)
+		middleware.EscapeValue(&b, s)
 		return b.String(), nil
 	}
 }
@@ -235,8 +235,8 @@ var joint = strings.NewReplacer("%", "%25", "|", "%7C")
 
 var errEmptyKey = errors.New("httplock: the key is empty: all such requests would share one lock")
 
-func parse(of, tmpl string, opts []KeyOption) template.Template {
-	t, err := template.Parse(tmpl)
+func parse(of, tmpl string, opts []KeyOption) middleware.Template {
+	t, err := middleware.ParseTemplate(tmpl)
 	for _, o := range opts {
 		if err == nil {
 			err = t.SetCanonical(o.placeholder, o.canonical)

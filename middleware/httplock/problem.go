@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/middleware/internal/template"
-	"github.com/mortise-go/mortise/middleware/internal/waiters"
+	"github.com/mortise-go/mortise/middleware"
 )
 
 // Problem is the reason why a request is not served, in the form of RFC 9457. Problem is an
@@ -83,7 +82,7 @@ func badKey(name string, err error) Problem {
 		Type: TypeBadKey, Title: "The request does not say what to lock",
 		Status: http.StatusBadRequest, Name: name, Err: err,
 	}
-	var v *template.ValueError
+	var v *middleware.ValueError
 	switch {
 	case errors.As(err, &v):
 		p.Detail = v.Error()
@@ -94,12 +93,12 @@ func badKey(name string, err error) Problem {
 }
 
 // refused returns the problem of a request whose lock was not acquired.
-func (m *middleware) refused(r *http.Request, name string, err error) Problem {
+func (m *wrapper) refused(r *http.Request, name string, err error) Problem {
 	p := Problem{Name: name, Err: err}
 	switch {
 	case errors.Is(err, errClientGone):
 		p.Type, p.Title, p.Status = TypeClientGone, "The client did not wait", statusClientGone
-	case waiters.Crowded(err):
+	case middleware.IsCrowded(err):
 		p.Type, p.Title, p.Status = TypeCrowded, "Too many requests wait already", http.StatusTooManyRequests
 		p.RetryAfter, p.Detail = m.retryAfter,
 			"what this request needs is locked, and too many requests wait; try again later"

@@ -1,4 +1,4 @@
-package examples
+package telemetry_test
 
 import (
 	"bytes"

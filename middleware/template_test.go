@@ -1,4 +1,4 @@
-package template
+package middleware
 
 import "testing"
 
@@ -24,7 +24,7 @@ func TestDifferentValuesMakeDifferentNames(t *testing.T) {
 	values := texts([]string{"a", "%", "2", "5"}, 3)
 	accepted := 0
 	for _, between := range texts([]string{"a", "%", "2", "5", ":", "|", " "}, 2) {
-		tmpl, err := Parse("t:{A}" + between + "{B}")
+		tmpl, err := ParseTemplate("t:{A}" + between + "{B}")
 		if err != nil {
 			continue
 		}

@@ -1,6 +1,4 @@
-// Package template makes lock names out of a text with placeholders,
-// "orders:{id}", and values that clients choose.
-package template
+package middleware
 
 import (
 	"errors"
@@ -22,11 +20,11 @@ type Template struct {
 	canonical map[string]func(string) (string, error) // by placeholder
 }
 
-// Parse parses a template. A template has at least one placeholder, or all requests would share one lock. Before the
+// ParseTemplate parses a template. A template has at least one placeholder, or all requests would share one lock. Before the
 // first placeholder there is a text that ends in a separator, or a client could choose any name. Between two
 // placeholders there is a separator. A separator is a character that escaped values never contain, such as : or /. A %
 // is no separator, because escaping emits it.
-func Parse(s string) (Template, error) {
+func ParseTemplate(s string) (Template, error) {
 	var t Template
 	rest := s
 	for {
@@ -148,7 +146,7 @@ func (t Template) Expand(value func(name string) (string, error)) (string, error
 		case len(v) > MaxValue:
 			return "", tooLong(name, v)
 		}
-		Escape(&b, v)
+		EscapeValue(&b, v)
 	}
 	b.WriteString(t.text[len(t.names)])
 	return b.String(), nil
@@ -169,9 +167,9 @@ func (e *ValueError) Error() string { return e.Name + " " + e.Why }
 
 func (e *ValueError) Unwrap() error { return e.Err }
 
-// Escape writes v to b. It percent-encodes the characters % : / { } |, spaces, control characters and invalid UTF-8.
+// EscapeValue writes v to b. It percent-encodes the characters % : / { } |, spaces, control characters and invalid UTF-8.
 // Braces would choose the lock's slot on a cluster.
-func Escape(b *strings.Builder, v string) {
+func EscapeValue(b *strings.Builder, v string) {
 	for i := 0; i < len(v); {
 		r, n := utf8.DecodeRuneInString(v[i:])
 		if reserved(r) || r == utf8.RuneError && n == 1 {
