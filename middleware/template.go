@@ -20,8 +20,8 @@ type Template struct {
 	canonical map[string]func(string) (string, error) // by placeholder
 }
 
-// ParseTemplate parses a template. A template has at least one placeholder, or all requests would share one lock. Before the
-// first placeholder there is a text that ends in a separator, or a client could choose any name. Between two
+// ParseTemplate parses a template. A template has at least one placeholder, or all requests would share one lock. Before
+// the first placeholder there is a text that ends in a separator, or a client could choose any name. Between two
 // placeholders there is a separator. A separator is a character that escaped values never contain, such as : or /. A %
 // is no separator, because escaping emits it.
 func ParseTemplate(s string) (Template, error) {
@@ -163,12 +163,14 @@ type ValueError struct {
 	Err       error
 }
 
+// Error says which value it is and what is wrong with it.
 func (e *ValueError) Error() string { return e.Name + " " + e.Why }
 
+// Unwrap returns Err.
 func (e *ValueError) Unwrap() error { return e.Err }
 
-// EscapeValue writes v to b. It percent-encodes the characters % : / { } |, spaces, control characters and invalid UTF-8.
-// Braces would choose the lock's slot on a cluster.
+// EscapeValue writes v to b. It percent-encodes the characters % : / { } |, spaces, control characters and invalid
+// UTF-8. Braces would choose the lock's slot on a cluster.
 func EscapeValue(b *strings.Builder, v string) {
 	for i := 0; i < len(v); {
 		r, n := utf8.DecodeRuneInString(v[i:])

@@ -188,11 +188,12 @@ func ContextKey(prefix string, key any) KeyFunc {
 					"it must be a string, an integer or a fmt.Stringer", v)
 			}
 		}
+		caller := "the caller's " + strings.TrimRight(prefix, ":/")
 		switch {
 		case s == "":
-			return "", &middleware.ValueError{Name: "the caller's " + strings.TrimRight(prefix, ":/"), Why: "is missing or empty"}
+			return "", &middleware.ValueError{Name: caller, Why: "is missing or empty"}
 		case len(s) > middleware.MaxValue:
-			return "", &middleware.ValueError{Name: "the caller's " + strings.TrimRight(prefix, ":/"), Why: "is too long"}
+			return "", &middleware.ValueError{Name: caller, Why: "is too long"}
 		}
 		var b strings.Builder
 		b.WriteString(prefix)
