@@ -20,8 +20,8 @@ type Template struct {
 	canonical map[string]func(string) (string, error) // by placeholder
 }
 
-// ParseTemplate parses a template. A template has at least one placeholder, or all requests would share one lock. Before
-// the first placeholder there is a text that ends in a separator, or a client could choose any name. Between two
+// ParseTemplate parses a template. A template has at least one placeholder, or all requests would share one lock.
+// Before the first placeholder there is a text that ends in a separator, or a client could choose any name. Between two
 // placeholders there is a separator. A separator is a character that escaped values never contain, such as : or /. A %
 // is no separator, because escaping emits it.
 func ParseTemplate(s string) (Template, error) {
