@@ -3,8 +3,12 @@ package fxmodule_test
 import (
 	"context"
 	"fmt"
+	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/fx"
@@ -108,6 +112,51 @@ func ExampleHTTP() {
 		}),
 	)
 	fmt.Println(app.Err())
+	// Output:
+	// locked by orders:42
+	// <nil>
+}
+
+// A server stops before the locks that its requests hold: what it serves was made of the Locker, and fx stops in the
+// opposite order. Shutdown awaits the requests, within fx's stop timeout, and they keep their locks until then.
+func Example_server() {
+	app := fx.New(
+		fx.NopLogger,
+		fxmodule.Memory(),
+		fx.Provide(func(locks mortise.Locker) http.Handler {
+			lock := httplock.New(locks, httplock.RouteKey("orders:{id}"))
+			mux := http.NewServeMux()
+			mux.Handle("POST /orders/{id}/ship", lock(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				fmt.Fprintln(w, "locked by", httplock.Lease(r.Context()).Name())
+			})))
+			return mux
+		}),
+		fx.Invoke(func(h http.Handler, life fx.Lifecycle) error {
+			listener, err := net.Listen("tcp", "127.0.0.1:0") // in a service: ":8080"
+			if err != nil {
+				return err
+			}
+			server := &http.Server{Handler: h, ReadHeaderTimeout: 5 * time.Second, WriteTimeout: time.Minute}
+			life.Append(fx.StartStopHook(
+				func() { go server.Serve(listener) },
+				func(ctx context.Context) error { return server.Shutdown(ctx) },
+			))
+			life.Append(fx.StartHook(func() error { // a client, for the example
+				answer, err := http.Post("http://"+listener.Addr().String()+"/orders/42/ship", "", nil)
+				if err != nil {
+					return err
+				}
+				defer answer.Body.Close()
+				_, err = io.Copy(os.Stdout, answer.Body)
+				return err
+			}))
+			return nil
+		}),
+	)
+	if err := app.Start(context.Background()); err != nil {
+		panic(err)
+	}
+	fmt.Println(app.Stop(context.Background()))
 	// Output:
 	// locked by orders:42
 	// <nil>
