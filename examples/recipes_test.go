@@ -40,7 +40,7 @@ func shipOrder(ctx context.Context, locks mortise.Locker) error {
 
 func routes(locks mortise.Locker, ship http.Handler) http.Handler {
 	// 42, 042 and +42 are one lock, and the handler sees 42.
-	key := httplock.RouteKey("orders:{id}", httplock.Canonical("id", httplock.Integer))
+	key := httplock.RouteKey("orders:{id:int}")
 	lock := httplock.New(locks, key, httplock.WithWait(2*time.Second)) // without WithWait: 423 at once
 	mux := http.NewServeMux()
 	mux.Handle("POST /orders/{id}/ship", lock(ship)) // the request's context ends if the lock is lost

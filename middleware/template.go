@@ -24,6 +24,9 @@ type Template struct {
 // Before the first placeholder there is a text that ends in a separator, or a client could choose any name. Between two
 // placeholders there is a separator. A separator is a character that escaped values never contain, such as : or /. A %
 // is no separator, because escaping emits it.
+//
+// {name:int} declares a decimal integer of 64 bits, as strconv.Atoi reads it, and {name:uuid} a UUID of 36 characters.
+// Other values are refused, and those that mean the same make one name: 042 and +42 become 42, a UUID lower case.
 func ParseTemplate(s string) (Template, error) {
 	var t Template
 	rest := s
@@ -46,10 +49,16 @@ func ParseTemplate(s string) (Template, error) {
 			break
 		}
 		name, tail, closed := strings.Cut(after, "}")
+		name, form, formed := strings.Cut(name, ":")
 		if !closed || name == "" || strings.Contains(name, "{") {
-			return t, fmt.Errorf("%q: a placeholder is a name in braces, such as {id}", s)
+			return t, fmt.Errorf("%q: a placeholder is a name in braces, such as {id} or {id:int}", s)
 		}
 		t.names = append(t.names, name)
+		if formed {
+			if err := t.declare(name, form); err != nil {
+				return t, fmt.Errorf("%q: %w", s, err)
+			}
+		}
 		rest = tail
 	}
 	if len(t.names) == 0 {
@@ -59,7 +68,20 @@ func ParseTemplate(s string) (Template, error) {
 	return t, nil
 }
 
-// SetCanonical sets the function that makes the canonical form of a placeholder's values.
+// forms are what a template can declare of a placeholder: the canonical text of a value, or why it has none.
+var forms = map[string]func(value string) (string, error){"int": integer, "uuid": uuid}
+
+// declare sets the form of a placeholder.
+func (t *Template) declare(name, form string) error {
+	f := forms[form]
+	if f == nil {
+		return fmt.Errorf("{%s:%s}: the forms are int and uuid; for others there is Canonical", name, form)
+	}
+	return t.SetCanonical(name, f)
+}
+
+// SetCanonical sets the function that makes the canonical form of a placeholder's values, where the template declares
+// no form of it.
 func (t *Template) SetCanonical(name string, f func(value string) (string, error)) error {
 	known := false
 	for _, n := range t.names {
@@ -71,7 +93,7 @@ func (t *Template) SetCanonical(name string, f func(value string) (string, error
 	case !known:
 		return fmt.Errorf("there is no placeholder {%s}", name)
 	case t.canonical[name] != nil:
-		return fmt.Errorf("there are two functions for {%s}", name)
+		return fmt.Errorf("there are two forms of {%s}", name)
 	}
 	if t.canonical == nil {
 		t.canonical = make(map[string]func(string) (string, error))
@@ -80,11 +102,10 @@ func (t *Template) SetCanonical(name string, f func(value string) (string, error
 	return nil
 }
 
-// IsCanonical reports whether SetCanonical was called for the placeholder.
+// IsCanonical reports whether the placeholder's values have a canonical form.
 func (t Template) IsCanonical(name string) bool { return t.canonical[name] != nil }
 
-// Canonical returns the canonical form of a value; the value itself where SetCanonical was not
-// called for the placeholder. label names the value in errors, which are [*ValueError]s.
+// Canonical returns the canonical form of a value; the value itself where the placeholder has none. label names the value in errors, which are [*ValueError]s.
 func (t Template) Canonical(name, label, value string) (string, error) {
 	f := t.canonical[name]
 	if f == nil || value == "" {
@@ -103,8 +124,8 @@ func (t Template) Canonical(name, label, value string) (string, error) {
 	return c, nil
 }
 
-// Integer returns the canonical form of a decimal integer of 64 bits: no plus sign, no leading zeros.
-func Integer(value string) (string, error) {
+// integer returns the canonical form of a decimal integer of 64 bits: no plus sign, no leading zeros.
+func integer(value string) (string, error) {
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
 		return "", err
@@ -112,8 +133,8 @@ func Integer(value string) (string, error) {
 	return strconv.FormatInt(n, 10), nil
 }
 
-// UUID returns the canonical form of a UUID of 36 characters: lower case.
-func UUID(value string) (string, error) {
+// uuid returns the canonical form of a UUID of 36 characters: lower case.
+func uuid(value string) (string, error) {
 	if len(value) != 36 {
 		return "", errors.New("a UUID has 36 characters")
 	}

@@ -19,8 +19,8 @@
 // after the loss is not handed to the handler. A message of a locked stream costs no command and no goroutine.
 //
 // The keys make names of the text of a value. A handler that parses the text may take several texts
-// for the same value: 42, 042 and +42. [Canonical] makes a single text of them, for the lock and
-// for the handler.
+// for the same value: 42, 042 and +42. {id:int} in a template makes a
+// single text of them, for the lock and for the handler.
 //
 // A call holds its lock until its handler returns, and a client can keep a stream open without
 // limit. By default nothing bounds this time; mortise.WithMaxHold, by [WithLockOptions], does.

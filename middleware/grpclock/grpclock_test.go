@@ -677,26 +677,25 @@ func TestFields(t *testing.T) {
 func TestMisuse(t *testing.T) {
 	locks := mortise.Locker((*mortise.Client)(nil))
 	middle.Panic(t, "grpclock: ", map[string]func(){
-		"no Locker":           func() { grpclock.UnaryServerInterceptor(nil, grpclock.Methods{unary: order}) },
-		"no methods":          func() { grpclock.UnaryServerInterceptor(locks, nil) },
-		"no such service":     func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{"/x.Y/Z": order}) },
-		"no such method":      func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary + "s": order}) },
-		"no method name":      func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{"UnaryCall": order}) },
-		"an empty Key":        func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: {}}) },
-		"a stream":            func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{duplex: byMetadata}) },
-		"no stream":           func() { grpclock.StreamServerInterceptor(locks, grpclock.Methods{unary: order}) },
-		"no such field":       func() { field(locks, "x:{response_status.id}") },
-		"a field of a string": func() { field(locks, "x:{response_status.message.id}") },
-		"a message":           func() { field(locks, "x:{response_status}") },
-		"a bool":              func() { field(locks, "x:{fill_username}") },
-		"no placeholder":      func() { field(locks, "orders") },
-		"no text before":      func() { field(locks, "{response_status.message}") },
-		"what escaping emits": func() { field(locks, "x:{response_status.message}%{response_status.message}") },
-		"canonical integers": func() {
-			field(locks, "x:{response_size}", grpclock.Canonical("response_size", grpclock.Integer))
-		},
+		"no Locker":                func() { grpclock.UnaryServerInterceptor(nil, grpclock.Methods{unary: order}) },
+		"no methods":               func() { grpclock.UnaryServerInterceptor(locks, nil) },
+		"no such service":          func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{"/x.Y/Z": order}) },
+		"no such method":           func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary + "s": order}) },
+		"no method name":           func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{"UnaryCall": order}) },
+		"an empty Key":             func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: {}}) },
+		"a stream":                 func() { grpclock.UnaryServerInterceptor(locks, grpclock.Methods{duplex: byMetadata}) },
+		"no stream":                func() { grpclock.StreamServerInterceptor(locks, grpclock.Methods{unary: order}) },
+		"no such field":            func() { field(locks, "x:{response_status.id}") },
+		"a field of a string":      func() { field(locks, "x:{response_status.message.id}") },
+		"a message":                func() { field(locks, "x:{response_status}") },
+		"a bool":                   func() { field(locks, "x:{fill_username}") },
+		"no placeholder":           func() { field(locks, "orders") },
+		"no text before":           func() { field(locks, "{response_status.message}") },
+		"what escaping emits":      func() { field(locks, "x:{response_status.message}%{response_status.message}") },
+		"an integer of an integer": func() { field(locks, "x:{response_size:int}") },
+		"no such form":             func() { field(locks, "x:{response_status.message:float}") },
 		"canonical, but not there": func() {
-			field(locks, "x:{response_size}", grpclock.Canonical("response_status.message", grpclock.Integer))
+			field(locks, "x:{response_size}", grpclock.Canonical("response_status.message", unchanged))
 		},
 		"readers of no method": func() {
 			grpclock.UnaryServerInterceptor(locks, grpclock.Methods{unary: order}, grpclock.WithReaders(locks, duplex))
@@ -725,9 +724,8 @@ func TestOneLockForAllSpellings(t *testing.T) {
 	told := func(client pb.TestServiceClient, id string) error {
 		return call(metadata.AppendToOutgoingContext(s.ctx(), "order-id", id), client, "")
 	}
-	fields := s.unaryBy(s.Locks, grpclock.Fields("orders:{response_status.message}",
-		grpclock.Canonical("response_status.message", grpclock.Integer)))
-	meta := s.unaryBy(s.Locks, grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)))
+	fields := s.unaryBy(s.Locks, grpclock.Fields("orders:{response_status.message:int}"))
+	meta := s.unaryBy(s.Locks, grpclock.Metadata("orders:{order-id:int}"))
 	for _, c := range []struct {
 		name string
 		call func(id string) error
@@ -747,7 +745,7 @@ func TestOneLockForAllSpellings(t *testing.T) {
 	}
 
 	// Without a lock, by ErrUnavailable, the handler sees the canonical text as well.
-	open := s.unaryBy(s.Locks, grpclock.Metadata("orders:{order-id}", grpclock.Canonical("order-id", grpclock.Integer)),
+	open := s.unaryBy(s.Locks, grpclock.Metadata("orders:{order-id:int}"),
 		grpclock.WithFailOpen())
 	s.Redis.Stop()
 	unlocked := middle.Async(func() error { return told(open, "042") })
@@ -755,3 +753,6 @@ func TestOneLockForAllSpellings(t *testing.T) {
 	let <- struct{}{}
 	check.Done(t, middle.Receive(t, "the unlocked answer", unlocked))
 }
+
+// unchanged is for Canonical.
+func unchanged(value string) (string, error) { return value, nil }

@@ -45,12 +45,13 @@ var ErrNoLock = errors.New("grpclock: no lock is needed")
 // counts as missing where the field cannot distinguish the two (no optional).
 //
 // The name is made of a string's TEXT. A handler that parses a string may take several texts for
-// the same value: strconv.Atoi reads 42, 042 and +42 as one number, and without [Canonical] the
-// three texts are three locks. Declare how to read such a field:
+// the same value: strconv.Atoi reads 42, 042 and +42 as one number, but the three texts are three
+// locks. Declare how to read such a field:
 //
-//	grpclock.Fields("accounts:{id}", grpclock.Canonical("id", grpclock.Integer))
+//	grpclock.Fields("accounts:{id:int}") // a decimal integer of 64 bits; {id:uuid}: a UUID of 36 characters
 //
-// The handler then finds the canonical text in its request. Integer fields of the .proto have one
+// The handler then finds the canonical text in its request, and other texts are answered with
+// InvalidArgument. For other values there is [Canonical]. Integer fields of the .proto have one
 // text.
 //
 // In values, the characters % : / { } | and spaces and control characters are percent-encoded, so
@@ -109,8 +110,8 @@ type KeyOption struct {
 	canonical   func(string) (string, error)
 }
 
-// Canonical makes f compute the canonical text of a placeholder's values: [Integer], [UUID] or a
-// custom function. Lock and handler share the canonical text: the text is part of the lock's name,
+// Canonical makes f compute the canonical text of a placeholder's values, where {id:int} and {id:uuid} in the
+// template do not fit. Lock and handler share the canonical text: the text is part of the lock's name,
 // and replaces the value in the request message, or in the metadata. The placeholder of [Fields]
 // belongs to a string field.
 //
@@ -122,14 +123,6 @@ func Canonical(placeholder string, f func(value string) (string, error)) KeyOpti
 	return KeyOption{placeholder, f}
 }
 
-// Integer is for [Canonical]: decimal integers of 64 bits, as strconv.Atoi reads them. 042 and +42
-// become 42; spaces, and all texts other than such an integer, are refused.
-func Integer(value string) (string, error) { return middleware.Integer(value) }
-
-// UUID is for [Canonical]: UUIDs of 36 characters, such as
-// 6F9619FF-8B86-D011-B42D-00CF4FC964FF, become lower case. Other notations are refused.
-func UUID(value string) (string, error) { return middleware.UUID(value) }
-
 // Metadata makes names of the call's metadata: Metadata("payments:{idempotency-key}"). A missing,
 // empty or duplicate key is answered with InvalidArgument. Values are encoded and bounded as for
 // [Fields]. A stream is locked before its first message.
@@ -138,7 +131,7 @@ func UUID(value string) (string, error) { return middleware.UUID(value) }
 // other out. Use [ContextFunc] with the authenticated caller to keep callers apart.
 //
 // As with Fields, the name is made of the value's text. For a value that the handler parses,
-// declare [Canonical]; the handler then finds the canonical text in the incoming metadata.
+// declare it in the template, or by [Canonical]; the handler then finds the canonical text in the incoming metadata.
 //
 // Metadata panics as Fields does.
 func Metadata(tmpl string, opts ...KeyOption) Key {

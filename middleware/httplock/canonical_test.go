@@ -128,8 +128,8 @@ func TestAnAccountIsPaidOutOnceHoweverItsHeaderIsSpelt(t *testing.T) {
 }
 
 var (
-	accountsByPath   = httplock.RouteKey("accounts:{id}", httplock.Canonical("id", httplock.Integer))
-	accountsByHeader = httplock.HeaderKey("accounts:{Account}", httplock.Canonical("Account", httplock.Integer))
+	accountsByPath   = httplock.RouteKey("accounts:{id:int}")
+	accountsByHeader = httplock.HeaderKey("accounts:{Account:int}")
 )
 
 // net/http keeps the header Host in Request.Host.

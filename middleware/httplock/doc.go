@@ -23,8 +23,8 @@
 // # Names
 //
 // The ready keys make names of the text of a value: of a path, of a header. A handler that parses
-// the text may take several texts for the same value: 42, 042 and +42. [Canonical] makes a single text of
-// them, for the lock and for the handler; without Canonical each text is a lock of its own. Behind
+// the text may take several texts for the same value: 42, 042 and +42. {id:int} in a template makes a
+// single text of them, for the lock and for the handler; without it each text is a lock of its own. Behind
 // chi, a path value still percent-encoded is answered with 400.
 //
 // # Bounds

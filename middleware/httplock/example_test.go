@@ -24,8 +24,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	defer locks.Close()
-	// One lock for 42, 042 and +42, and the handler sees 42. Without Canonical they are three locks.
-	key := httplock.RouteKey("orders:{id}", httplock.Canonical("id", httplock.Integer))
+	// One lock for 42, 042 and +42, and the handler sees 42. Without :int they are three locks.
+	key := httplock.RouteKey("orders:{id:int}")
 	lock := httplock.New(locks, key, // a held lock is 423 at once; to wait: httplock.WithWait(2*time.Second)
 		httplock.WithLockOptions(mortise.WithMaxHold(time.Minute))) // even if handler or client hangs
 

@@ -18,7 +18,7 @@ import (
 //
 // Put a prefix of the program before the client's text, as the ready keys require: a client with
 // free choice of names can block any lock. And make a single name of all texts with the same
-// meaning to the handler, see [Canonical].
+// meaning to the handler, as {id:int} does in [RouteKey].
 type KeyFunc func(*http.Request) (string, error)
 
 // ErrNoLock is for a [KeyFunc] to return: this request needs no lock.
@@ -33,13 +33,14 @@ var ErrNoLock = errors.New("httplock: no lock is needed")
 // value, the answer is 400.
 //
 // The name is made of a value's TEXT. A handler that parses the value may take several texts for the same
-// value: strconv.Atoi reads 42, 042 and +42 as one number, and without [Canonical] the three texts
-// are three locks, so three requests for one account run at a time. Declare how to read such a
-// value:
+// value: strconv.Atoi reads 42, 042 and +42 as one number, but the three texts are three locks, so
+// three requests for one account run at a time. Declare how to read such a value:
 //
-//	httplock.RouteKey("accounts:{id}", httplock.Canonical("id", httplock.Integer))
+//	httplock.RouteKey("accounts:{id:int}") // a decimal integer of 64 bits; {id:uuid}: a UUID of 36 characters
 //
-// The handler then finds the canonical text, 42, in [http.Request.PathValue].
+// The handler then finds the canonical text, 42, in [http.Request.PathValue], and other texts are answered
+// with 400. Integers lose the plus sign and leading zeros, UUIDs become lower case. For other values there is
+// [Canonical].
 //
 // A value still percent-encoded is answered with 400. chi hands over 4%32 where http.ServeMux hands
 // over 42, and the handler's reading of 4%32 cannot be known. Values with such a sequence need a
@@ -94,8 +95,8 @@ type KeyOption struct {
 	canonical   func(string) (string, error)
 }
 
-// Canonical makes f compute the canonical text of a placeholder's values: [Integer], [UUID] or a
-// custom function. Lock and handler share the canonical text: the text is part of the lock's name,
+// Canonical makes f compute the canonical text of a placeholder's values, where {id:int} and {id:uuid} in the
+// template do not fit. Lock and handler share the canonical text: the text is part of the lock's name,
 // and replaces the value in the request (http.Request.PathValue, or the header). Other readers,
 // such as chi.URLParam, still see the original text.
 //
@@ -106,14 +107,6 @@ func Canonical(placeholder string, f func(value string) (string, error)) KeyOpti
 	return KeyOption{placeholder, f}
 }
 
-// Integer is for [Canonical]: decimal integers of 64 bits, as strconv.Atoi reads them. 042 and +42
-// become 42; spaces, and all texts other than such an integer, are refused.
-func Integer(value string) (string, error) { return middleware.Integer(value) }
-
-// UUID is for [Canonical]: UUIDs of 36 characters, such as
-// 6F9619FF-8B86-D011-B42D-00CF4FC964FF, become lower case. Other notations are refused.
-func UUID(value string) (string, error) { return middleware.UUID(value) }
-
 // HeaderKey makes names of headers: HeaderKey("payments:{Idempotency-Key}"). A missing, empty or
 // duplicate header is answered with 400. Values are encoded and bounded as for [RouteKey].
 //
@@ -121,7 +114,7 @@ func UUID(value string) (string, error) { return middleware.UUID(value) }
 // out. [Join] with a [ContextKey] of the authenticated caller keeps callers apart.
 //
 // As with RouteKey, the name is made of the value's text. The text is right for an Idempotency-Key,
-// an opaque value. For a value that the handler parses, such as a number, declare [Canonical];
+// an opaque value. For a value that the handler parses, such as a number, declare it in the template, or by [Canonical];
 // the handler then finds the canonical text in the request's header. The value of {Host} is
 // [http.Request.Host], which may have a port, and letters in either case.
 //

@@ -40,12 +40,12 @@ func TestKeys(t *testing.T) {
 		{"what is special in a value", httplock.RouteKey("x:{odd}"), "x:a%3Ab%2Fc%7C%7Bd%7D%20é%25%FF"},
 		{"one that is still encoded", httplock.RouteKey("orders:{encoded}"), bad},
 		{"one with a percent sign", httplock.RouteKey("orders:{percent}"), "orders:100%25"},
-		{"a canonical integer", httplock.RouteKey("a:{zeros}/{zeros}", httplock.Canonical("zeros", httplock.Integer)),
+		{"a canonical integer", httplock.RouteKey("a:{zeros:int}/{zeros}"),
 			"a:-7/-7"},
-		{"no integer", httplock.RouteKey("a:{odd}", httplock.Canonical("odd", httplock.Integer)), bad},
-		{"a canonical UUID", httplock.RouteKey("a:{uuid}", httplock.Canonical("uuid", httplock.UUID)),
+		{"no integer", httplock.RouteKey("a:{odd:int}"), bad},
+		{"a canonical UUID", httplock.RouteKey("a:{uuid:uuid}"),
 			"a:6f9619ff-8b86-d011-b42d-00cf4fc964ff"},
-		{"no UUID", httplock.RouteKey("a:{id}", httplock.Canonical("id", httplock.UUID)), bad},
+		{"no UUID", httplock.RouteKey("a:{id:uuid}"), bad},
 		{"an empty canonical form", httplock.RouteKey("a:{id}",
 			httplock.Canonical("id", func(string) (string, error) { return "", nil })), bad},
 		{"too long for its canonical form",
@@ -80,31 +80,32 @@ func TestMisuse(t *testing.T) {
 	locks := mortise.Locker((*mortise.Client)(nil))
 	key := httplock.RouteKey("orders:{id}")
 	middle.Panic(t, "httplock: ", map[string]func(){
-		"a nil option":         func() { httplock.New(locks, key, nil) },
-		"a nil handler":        func() { httplock.New(locks, key)(nil) },
-		"no Locker":            func() { httplock.New(nil, key) },
-		"no key":               func() { httplock.New(locks, nil) },
-		"no placeholder":       func() { httplock.RouteKey("orders") },
-		"an empty template":    func() { httplock.HeaderKey("") },
-		"an open brace":        func() { httplock.RouteKey("orders:{id") },
-		"a closing brace":      func() { httplock.RouteKey("orders:id}") },
-		"an empty placeholder": func() { httplock.RouteKey("orders:{}") },
-		"nested braces":        func() { httplock.RouteKey("{{id}}") },
-		"an ambiguous one":     func() { httplock.RouteKey("orders:{a}-{b}") },
-		"what escaping emits":  func() { httplock.RouteKey("t:{A}%{B}") },
-		"no text before":       func() { httplock.RouteKey("{id}:orders") },
-		"no separator before":  func() { httplock.HeaderKey("orders{Id}") },
-		"a percent before":     func() { httplock.HeaderKey("orders%{Id}") },
-		"no such placeholder":  func() { httplock.RouteKey("a:{b}", httplock.Canonical("c", httplock.UUID)) },
-		"no function":          func() { httplock.RouteKey("a:{b}", httplock.Canonical("b", nil)) },
-		"two functions": func() {
-			httplock.RouteKey("a:{b}", httplock.Canonical("b", httplock.UUID), httplock.Canonical("b", httplock.Integer))
-		},
-		"no prefix":       func() { httplock.ContextKey("", 1) },
-		"nothing to join": func() { httplock.Join() },
-		"a negative wait": func() { httplock.WithWait(-1) },
-		"no readers":      func() { httplock.WithReaders(nil) },
-		"no answer":       func() { httplock.WithErrorHandler(nil) },
+		"a nil option":          func() { httplock.New(locks, key, nil) },
+		"a nil handler":         func() { httplock.New(locks, key)(nil) },
+		"no Locker":             func() { httplock.New(nil, key) },
+		"no key":                func() { httplock.New(locks, nil) },
+		"no placeholder":        func() { httplock.RouteKey("orders") },
+		"an empty template":     func() { httplock.HeaderKey("") },
+		"an open brace":         func() { httplock.RouteKey("orders:{id") },
+		"a closing brace":       func() { httplock.RouteKey("orders:id}") },
+		"an empty placeholder":  func() { httplock.RouteKey("orders:{}") },
+		"nested braces":         func() { httplock.RouteKey("{{id}}") },
+		"an ambiguous one":      func() { httplock.RouteKey("orders:{a}-{b}") },
+		"what escaping emits":   func() { httplock.RouteKey("t:{A}%{B}") },
+		"no text before":        func() { httplock.RouteKey("{id}:orders") },
+		"no separator before":   func() { httplock.HeaderKey("orders{Id}") },
+		"a percent before":      func() { httplock.HeaderKey("orders%{Id}") },
+		"no such placeholder":   func() { httplock.RouteKey("a:{b}", httplock.Canonical("c", unchanged)) },
+		"no function":           func() { httplock.RouteKey("a:{b}", httplock.Canonical("b", nil)) },
+		"a form and a function": func() { httplock.RouteKey("a:{b:uuid}", httplock.Canonical("b", unchanged)) },
+		"two forms":             func() { httplock.RouteKey("a:{b:uuid}/{b:int}") },
+		"no such form":          func() { httplock.RouteKey("a:{b:[0-9]+}") },
+		"an empty form":         func() { httplock.HeaderKey("a:{b:}") },
+		"no prefix":             func() { httplock.ContextKey("", 1) },
+		"nothing to join":       func() { httplock.Join() },
+		"a negative wait":       func() { httplock.WithWait(-1) },
+		"no readers":            func() { httplock.WithReaders(nil) },
+		"no answer":             func() { httplock.WithErrorHandler(nil) },
 	})
 }
 
@@ -213,3 +214,6 @@ func TestANilValueInTheContextIsMissing(t *testing.T) {
 	name, err := key(r.WithContext(context.WithValue(r.Context(), caller{}, &tenantID{"7"})))
 	check.ErrorIf(t, err != nil || name != "tenants:7", "%q, %v", name, err)
 }
+
+// unchanged is for Canonical.
+func unchanged(value string) (string, error) { return value, nil }

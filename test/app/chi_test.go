@@ -83,4 +83,4 @@ func TestOnChiAnAccountIsPaidOutOnceHoweverItsIDIsSpelt(t *testing.T) {
 	}
 }
 
-var accounts = httplock.RouteKey("accounts:{id}", httplock.Canonical("id", httplock.Integer))
+var accounts = httplock.RouteKey("accounts:{id:int}")
