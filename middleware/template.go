@@ -105,7 +105,8 @@ func (t *Template) SetCanonical(name string, f func(value string) (string, error
 // IsCanonical reports whether the placeholder's values have a canonical form.
 func (t Template) IsCanonical(name string) bool { return t.canonical[name] != nil }
 
-// Canonical returns the canonical form of a value; the value itself where the placeholder has none. label names the value in errors, which are [*ValueError]s.
+// Canonical returns the canonical form of a value; the value itself where the placeholder has none. label names the
+// value in errors, which are [*ValueError]s.
 func (t Template) Canonical(name, label, value string) (string, error) {
 	f := t.canonical[name]
 	if f == nil || value == "" {

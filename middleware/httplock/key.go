@@ -114,8 +114,8 @@ func Canonical(placeholder string, f func(value string) (string, error)) KeyOpti
 // out. [Join] with a [ContextKey] of the authenticated caller keeps callers apart.
 //
 // As with RouteKey, the name is made of the value's text. The text is right for an Idempotency-Key,
-// an opaque value. For a value that the handler parses, such as a number, declare it in the template, or by [Canonical];
-// the handler then finds the canonical text in the request's header. The value of {Host} is
+// an opaque value. For a value that the handler parses, such as a number, declare the form in the template, or by
+// [Canonical]; the handler then finds the canonical text in the request's header. The value of {Host} is
 // [http.Request.Host], which may have a port, and letters in either case.
 //
 // HeaderKey panics as RouteKey does.
