@@ -15,9 +15,9 @@ import (
 
 // newOrders is the shop's gRPC. Its locks have the names of the HTTP routes', so that the two exclude each other.
 func newOrders(locks mortise.Locker, shipping *Shipping) *grpc.Server {
-	server := grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(locks, grpclock.Methods{
+	server := grpc.NewServer(grpclock.ServerOptions(locks, grpclock.Methods{
 		shopv1.Orders_Ship_FullMethodName: grpclock.Fields("orders:{order_id}", grpclock.Canonical("order_id", orderID)),
-	})))
+	})...)
 	shopv1.RegisterOrdersServer(server, &orders{shipping: shipping})
 	return server
 }

@@ -1,10 +1,10 @@
 // Package grpclock serves gRPC calls with the same key one at a time, over all processes with the
 // same store of locks: interceptors for unary calls and for streams.
 //
-//	grpc.NewServer(grpc.UnaryInterceptor(grpclock.UnaryServerInterceptor(locks, grpclock.Methods{
+//	grpc.NewServer(grpclock.ServerOptions(locks, grpclock.Methods{
 //		"/shop.v1.Orders/Ship":   grpclock.Fields("orders:{order.id}"),
 //		"/shop.v1.Orders/Cancel": grpclock.Fields("orders:{order.id}"),
-//	})))
+//	})...)
 //
 // Here both methods share the lock of an order. Unlisted methods pass without a lock. An unknown
 // method or field is a panic when the program starts, so the generated code of the services must be
@@ -19,8 +19,8 @@
 // after the loss is not handed to the handler. A message of a locked stream costs no command and no goroutine.
 //
 // The keys make names of the text of a value. A handler that parses the text may take several texts
-// for the same value: 42, 042 and +42. {id:int} in a template makes a
-// single text of them, for the lock and for the handler.
+// for the same value: 42, 042 and +42. {id:int} in a template makes a single text of them, for the lock
+// and for the handler.
 //
 // A call holds its lock until its handler returns, and a client can keep a stream open without
 // limit. By default nothing bounds this time; mortise.WithMaxHold, by [WithLockOptions], does.

@@ -36,19 +36,19 @@ func Example() {
 
 func newServer(locks mortise.Locker) *grpc.Server {
 	methods := grpclock.Methods{"/shop.v1.Orders/Ship": grpclock.Fields("orders:{order.id}")}
-	lock := grpclock.UnaryServerInterceptor(locks, methods, grpclock.WithWait(2*time.Second)) // default: no wait
-	return grpc.NewServer(grpc.UnaryInterceptor(lock))
+	lock := grpclock.ServerOptions(locks, methods, grpclock.WithWait(2*time.Second)) // default: no wait
+	return grpc.NewServer(lock...)
 }
 
 func newStreamServer(locks mortise.Locker) *grpc.Server {
-	streams := grpclock.Methods{"/shop.v1.Orders/Import": grpclock.Metadata("imports:{order-id}")}
-	lock := grpclock.StreamServerInterceptor(locks, streams,
+	methods := grpclock.Methods{"/shop.v1.Orders/Import": grpclock.Metadata("imports:{order-id}")}
+	lock := grpclock.ServerOptions(locks, methods,
 		grpclock.WithLockOptions(mortise.WithMaxHold(time.Minute))) // even if the client falls silent
-	return grpc.NewServer(grpc.StreamInterceptor(lock))
+	return grpc.NewServer(lock...)
 }
 
 // A stream is locked by its metadata, before its first message.
-func ExampleStreamServerInterceptor() {
+func ExampleServerOptions_stream() {
 	locks, err := mortise.New(memory.New())
 	if err != nil {
 		log.Fatal(err)

@@ -13,14 +13,14 @@ import (
 	"github.com/mortise-go/mortise/middleware/grpclock"
 )
 
-// Interceptors are provided by the application, so that programs without gRPC do not link it.
+// The server is provided by the application, so that programs without gRPC do not link it.
 func Example_fx() {
 	methods := grpclock.Methods{"/grpc.health.v1.Health/Check": grpclock.Fields("health:{service}")}
 	app := fx.New(
 		fx.NopLogger,
 		fxmodule.Memory(),
 		fx.Provide(func(locks mortise.Locker) *grpc.Server {
-			return grpc.NewServer(grpc.ChainUnaryInterceptor(grpclock.UnaryServerInterceptor(locks, methods)))
+			return grpc.NewServer(grpclock.ServerOptions(locks, methods)...)
 		}),
 		fx.Invoke(func(s *grpc.Server) { healthpb.RegisterHealthServer(s, health.NewServer()) }),
 	)

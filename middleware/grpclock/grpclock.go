@@ -16,7 +16,20 @@ import (
 	"github.com/mortise-go/mortise/middleware"
 )
 
-// UnaryServerInterceptor makes an interceptor that serves calls with the same key one at a time,
+// ServerOptions makes the options of a server that serves calls with the same key one at a time, over all
+// processes with the same store of locks: methods may have unary methods and streams, also such that
+// share a lock.
+//
+//	grpc.NewServer(grpclock.ServerOptions(locks, methods)...)
+//
+// They are grpc.ChainUnaryInterceptor with [UnaryServerInterceptor], and grpc.ChainStreamInterceptor with
+// [StreamServerInterceptor]; options that stand before them are the outer interceptors. Errors and costs are theirs.
+func ServerOptions(locks mortise.Locker, methods Methods, opts ...Option) []grpc.ServerOption {
+	i := build("ServerOptions", locks, methods, unary|streams, opts)
+	return []grpc.ServerOption{grpc.ChainUnaryInterceptor(i.unary), grpc.ChainStreamInterceptor(i.stream)}
+}
+
+// UnaryServerInterceptor makes an interceptor that serves unary calls with the same key one at a time,
 // over all processes with the same store of locks. Without options a call is refused at once while
 // another call holds its lock.
 //
@@ -26,7 +39,7 @@ import (
 //
 // Cost: two commands for a call whose lock is free.
 func UnaryServerInterceptor(locks mortise.Locker, methods Methods, opts ...Option) grpc.UnaryServerInterceptor {
-	i := build("UnaryServerInterceptor", locks, methods, false, opts)
+	i := build("UnaryServerInterceptor", locks, methods, unary, opts)
 	return i.unary
 }
 
@@ -35,7 +48,7 @@ func UnaryServerInterceptor(locks mortise.Locker, methods Methods, opts ...Optio
 // ([Fields], [Func]), the message is received before the handler begins; for a stream where the
 // server speaks first, use [Metadata].
 func StreamServerInterceptor(locks mortise.Locker, methods Methods, opts ...Option) grpc.StreamServerInterceptor {
-	i := build("StreamServerInterceptor", locks, methods, true, opts)
+	i := build("StreamServerInterceptor", locks, methods, streams, opts)
 	return i.stream
 }
 
@@ -179,11 +192,11 @@ type interceptor struct {
 	answer  func(context.Context, string, *status.Status, error) error
 }
 
-func build(of string, locks mortise.Locker, methods Methods, stream bool, opts []Option) *interceptor {
+func build(of string, locks mortise.Locker, methods Methods, seen sees, opts []Option) *interceptor {
 	if locks == nil {
 		panic("grpclock: " + of + ": the Locker must not be nil")
 	}
-	rules, err := methods.rules(stream)
+	rules, err := methods.rules(seen)
 	if err != nil {
 		panic("grpclock: " + of + ": " + err.Error())
 	}

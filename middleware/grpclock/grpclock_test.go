@@ -5,6 +5,7 @@ package grpclock_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"strings"
 	"testing"
@@ -188,6 +189,7 @@ func TestWhatCanHappen(t *testing.T) {
 		{"client stream: the handler gets the first message", clientStream},
 		{"client stream: there is no first message", noFirstMessage},
 		{"stream: locked by metadata before its first message", streamByMetadata},
+		{"one map: a unary method and a stream share a lock", oneMap},
 		{"stream: the lock is lost while the client is silent", streamLost},
 		{"stream: the lock is lost while the client reads nothing", streamLostUnread},
 		{"stream: its deadline ends", streamDeadline},
@@ -497,6 +499,25 @@ func noFirstMessage(s *site) {
 func (s *site) duplexCall(client pb.TestServiceClient, ctx context.Context) pb.TestService_FullDuplexCallClient {
 	s.Helper()
 	return check.Value(client.FullDuplexCall(metadata.AppendToOutgoingContext(ctx, "order-id", "42"))).In(s)
+}
+
+func oneMap(s *site) {
+	in, let := make(chan struct{}), make(chan struct{})
+	s.onUnary = func(context.Context, *pb.SimpleRequest) error { return nil }
+	s.onDuplex = func(ss pb.TestService_FullDuplexCallServer) error {
+		in <- struct{}{}
+		<-let
+		return nil
+	}
+	methods := grpclock.Methods{unary: order, duplex: byMetadata}
+	client := s.serve(grpclock.ServerOptions(s.Locks, methods, grpclock.WithReaders(s.Locks, duplex))...)
+	first := s.duplexCall(client, s.ctx())
+	<-in
+	s.want(call(s.ctx(), client, "42"), codes.Aborted, grpclock.ReasonLocked)
+	close(let)
+	_, err := first.Recv()
+	check.ErrorIf(s, err != io.EOF, "the stream: %v", err)
+	check.Done(s, call(s.ctx(), client, "42"))
 }
 
 func streamByMetadata(s *site) {

@@ -20,10 +20,10 @@ import (
 // Methods maps each locked method, by its full name, "/shop.v1.Orders/Ship", to the key of its
 // lock. Other methods pass without a lock.
 //
-// A name without a service would be a lock never taken. So the interceptors look each name up in
-// protoregistry.GlobalFiles, where the generated code of a service registers its methods. The
-// interceptors panic if a method is missing there, is of the other sort (unary or stream), or has a
-// request that does not fit its key.
+// A name without a service would be a lock never taken. So each name is looked up in
+// protoregistry.GlobalFiles, where the generated code of a service registers its methods.
+// [ServerOptions] and the interceptors panic if a method is missing there, or has a request that does
+// not fit its key; an interceptor also if a method is of the sort, unary or stream, that it never sees.
 type Methods map[string]Key
 
 // Key makes the name of a call's lock: [Fields], [Metadata], [Func] or [ContextFunc].
@@ -285,8 +285,16 @@ type rule struct {
 	request protoreflect.MessageType
 }
 
-// rules looks the methods up and checks their keys. Stream says which sort of methods the interceptor sees.
-func (ms Methods) rules(stream bool) (map[string]rule, error) {
+// sees says which methods reach an interceptor, or the two of ServerOptions.
+type sees int
+
+const (
+	unary sees = 1 << iota
+	streams
+)
+
+// rules looks the methods up and checks their keys. A method that is not seen would never be locked.
+func (ms Methods) rules(seen sees) (map[string]rule, error) {
 	if len(ms) == 0 {
 		return nil, errors.New("no methods are given, so none would be locked")
 	}
@@ -296,13 +304,15 @@ func (ms Methods) rules(stream bool) (map[string]rule, error) {
 		if err != nil {
 			return nil, err
 		}
-		switch streams := d.IsStreamingClient() || d.IsStreamingServer(); {
+		switch stream := d.IsStreamingClient() || d.IsStreamingServer(); {
 		case key.name == nil:
 			return nil, fmt.Errorf("%s: the Key is empty: use Fields, Metadata, Func or ContextFunc", full)
-		case streams && !stream:
-			return nil, fmt.Errorf("%s is a stream, which this interceptor never sees: give it to StreamServerInterceptor", full)
-		case !streams && stream:
-			return nil, fmt.Errorf("%s is no stream, so this interceptor never sees it: give it to UnaryServerInterceptor", full)
+		case stream && seen&streams == 0:
+			return nil, fmt.Errorf("%s is a stream, which this interceptor never sees: use ServerOptions, "+
+				"or give it to StreamServerInterceptor", full)
+		case !stream && seen&unary == 0:
+			return nil, fmt.Errorf("%s is no stream, so this interceptor never sees it: use ServerOptions, "+
+				"or give it to UnaryServerInterceptor", full)
 		}
 		if key.check != nil {
 			if err := key.check(d.Input()); err != nil {

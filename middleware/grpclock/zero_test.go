@@ -19,15 +19,16 @@ func TestConstructorsPanicWithTheirOwnTextAtNilAndZeroValues(t *testing.T) {
 	}
 	defer client.Close()
 	for name, call := range map[string]func(){
-		"nil Locker":         func() { grpclock.UnaryServerInterceptor(nil, grpclock.Methods{}) },
-		"nil option":         func() { grpclock.UnaryServerInterceptor(client, grpclock.Methods{}, nil) },
-		"zero Key":           func() { grpclock.UnaryServerInterceptor(client, grpclock.Methods{"/a/b": {}}) },
-		"stream, nil Locker": func() { grpclock.StreamServerInterceptor(nil, grpclock.Methods{}) },
-		"stream, nil option": func() { grpclock.StreamServerInterceptor(client, grpclock.Methods{}, nil) },
-		"delegations, nil":   func() { grpclock.UnaryDelegationInterceptor(nil, nil) },
-		"stream delegations": func() { grpclock.StreamDelegationInterceptor(nil, nil) },
-		"nil Issuer":         func() { grpclock.UnaryClientInterceptor(nil, nil) },
-		"stream, nil Issuer": func() { grpclock.StreamClientInterceptor(nil, nil) },
+		"options of a server": func() { grpclock.ServerOptions(nil, grpclock.Methods{}) },
+		"nil Locker":          func() { grpclock.UnaryServerInterceptor(nil, grpclock.Methods{}) },
+		"nil option":          func() { grpclock.UnaryServerInterceptor(client, grpclock.Methods{}, nil) },
+		"zero Key":            func() { grpclock.UnaryServerInterceptor(client, grpclock.Methods{"/a/b": {}}) },
+		"stream, nil Locker":  func() { grpclock.StreamServerInterceptor(nil, grpclock.Methods{}) },
+		"stream, nil option":  func() { grpclock.StreamServerInterceptor(client, grpclock.Methods{}, nil) },
+		"delegations, nil":    func() { grpclock.UnaryDelegationInterceptor(nil, nil) },
+		"stream delegations":  func() { grpclock.StreamDelegationInterceptor(nil, nil) },
+		"nil Issuer":          func() { grpclock.UnaryClientInterceptor(nil, nil) },
+		"stream, nil Issuer":  func() { grpclock.StreamClientInterceptor(nil, nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {
