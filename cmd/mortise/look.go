@@ -1,0 +1,156 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/mortise-go/mortise"
+)
+
+// answerWithin bounds the commands that look at a store.
+const answerWithin = 10 * time.Second
+
+// withClient calls f with a client of the store.
+func withClient(s *settings, f func(ctx context.Context, locks *mortise.Client) error) error {
+	var opts []mortise.ClientOption
+	if s.prefix != "" {
+		opts = append(opts, mortise.WithPrefix(s.prefix))
+	}
+	locks, err := open(s.store, opts...)
+	if err != nil {
+		return err
+	}
+	defer locks.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	defer cancel()
+	return f(ctx, locks)
+}
+
+// The exit codes of the commands that look: 0 found.
+const (
+	codeNone    = 1 // nothing has the name
+	codeChanged = 3 // the owner changed
+)
+
+func inspectCommand(s *settings, code *int) *cobra.Command {
+	return &cobra.Command{
+		Use:   "inspect NAME",
+		Short: "Show who holds a lock; exit code 0 held, 1 free, 69 the store is unavailable",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return withClient(s, func(ctx context.Context, locks *mortise.Client) error {
+				info, err := locks.Inspect(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if !info.Held {
+					*code = codeNone
+				}
+				return show(c, info)
+			})
+		},
+	}
+}
+
+// show prints what a store knows about a name.
+func show(c *cobra.Command, info mortise.LockInfo) error {
+	t := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
+	fmt.Fprintf(t, "name\t%s\n", info.Name)
+	if !info.Held {
+		fmt.Fprintf(t, "held\tno\n")
+		return t.Flush()
+	}
+	fmt.Fprintf(t, "owner\t%s\n", info.Owner)
+	fmt.Fprintf(t, "client\t%s\n", info.Client)
+	fmt.Fprintf(t, "holds\t%d\n", info.Holds)
+	if info.Readers > 0 {
+		fmt.Fprintf(t, "readers\t%d\n", info.Readers)
+	}
+	left := "without end"
+	if info.Remaining >= 0 {
+		left = info.Remaining.Round(time.Millisecond).String()
+	}
+	fmt.Fprintf(t, "left\t%s\n", left)
+	return t.Flush()
+}
+
+func unlockCommand(s *settings, code *int) *cobra.Command {
+	var yes bool
+	c := &cobra.Command{
+		Use:   "unlock NAME",
+		Short: "Show who holds a lock, ask, and free it if that owner still has it; 0 freed, 1 was free, 3 the owner changed",
+		Args:  cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return withClient(s, func(_ context.Context, locks *mortise.Client) error {
+				ctx := context.Background() // a person is asked in between
+				info, err := locks.Inspect(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				if err := show(c, info); err != nil {
+					return err
+				}
+				if !info.Held {
+					*code = codeNone
+					return nil
+				}
+				if !yes && !asked(c) {
+					return &coded{codeUsage, errors.New("nothing was freed")}
+				}
+				freed, err := locks.ForceUnlock(ctx, args[0], info.Owner)
+				if err == nil && !freed {
+					*code = codeChanged
+					fmt.Fprintln(c.OutOrStdout(), "the owner has changed; nothing was freed")
+				} else if err == nil {
+					fmt.Fprintln(c.OutOrStdout(), "freed")
+				}
+				return err
+			})
+		},
+	}
+	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
+	return c
+}
+
+// asked asks on the standard input.
+func asked(c *cobra.Command) bool {
+	fmt.Fprint(c.OutOrStdout(), "Free it? The owner's work may still run. [y/N] ")
+	line, _ := bufio.NewReader(os.Stdin).ReadString('\n')
+	return strings.EqualFold(strings.TrimSpace(line), "y")
+}
+
+func doctorCommand(s *settings, code *int) *cobra.Command {
+	return &cobra.Command{
+		Use:   "doctor",
+		Short: "Check the store: version, role, permissions, channels, eviction, clock",
+		Args:  cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return withClient(s, func(ctx context.Context, locks *mortise.Client) error {
+				findings, err := locks.Check(ctx)
+				t := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
+				for _, f := range findings {
+					fmt.Fprintf(t, "%s\t%s\t%s\n", f.State, f.Name, f.Text)
+					if f.Remedy != "" {
+						fmt.Fprintf(t, "\t\t%s\n", f.Remedy)
+					}
+				}
+				if flushed := t.Flush(); err == nil {
+					err = flushed
+				}
+				if err != nil && len(findings) > 0 {
+					*code = codeNone // the findings say it
+					return nil
+				}
+				return err
+			})
+		},
+	}
+}
