@@ -3,28 +3,43 @@ package mortise
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// LockInfo is the record of a lock in the store.
+// LockInfo is what a store knows about a name. What the store does not know is the zero value.
 type LockInfo struct {
 	Name string
-	// Held reports whether the lock has a holder; if not, all further fields except Reserved are zero.
+	// Kind is "lock", "read-write", "semaphore" or "count"; empty if nothing has the name. The record of
+	// a plain, fenced, fair or delegated lock is a "lock". A "semaphore" has permits in use; a
+	// "count" is a latch, a counting semaphore or a semaphore whose permits are all free: the store does not
+	// tell these apart.
+	Kind string
+	// Held reports whether the lock has a holder, or the semaphore permits in use. If not, the fields
+	// below are zero, except Reserved, Waiters and Queue, and Holds of a count.
 	Held bool
 	// Reserved reports whether the lock is free and reserved, for a second at most after a release,
 	// for the client at the head of its queue.
 	Reserved bool
 	// Owner is the holder in the store, "client:number"; from Redisson, "uuid:thread". If services
-	// have entered the lock ([Client.WithDelegations]), Owner is the first of the owners still there.
+	// have entered the lock ([Client.WithDelegations]), Owner is the first of the owners still there. Of
+	// a semaphore it is the id of the permit whose lease ends last.
 	Owner string
 	// Client is the holder's client: Owner without its number. A default id has the host and the
-	// process: "host/pid/random".
+	// process: "host/pid/random". Host and PID are those; empty and zero for an id of another form.
 	Client string
-	// Holds is the owner's hold count.
+	Host   string
+	PID    int
+	// Holds is the owner's hold count; of a semaphore, the number of permits in use; of a count, the
+	// count.
 	Holds int
+	// Token is the last fencing token of the name: the holder's, if it holds the lock by [Fenced].
+	Token int64
+	// Since is when the owner got the lock, by the store's clock; zero if the store does not know.
+	Since time.Time
 	// Remaining is the rest of the lease; negative if the lease has no end.
 	Remaining time.Duration
 	// Mine reports whether Client is this client.
@@ -34,13 +49,43 @@ type LockInfo struct {
 	Readers int
 	// Writing reports whether Owner holds a read-write lock for writing.
 	Writing bool
+	// Waiters is the number of entries in the store's queue: one for each client with waiters; for a
+	// fair lock, one for each waiter. Waiters of Redisson count for fair locks only.
+	Waiters int
+	// Queue has the first waiters, at most 100, in the order in which they are served.
+	Queue []LockWaiter
 }
 
-// Inspect reads the record of a lock of any kind. It is for operators and tools: the answer may be
-// outdated on arrival. Errors are those of Lock; [ErrWrongKind] for the name of a semaphore, a latch
-// or other data. Cost: one command, for a read-write lock two; see [RWLocker.Inspect].
+// LockWaiter is a waiter in a store's queue. What the store does not know is the zero value.
+type LockWaiter struct {
+	// Owner is the owner that waits, as in [LockInfo]. Client, Host and PID are those of the owner.
+	Owner  string
+	Client string
+	Host   string
+	PID    int
+	// Tag is a name for the client's session with the store, where the owner is not known. It is the same
+	// in all queues.
+	Tag string
+	// Since is when the client took its place in the queue, by the store's clock.
+	Since time.Time
+}
+
+// inspected is how many waiters Inspect reads.
+const inspected = 100
+
+// Inspect reads what the store knows about a lock, a semaphore or a latch. It is for operators and
+// tools: the answer may be outdated on arrival. Errors are those of Lock; [ErrWrongKind] for the name of
+// other data. Cost: one command. What a user of Redis may not read is unknown: see
+// docs/reference/deployments.md.
 func (c *Client) Inspect(ctx context.Context, name string) (LockInfo, error) {
 	full := engine.FullName(c.inner(), name)
+	if e := c.inner(); e != nil && e.Capabilities().Operator != nil {
+		d, err := e.Describe(ctx, backend.DescribeRequest{Name: full, Entries: inspected})
+		if err != nil {
+			return LockInfo{Name: full}, err
+		}
+		return c.described(full, d), nil
+	}
 	return ofEitherKind(c, func(k backend.Kind) (LockInfo, error) { return c.inspect(ctx, k, full) })
 }
 
@@ -55,17 +100,51 @@ func ofEitherKind[R any](c *Client, f func(backend.Kind) (R, error)) (R, error) 
 	return r, err
 }
 
+// inspect reads the record of a lock of one kind.
 func (c *Client) inspect(ctx context.Context, family backend.Kind, name string) (LockInfo, error) {
-	s := LockInfo{Name: name}
 	rec, err := c.inner().Inspect(ctx, family, name)
-	if s.Reserved = rec.Reserved; err != nil || !rec.Held {
-		return s, err
+	if err != nil {
+		return LockInfo{Name: name}, err
 	}
-	s.Held, s.Owner, s.Client = true, rec.Owner, engine.ClientOf(rec.Owner)
-	s.Holds, s.Remaining = rec.Holds, rec.Remaining
+	return c.described(name, backend.Description{Record: rec, Exists: rec.Held || rec.Reserved}), nil
+}
+
+// described is the LockInfo of a name.
+func (c *Client) described(name string, d backend.Description) LockInfo {
+	s := LockInfo{Name: name, Held: d.Held, Reserved: d.Reserved, Holds: d.Holds, Waiters: d.Waiting}
+	if d.Exists {
+		s.Kind = recordKinds[d.Kind]
+	}
+	for _, w := range d.Queue {
+		q := LockWaiter{Owner: w.Owner, Tag: w.Session, Since: w.Since}
+		q.Client, q.Host, q.PID = clientIn(w.Kind, w.Owner)
+		s.Queue = append(s.Queue, q)
+	}
+	if !d.Held {
+		return s
+	}
+	s.Owner, s.Remaining, s.Token, s.Since = d.Owner, d.Remaining, d.Token, d.Since
+	s.Client, s.Host, s.PID = clientIn(d.Kind, d.Owner)
 	s.Mine = s.Client == c.ID()
-	s.Readers, s.Writing = rec.Readers, rec.Kind == backend.KindWrite
-	return s, nil
+	s.Readers, s.Writing = d.Readers, d.Kind == backend.KindWrite
+	return s
+}
+
+// recordKinds are the values of [LockInfo].Kind.
+var recordKinds = map[backend.Kind]string{
+	backend.KindLock: "lock", backend.KindRead: "read-write", backend.KindWrite: "read-write",
+	backend.KindSemaphore: "semaphore", backend.KindCountingSemaphore: "count",
+}
+
+// clientIn returns the client of an owner, and the host and the process that a default id has. The owner of permits is
+// their ids, joined.
+func clientIn(k backend.Kind, owner string) (client, host string, pid int) {
+	if client = engine.ClientOf(owner); k == backend.KindSemaphore {
+		first, _, _ := strings.Cut(owner, ",")
+		client = engine.PermitClient(first)
+	}
+	host, pid = engine.ProcessOf(client)
+	return client, host, pid
 }
 
 // ForceUnlock removes a lock of any kind that owner holds, and wakes its waiters; it reports whether

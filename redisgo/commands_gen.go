@@ -51,6 +51,13 @@ func (c *commands) Renew(
 	}, items, out, flag(a.Track))
 }
 
+// Describe sends [scripts.DescribeSource].
+func (c *commands) Describe(
+	ctx context.Context, k redisproto.DescribeKeys, a redisproto.DescribeArgs,
+) ([]string, error) {
+	return eval(ctx, c, texts, scripts.DescribeSource, "evalsha", scripts.DescribeSHA, "1", k.Lock, a.Entries)
+}
+
 // Inspect sends [scripts.InspectSource].
 func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]string, error) {
 	return eval(ctx, c, texts, scripts.InspectSource, "evalsha", scripts.InspectSHA, "1", k.Lock)

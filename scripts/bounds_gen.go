@@ -13,6 +13,7 @@ var Bounds = map[string]Bound{
 	"delegate_enter":   {Calls: 5000, Bytes: 25000000},
 	"delegate_release": {Calls: 5000, Bytes: 25000000},
 	"delegate_renew":   {Calls: 1200, Bytes: 2000000},
+	"describe":         {Calls: 10600, Bytes: 25000000},
 	"enrol":            {Calls: 4000, Bytes: 25000000},
 	"fair_acquire":     {Calls: 25000, Bytes: 25000000},
 	"fair_leave":       {Calls: 25000, Bytes: 25000000},

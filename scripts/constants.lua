@@ -52,6 +52,7 @@
 --! const entry_new 100000 us how long an entry is not removed for want of a subscriber: its client may not have subscribed yet
 --! const entries_passed 64 count how many entries without a subscriber a script passes or removes until it tells another
 --! const entries_told 64 count how many entries of a semaphore's or a read-write lock's queue a script reads, or removes, at once
+--! const entries_described 100 count how many entries of each queue of a name a script describes
 --! const entries_tried 256 count how many entries of a plain lock's queue a script tries to serve
 --! const tried_behind_dead 8 count how many entries a script tries to serve behind dead ones that it has removed
 --! const dead_most 3000 count how many entries of dead clients a script removes from the front of a plain lock's queue

@@ -11,23 +11,10 @@ if not mode then
   return {}
 end
 local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}
-local budget = holds_read
 local fields
 local size = redis.call('hlen', KEYS[1])
 --! include fields_of key=KEYS[1] size=size most=holds_read+1 fields=fields
-for i = 1, fields and #fields or 0, 2 do
-  local holds = tonumber(fields[i + 1]) or 0
-  budget = budget - math.max(0, holds)
-  local live = string.sub(fields[i], -#':write') == ':write' or budget < 0 and holds > 0
-  if #fields[i] > owner_longest then -- damage: see read_release
-    live, holds = false, 0
-  end
-  for k = 1, live and 0 or holds do
-    live = live or redis.call('exists', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
-  end
-  if live then
-    table.insert(out, fields[i])
-    table.insert(out, fields[i + 1])
-  end
-end
+fields = fields or {}
+local prefix = KEYS[2]
+--! include live_sides fields=fields owners=out
 return out

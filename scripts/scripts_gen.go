@@ -13,6 +13,7 @@ var All = []Script{
 	{Name: "delegate_enter", Source: DelegateEnterSource, SHA1: DelegateEnterSHA},
 	{Name: "delegate_release", Source: DelegateReleaseSource, SHA1: DelegateReleaseSHA},
 	{Name: "delegate_renew", Source: DelegateRenewSource, SHA1: DelegateRenewSHA},
+	{Name: "describe", Source: DescribeSource, SHA1: DescribeSHA},
 	{Name: "enrol", Source: EnrolSource, SHA1: EnrolSHA},
 	{Name: "fair_acquire", Source: FairAcquireSource, SHA1: FairAcquireSHA},
 	{Name: "fair_leave", Source: FairLeaveSource, SHA1: FairLeaveSHA},
@@ -2359,6 +2360,166 @@ return held`
 
 // DelegateRenewSHA is the SHA-1 of [DelegateRenewSource].
 const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
+
+// DescribeSource is describe.lua.
+//
+//	keys:      lock hash
+//	arguments: entries int
+//	reply:     strings  kind, pttl, token, how many wait, the length of what follows; owner and hold
+//	           count in turn; then entry and score in turn
+//
+// Reads what has a name, of any kind, and as many entries of each queue as ARGV[1] says. kind is lock, read, write,
+// semaphore, count or none. Owners past their deadlines and expired readers are left out: see inspect and rw_inspect.
+// Of a semaphore, the owner is the permit that ends last, and the hold count the number of permits in use; a count has
+// an owner without a name, and the count as its hold count. An entry of a fair lock's queue begins with =, and its
+// score is 0. The limit holds_read: see read_release.
+const DescribeSource = `local kind, left, token = 'none', redis.call('pttl', KEYS[1]), false
+local owners = {}
+local size = redis.pcall('hlen', KEYS[1])
+local prefix = '{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+prefix = KEYS[1]
+end
+if type(size) == 'table' then
+local count = redis.pcall('get', KEYS[1])
+if type(count) ~= 'string' or #count > 17 or not string.find(count, '^%-?%d+$') then
+return size
+end
+kind, owners = 'count', {'', count}
+local timeouts = prefix .. ':timeout'
+local out = redis.pcall('zcard', timeouts)
+if type(out) == 'number' and out > 0 then
+local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+kind, owners = 'semaphore', {}
+out = redis.pcall('zcount', timeouts, '(' .. string.format('%.0f', now), '+inf')
+local last = redis.pcall('zrange', timeouts, -1, -1, 'withscores')
+if type(out) == 'number' and out > 0 and #last == 2 then
+owners = {last[1], string.format('%.0f', out)}
+left = tonumber(last[2]) < 922337203685477 and tonumber(last[2]) - now or -1
+end
+end
+elseif size > 0 then
+if redis.call('hexists', KEYS[1], 'mode') == 0 then
+kind = 'lock'
+else
+kind = redis.pcall('hget', KEYS[1], 'mode') == 'write' and 'write' or 'read'
+end
+local fields
+fields = nil
+if size <= 10000+1 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[1], 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+fields = redis.call('hgetall', KEYS[1])
+end
+end
+if not fields then
+fields = {'', '0'}
+end
+if kind == 'lock' then
+token = redis.pcall('get', 'redisson_lock_token:' .. prefix)
+local over = {}
+if #fields > 2 then
+local now
+local time = redis.call('time')
+now = time[1] * 1000 + math.floor(time[2] / 1000)
+local nest = 'mortise:1:nest:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+nest = 'mortise:1:nest:' .. KEYS[1]
+end
+local entries
+local size = redis.call('hlen', nest)
+entries = nil
+if size <= 1000 then
+local bytes = size > 16 and redis.pcall('memory', 'usage', nest, 'samples', 0)
+if type(bytes) ~= 'number' or bytes <= 8000000 then
+entries = redis.call('hgetall', nest)
+end
+end
+for i = 1, entries and #entries or 0, 2 do
+local ends = tonumber(string.match(entries[i + 1], '^%d+:(%d+)$'))
+over[entries[i]] = ends and ends <= now
+end
+end
+for i = 1, #fields, 2 do
+if not over[fields[i]] then
+owners[#owners + 1] = fields[i]
+owners[#owners + 1] = fields[i + 1]
+end
+end
+else
+local budget = 10000
+for i = 1, #fields, 2 do
+local holds = tonumber(fields[i + 1]) or 0
+budget = budget - math.max(0, holds)
+local live = string.sub(fields[i], -6) == ':write' or budget < 0 and holds > 0
+if #fields[i] > 512 then
+live, holds = false, 0
+end
+for k = 1, live and 0 or holds do
+live = live or redis.pcall('exists', prefix .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
+end
+if live then
+owners[#owners + 1] = fields[i]
+owners[#owners + 1] = fields[i + 1]
+end
+end
+end
+end
+if type(token) ~= 'string' or #token > 17 or not string.find(token, '^%d+$') then
+token = '0'
+end
+local out = {kind, string.format('%.0f', left), token, '', tostring(#owners)}
+for i = 1, #owners do
+out[#out + 1] = owners[i]
+end
+local waiting = 0
+local most = math.min(tonumber(ARGV[1]), 100)
+local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
+if KEYS[1]:find('{', 1, true) then
+queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
+end
+local size = redis.pcall('zcard', queue)
+if type(size) == 'number' and size > 0 then
+waiting = waiting + size
+if redis.pcall('zscore', queue, 'redisson') then
+waiting = waiting - 1
+end
+local first = most > 0 and redis.pcall('zrange', queue, 0, most - 1, 'withscores') or {}
+for _, text in ipairs(first) do
+out[#out + 1] = text
+end
+end
+local wake = 'mortise:1:wake:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+wake = 'mortise:1:wake:' .. KEYS[1] .. ':'
+end
+local size = redis.pcall('zcard', wake)
+if type(size) == 'number' and size > 0 then
+waiting = waiting + size
+if redis.pcall('zscore', wake, 'redisson') then
+waiting = waiting - 1
+end
+local first = most > 0 and redis.pcall('zrange', wake, 0, most - 1, 'withscores') or {}
+for _, text in ipairs(first) do
+out[#out + 1] = text
+end
+end
+local places = redis.pcall('llen', 'redisson_lock_queue:' .. prefix)
+if type(places) == 'number' and places > 0 then
+waiting = waiting + places
+local first = most > 0 and redis.pcall('lrange', 'redisson_lock_queue:' .. prefix, 0, most - 1) or {}
+for _, place in ipairs(first) do
+out[#out + 1] = '=' .. place
+out[#out + 1] = '0'
+end
+end
+out[4] = string.format('%.0f', waiting)
+return out`
+
+// DescribeSHA is the SHA-1 of [DescribeSource].
+const DescribeSHA = "97cb5335b4f023cf07cc4a0688edc2be79426373"
 
 // EnrolSource is enrol.lua.
 //
@@ -5387,7 +5548,7 @@ const ForceReleaseSHA = "3149d945a4c1625b83c3bd2227d5c5ca985d7cd1"
 //
 // Reads a lock. If the lock has several owners, those past their deadlines are left out: see delegate_enter.
 const InspectSource = `local out = {string.format('%.0f', redis.call('pttl', KEYS[1]))}
-local fields, over = {}, {}
+local fields
 local size = redis.call('hlen', KEYS[1])
 fields = nil
 if size <= 1000 then
@@ -5399,7 +5560,13 @@ end
 if not fields then
 fields = {redis.call('hexists', KEYS[1], 'mode') == 1 and 'mode' or '', '0'}
 end
-if #fields > 2 and redis.call('hexists', KEYS[1], 'mode') == 0 then
+if #fields > 2 and redis.call('hexists', KEYS[1], 'mode') == 1 then
+table.insert(out, 'mode')
+table.insert(out, '')
+return out
+end
+local over = {}
+if #fields > 2 then
 local now
 local time = redis.call('time')
 now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -5408,7 +5575,7 @@ if string.find(KEYS[1], '{', 1, true) then
 nest = 'mortise:1:nest:' .. KEYS[1]
 end
 local entries
-size = redis.call('hlen', nest)
+local size = redis.call('hlen', nest)
 entries = nil
 if size <= 1000 then
 local bytes = size > 16 and redis.pcall('memory', 'usage', nest, 'samples', 0)
@@ -5423,14 +5590,14 @@ end
 end
 for i = 1, #fields, 2 do
 if not over[fields[i]] then
-table.insert(out, fields[i])
-table.insert(out, fields[i + 1])
+out[#out + 1] = fields[i]
+out[#out + 1] = fields[i + 1]
 end
 end
 return out`
 
 // InspectSHA is the SHA-1 of [InspectSource].
-const InspectSHA = "6d84f345acf0ae684975d963da6335cfcd6dc934"
+const InspectSHA = "768b53182d255a0cac974f939dd7d81637e06bf5"
 
 // JointSource is joint.lua.
 //
@@ -9352,7 +9519,6 @@ if not mode then
 return {}
 end
 local out = {string.format('%.0f', redis.call('pttl', KEYS[1])), mode}
-local budget = 10000
 local fields
 local size = redis.call('hlen', KEYS[1])
 fields = nil
@@ -9362,7 +9528,10 @@ if type(bytes) ~= 'number' or bytes <= 8000000 then
 fields = redis.call('hgetall', KEYS[1])
 end
 end
-for i = 1, fields and #fields or 0, 2 do
+fields = fields or {}
+local prefix = KEYS[2]
+local budget = 10000
+for i = 1, #fields, 2 do
 local holds = tonumber(fields[i + 1]) or 0
 budget = budget - math.max(0, holds)
 local live = string.sub(fields[i], -6) == ':write' or budget < 0 and holds > 0
@@ -9370,17 +9539,17 @@ if #fields[i] > 512 then
 live, holds = false, 0
 end
 for k = 1, live and 0 or holds do
-live = live or redis.call('exists', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
+live = live or redis.pcall('exists', prefix .. ':' .. fields[i] .. ':rwlock_timeout:' .. k) == 1
 end
 if live then
-table.insert(out, fields[i])
-table.insert(out, fields[i + 1])
+out[#out + 1] = fields[i]
+out[#out + 1] = fields[i + 1]
 end
 end
 return out`
 
 // RwInspectSHA is the SHA-1 of [RwInspectSource].
-const RwInspectSHA = "3a9e6cf81122e263772fcea1ed0464d5e4868319"
+const RwInspectSHA = "b9410526bddbcb8b51cdefc2bc5c57326e7b08be"
 
 // RwLeaveSource is rw_leave.lua.
 //

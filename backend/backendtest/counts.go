@@ -287,7 +287,6 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		}
 		s.set(semaphore, "1", 2)
 		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
-		e.named(second(c.Inspect(background, "n")), "inspect", "n", mortise.ErrWrongKind)
 		equal(e, "a lock's operation made the count %d", s.count(semaphore), 2)
 	}},
 	{"Rule02_APermitIsLostBeforeAnotherGetsIt", func(e *env) {

@@ -397,6 +397,9 @@ func (s *faulty) Capabilities() backend.Capabilities {
 	if can.Age != nil {
 		can.Age = faultyAge{can.Age, s.f}
 	}
+	if can.Operator != nil {
+		can.Operator = faultyOperator{s.f, can.Operator}
+	}
 	if can.Ticks != nil {
 		can.Ticks = faultyTicks{s.f, can.Ticks}
 	}

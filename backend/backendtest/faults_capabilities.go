@@ -30,6 +30,15 @@ const (
 	OpProclaimed  Op = "proclaimed"
 )
 
+type faultyOperator struct {
+	f     *Faults
+	under backend.OperatorStore
+}
+
+func (s faultyOperator) Describe(ctx context.Context, r backend.DescribeRequest) (backend.Description, error) {
+	return pass(s.f, ctx, Call{Op: OpInspect, Name: r.Name}, with(r, s.under.Describe))
+}
+
 type faultyTicks struct {
 	f     *Faults
 	under backend.TickStore

@@ -23,9 +23,9 @@ func (l *Lock) Enter(s *Step, q backend.EnterRequest) backend.EnterReply {
 				AcquireReply: backend.AcquireReply{Remaining: left}, AskAfter: min(left, backend.HoldsLook),
 			}
 		}
-		l.Owners = append(l.Owners, Owner{q.Owner, 1, s.Now + q.Lease, s.By})
+		l.Owners = append(l.Owners, Owner{ID: q.Owner, Holds: 1, Ends: s.Now + q.Lease, Session: s.By, Since: s.Now})
 	}
-	return backend.EnterReply{AcquireReply: backend.AcquireReply{Granted: true, Token: s.token(q.Fenced)}}
+	return backend.EnterReply{AcquireReply: backend.AcquireReply{Granted: true, Token: l.token(s, q.Owner, q.Fenced)}}
 }
 
 // ReleaseDelegated is [backend.DelegationStore].Release.

@@ -58,6 +58,7 @@ const (
 	inTick
 	inDid
 	inWatches
+	inTimes
 	sections // the first that this version does not know
 )
 
@@ -137,6 +138,7 @@ func (n *Name) encode(e *encoder) {
 		e.time(x.Until)
 	})
 	each(e, inWatches, n.Watches, (*encoder).watch)
+	e.times(n)
 }
 
 func sorted(readers map[string]Owner) []Owner {
@@ -342,6 +344,8 @@ func (n *Name) decode(d *decoder, section uint64) {
 		n.Did = some(d, func(d *decoder) Did { return Did{d.text(), d.int(), d.session(), d.time()} })
 	case inWatches:
 		n.Watches = some(d, (*decoder).watch)
+	case inTimes:
+		d.times(n)
 	}
 }
 
@@ -405,10 +409,15 @@ func (d *decoder) session() Session {
 	return d.sessions[at-1]
 }
 
-func (d *decoder) owner() Owner { return Owner{d.text(), int(d.int()), d.time(), d.session()} }
+func (d *decoder) owner() Owner {
+	return Owner{ID: d.text(), Holds: int(d.int()), Ends: d.time(), Session: d.session()}
+}
 
 func (d *decoder) entry() Entry {
-	return Entry{d.session(), d.uint(), d.text(), millis(d.int()), d.flag(), millis(d.int())}
+	return Entry{
+		Session: d.session(), Number: d.uint(), Owner: d.text(), Lease: millis(d.int()), Fenced: d.flag(),
+		Polls: millis(d.int()),
+	}
 }
 
 func (d *decoder) waiter() Waiter {

@@ -18,22 +18,27 @@ import (
 func everything(now Time) *Name {
 	n := &Name{
 		Lock: Lock{
-			Owners:   []Owner{{"a:1", 2, now + 30*time.Second, 7}, {"a:2", 1, time.Hour, 8}},
+			Owners: []Owner{
+				{"a:1", 2, now + 30*time.Second, 7, time.Minute, 0}, {"a:2", 1, time.Hour, 8, now, 1 << 41},
+			},
 			KeptFair: now + time.Second, Turn: -3, Extra: Extra{7, 99},
 			Queue: []Entry{
-				{8, 5, "b:1", 30 * time.Second, true, 0}, {9, 1 << 60, "c:1", time.Second, false, 20 * time.Millisecond},
+				{8, 5, "b:1", 30 * time.Second, true, 0, time.Second},
+				{9, 1 << 60, "c:1", time.Second, false, 20 * time.Millisecond, now}, {8, 6, "d:1", time.Second, true, 0, 0},
 			},
 			Places: []Place{{"f:1", now + time.Minute}, {"f:2", 2 * time.Hour}},
 		},
 		Sides: Sides{
-			Writer: Owner{ID: "w", Holds: 1, Session: 9}, End: now + time.Second,
-			Readers: map[string]Owner{"r1": {"r1", 1, now + time.Second, 7}, "r2": {"r2", 1, time.Hour, 8}},
-			Claim:   Claim{"x", now + time.Second},
-			Line:    Line{{7, 3, backend.KindWrite, true, 0, "w:2", 1, time.Hour, "w", now + time.Second}},
+			Writer: Owner{ID: "w", Holds: 1, Session: 9, Since: 2 * time.Second}, End: now + time.Second,
+			Readers: map[string]Owner{
+				"r1": {"r1", 1, now + time.Second, 7, now, 0}, "r2": {"r2", 1, time.Hour, 8, time.Second, 0},
+			},
+			Claim: Claim{"x", now + time.Second},
+			Line:  Line{{7, 3, backend.KindWrite, true, 0, "w:2", 1, time.Hour, "w", now + time.Second, now}},
 		},
 		Permits: Permits{
 			Counts: true, N: -2, Out: map[string]Time{"ab": now + time.Second, "cd": time.Hour},
-			Line: Line{{8, 4, backend.KindSemaphore, false, 3, "p:1", 4, time.Minute, "", 0}},
+			Line: Line{{8, 4, backend.KindSemaphore, false, 3, "p:1", 4, time.Minute, "", 0, time.Second}},
 		},
 		Said: Said{"a:1", "text", 5, 6, now + time.Hour}, Tick: Tick{1234567, "id", now + 24*time.Hour},
 		Did: []Did{{"q1", -1, 7, now + time.Minute}}, Token: 1 << 41, Wrote: Wrote{9, 17},
@@ -91,6 +96,32 @@ func TestANameOfAnotherVersion(t *testing.T) {
 	}
 }
 
+// A version that does not know the section of times keeps it, and changes owners and entries.
+func TestTimesOfOwnersAreTheirs(t *testing.T) {
+	now := Moment(time.Hour)
+	was := &Name{Lock: Lock{
+		Owners: []Owner{{ID: "a:1", Since: time.Minute, Token: 7}},
+		Queue:  []Entry{{Owner: "b:1", Came: time.Second}, {Owner: "c:1", Came: 2 * time.Second}},
+	}}
+	e := &encoder{now: now}
+	e.times(was)
+	older := &Name{
+		Lock: Lock{Owners: []Owner{{ID: "b:1"}}, Queue: []Entry{{Owner: "c:1"}, {Owner: "d:1"}, {Owner: "a:1"}}}, Rest: e.b,
+	}
+	n, err := Decode(older.Encode(nil, now), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := n.Lock.Owners[0]; o.Since != 0 || o.Token != 0 {
+		t.Errorf("the owner b:1 has the lock since %v with token %d, which is not known", o.Since, o.Token)
+	}
+	for i, want := range []Time{2 * time.Second, 0, 0} {
+		if x := n.Lock.Queue[i]; x.Came != want {
+			t.Errorf("the entry of %s came at %v, want %v", x.Owner, x.Came, want)
+		}
+	}
+}
+
 func TestDamagedNamesAreOfTheWrongKind(t *testing.T) {
 	now := Moment(time.Hour)
 	whole := everything(now).Encode(nil, now)
@@ -114,10 +145,12 @@ func TestTheSizeOfAName(t *testing.T) {
 	waits, reads := new(Name), &Name{Sides: Sides{End: stored, Readers: make(map[string]Owner)}}
 	for i := range 1000 {
 		x := Session(rand.Uint64())
-		waits.Lock.Queue = append(waits.Lock.Queue, Entry{x, uint64(i), owner(i), 30 * time.Second, false, 0})
+		waits.Lock.Queue = append(waits.Lock.Queue, Entry{
+			Session: x, Number: uint64(i), Owner: owner(i), Lease: 30 * time.Second, Came: stored - Time(1000-i)*time.Second,
+		})
 		waits.Watches = append(waits.Watches, Watch{x, true, []backend.Topic{{Kind: backend.KindLock}}, stored})
 		if i < 100 {
-			reads.Sides.Readers[owner(i)] = Owner{owner(i), 1, stored, x}
+			reads.Sides.Readers[owner(i)] = Owner{ID: owner(i), Holds: 1, Ends: stored, Session: x, Since: stored - time.Hour}
 		}
 	}
 	for what, x := range map[string]struct {

@@ -27,6 +27,7 @@ type Waiter struct {
 	Claimant string        // whose claim a grant of the writing side ends
 	// Until is when what is kept is not kept any more; 0 while the session was not told to ask.
 	Until Time
+	Came  Time // when the place was taken
 }
 
 // waiter returns the entry of a request with an enrolment. Owner and lease are what the request asks for.
@@ -95,7 +96,11 @@ func (l *Line) refused(s *Step, w Waiter) backend.QueueReply {
 	if w.Number == 0 || !s.Hears(w.Session, s.topic(w.Kind)) {
 		return backend.QueueReply{}
 	}
-	switch at := l.at(w); {
+	at := l.at(w)
+	if w.Came = s.Now; at >= 0 {
+		w.Came = (*l)[at].Came
+	}
+	switch {
 	case at < 0:
 		*l = append(*l, w)
 	case (*l)[at].Until == 0:
@@ -121,7 +126,7 @@ func (l *Line) served(s *Step, w Waiter, stays bool) (reply backend.QueueReply, 
 	at := l.at(w)
 	if at < 0 {
 		if stays && w.Number != 0 && len(*l) > 0 && s.Hears(w.Session, s.topic(w.Kind)) {
-			w.Wants = 1
+			w.Wants, w.Came = 1, s.Now
 			*l = append(*l, w)
 			return backend.QueueReply{Enrolled: true}, false
 		}
@@ -131,6 +136,7 @@ func (l *Line) served(s *Step, w Waiter, stays bool) (reply backend.QueueReply, 
 	told, w.Until = w.Until != 0, 0
 	*l = slices.Delete(*l, at, at+1)
 	if stays {
+		w.Came = s.Now
 		*l = append(*l, w)
 	}
 	if next := l.next(); !told && next != nil {

@@ -32,6 +32,9 @@ type Owner struct {
 	Ends  Time
 	// Session wrote the owner last. It is told if the owner goes by other means than its own release.
 	Session Session
+	// Since is when the owner got the lock, and Token its last fencing token; 0 if it has none.
+	Since Time
+	Token int64
 }
 
 // Empty reports whether the lock is as the zero Lock: nothing has to be kept.
@@ -100,7 +103,17 @@ func sessions(of []Owner) (all []Session) {
 
 // grant makes owner the owner of the free lock.
 func (l *Lock) grant(s *Step, by Session, owner string, lease time.Duration) {
-	l.Owners = append(l.Owners[:0], Owner{owner, 1, s.Now + lease, by})
+	l.Owners = append(l.Owners[:0], Owner{ID: owner, Holds: 1, Ends: s.Now + lease, Session: by, Since: s.Now})
+}
+
+// token draws a fencing token for an owner of the lock if one is asked for.
+func (l *Lock) token(s *Step, owner string, asked bool) int64 {
+	if !asked {
+		return 0
+	}
+	o := &l.Owners[l.find(owner)]
+	o.Token = s.Draw(s.Name)
+	return o.Token
 }
 
 // Acquire is [backend.Store].Acquire.
@@ -132,7 +145,7 @@ func (l *Lock) Take(s *Step, q backend.AcquireRequest) backend.AcquireReply {
 	case l.find(q.Owner) < 0:
 		return backend.AcquireReply{Remaining: s.Left(l.Ends())}
 	}
-	return backend.AcquireReply{Granted: true, Token: s.token(q.Fenced)}
+	return backend.AcquireReply{Granted: true, Token: l.token(s, q.Owner, q.Fenced)}
 }
 
 // SetHolds is [backend.Store].SetHolds.
@@ -144,7 +157,7 @@ func (l *Lock) SetHolds(s *Step, q backend.HoldsRequest) backend.HoldsReply {
 	}
 	o := &l.Owners[at]
 	o.Holds, o.Session, o.Ends = q.Holds, s.By, max(o.Ends, s.Now+q.Lease)
-	return backend.HoldsReply{Held: true, Token: s.token(q.Fenced)}
+	return backend.HoldsReply{Held: true, Token: l.token(s, q.Owner, q.Fenced)}
 }
 
 // Release is [backend.Store].Release.

@@ -16,6 +16,7 @@ type Entry struct {
 	Lease   time.Duration // that the owner asked for
 	Fenced  bool
 	Polls   time.Duration // the interval at which the session asks untold; zero if it does not
+	Came    Time          // when the place was taken
 }
 
 // Extra identifies the wait of a session that goes on alone.
@@ -83,6 +84,7 @@ func (l *Lock) enter(s *Step, e Entry, instead string) bool {
 	if at < 0 {
 		l.Queue = append(l.Queue, e)
 	} else {
+		e.Came = l.Queue[at].Came
 		l.Queue[at] = e
 	}
 	return true
@@ -101,7 +103,8 @@ func (l *Lock) serve(s *Step) bool {
 	e, lease := *first, first.lease(s)
 	l.drop(e.Owner)
 	l.grant(s, e.Session, e.Owner, lease)
-	n := Notice{What: Granted, Topic: s.topic(backend.KindLock), Owner: e.Owner, Token: s.token(e.Fenced), Lease: lease}
+	n := Notice{What: Granted, Topic: s.topic(backend.KindLock), Owner: e.Owner, Lease: lease}
+	n.Token = l.token(s, e.Owner, e.Fenced)
 	s.tellEntry(e.Session, n)
 	return true
 }
@@ -135,7 +138,7 @@ func (l *Lock) Enrol(s *Step, q backend.EnrolRequest) (reply backend.EnrolReply)
 		l.drop(q.Instead)
 		return reply
 	}
-	reply.Enrolled = l.enter(s, Entry{s.By, q.Entry, q.Owner, q.Lease, q.Fenced, q.Polls}, q.Instead)
+	reply.Enrolled = l.enter(s, Entry{s.By, q.Entry, q.Owner, q.Lease, q.Fenced, q.Polls, s.Now}, q.Instead)
 	if reply.First = reply.Enrolled && l.isFirst(s, q.Owner); reply.First && l.Extra.Session != 0 {
 		s.tellEntry(l.Extra.Session, Notice{What: Wanted, Topic: s.topic(backend.KindLock), Entry: l.Extra.Number})
 		l.Extra = Extra{}
@@ -154,7 +157,7 @@ func (l *Lock) Serve(s *Step, q backend.ServeRequest) backend.ServeReply {
 	if q.Yield && l.others(s) {
 		if l.first(s) != nil {
 			l.drop(q.Instead)
-			reply.Enrolled = l.enter(s, Entry{s.By, q.Entry, q.Next, q.Lease, q.Fenced, 0}, "")
+			reply.Enrolled = l.enter(s, Entry{s.By, q.Entry, q.Next, q.Lease, q.Fenced, 0, s.Now}, "")
 		}
 		l.free(s)
 		return reply
@@ -164,7 +167,7 @@ func (l *Lock) Serve(s *Step, q backend.ServeRequest) backend.ServeReply {
 	if q.Yield {
 		l.Extra = Extra{s.By, q.Entry}
 	}
-	reply.Granted, reply.Token = true, s.token(q.Fenced)
+	reply.Granted, reply.Token = true, l.token(s, q.Next, q.Fenced)
 	return reply
 }
 

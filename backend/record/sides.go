@@ -111,7 +111,7 @@ func (l *Sides) enter(s *Step, by Session, owner string, lease time.Duration) {
 	if l.Readers == nil {
 		l.Readers = make(map[string]Owner)
 	}
-	l.Readers[owner] = Owner{owner, 1, s.Now + lease, by}
+	l.Readers[owner] = Owner{ID: owner, Holds: 1, Ends: s.Now + lease, Session: by, Since: s.Now}
 	l.End = max(l.End, s.Now+lease)
 }
 
@@ -170,7 +170,7 @@ func (l *Sides) write(s *Step, by Session, owner, claimant string, lease time.Du
 	if l.Claim.By == claimant {
 		l.Claim = Claim{}
 	}
-	l.Writer, l.End = Owner{ID: owner, Holds: 1, Session: by}, s.Now+lease
+	l.Writer, l.End = Owner{ID: owner, Holds: 1, Session: by, Since: s.Now}, s.Now+lease
 }
 
 // SetWriteHolds is [backend.ReadWriteStore].SetWriteHolds.

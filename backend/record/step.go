@@ -97,14 +97,6 @@ func (s *Step) tellEntry(x Session, n Notice) {
 	}
 }
 
-// token draws a fencing token if one is asked for.
-func (s *Step) token(asked bool) int64 {
-	if !asked {
-		return 0
-	}
-	return s.Draw(s.Name)
-}
-
 // renewed returns the end of a lease after a renewal, and over: what is left of a lease that lasts longer than was
 // asked for, zero for any other.
 func (s *Step) renewed(end Time, q backend.RenewRequest) (renewed Time, over time.Duration) {

@@ -39,6 +39,8 @@ type LockCommands interface {
 	// Renew sends one script for all items, or, on a cluster, a script per slot, pipelined.
 	//mortise:script renew batch split
 	Renew(ctx context.Context, a RenewArgs, items []RenewItem, out []BatchReply)
+	//mortise:script describe
+	Describe(ctx context.Context, k DescribeKeys, a DescribeArgs) ([]string, error)
 	//mortise:script inspect
 	Inspect(ctx context.Context, k InspectKeys) ([]string, error)
 	//mortise:script force_release

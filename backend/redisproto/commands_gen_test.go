@@ -40,6 +40,13 @@ func (f *commands) Renew(
 	}
 }
 
+// Describe sends [scripts.DescribeSource].
+func (f *commands) Describe(
+	ctx context.Context, k DescribeKeys, a DescribeArgs,
+) ([]string, error) {
+	return f.words()
+}
+
 // Inspect sends [scripts.InspectSource].
 func (f *commands) Inspect(ctx context.Context, k InspectKeys) ([]string, error) {
 	return f.words()

@@ -3,7 +3,6 @@ package redisproto
 import (
 	"context"
 	"strconv"
-	"strings"
 
 	"github.com/mortise-go/mortise/backend"
 )
@@ -177,25 +176,7 @@ func (s readWrite) InspectRW(ctx context.Context, name string) (backend.Record, 
 	if err != nil || left < -2 {
 		return backend.Record{}, strange("rw_inspect", reply)
 	}
-	rec := backend.Record{Held: true, Remaining: remaining(left), Kind: backend.KindRead}
-	if reply[1] == "write" {
-		rec.Kind = backend.KindWrite
-	}
-	for i := 2; i < len(reply); i += 2 {
-		holds, err := strconv.Atoi(reply[i+1])
-		owner, writer := strings.CutSuffix(reply[i], ":write")
-		switch {
-		case err != nil || holds <= 0:
-		case writer:
-			rec.Owner, rec.Holds = owner, holds
-		default:
-			rec.Readers++
-			if rec.Kind == backend.KindRead && (rec.Owner == "" || owner < rec.Owner) {
-				rec.Owner, rec.Holds = owner, holds
-			}
-		}
-	}
-	return rec, nil
+	return ofSides(left, reply[1], reply[2:]), nil
 }
 
 // ForceReleaseRW implements [backend.ReadWriteStore].

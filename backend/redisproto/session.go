@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -67,6 +66,7 @@ type (
 	ticks      struct{ *core }
 	proclaimed struct{ *core }
 	checks     struct{ *core }
+	operator   struct{ *core }
 	busy       struct{ *core }
 )
 
@@ -85,7 +85,7 @@ func (s *session) Capabilities() backend.Capabilities {
 		ReadWrite: readWrite{c}, Fair: fairLock{c}, Delegation: delegated{c}, Semaphores: permits{semaphores},
 		CountingSemaphores: semaphores, CountDownLatches: latches{counters{c}}, Batch: multiLock{c}, Queue: queue{c},
 		Enrolments: enrolments{c}, Ticks: ticks{c}, Proclamations: proclaimed{c},
-		Check: checks{c}, Busy: busy{c},
+		Check: checks{c}, Busy: busy{c}, Operator: operator{c},
 		Grants: c.grants,
 		Age:    agedLock{c}, Partitions: partitions{c}, Leaver: leaver{c}, Replicas: replicates && r.Replicates(),
 	}
@@ -440,7 +440,6 @@ func (s *core) inspect(ctx context.Context, name string) (backend.Record, error)
 	if len(fields) == 0 {
 		return backend.Record{}, nil
 	}
-	rec := backend.Record{Held: true, Remaining: remaining(left)}
 	for i := 0; i < len(fields); i += 2 {
 		if fields[i] == "mode" {
 			return backend.Record{}, &backend.Fault{
@@ -448,16 +447,8 @@ func (s *core) inspect(ctx context.Context, name string) (backend.Record, error)
 				Remedy: remedyReadWrite,
 			}
 		}
-		rec.Reserved = rec.Reserved || strings.HasPrefix(fields[i], "mortise:reserved:")
-		holds, err := strconv.Atoi(fields[i+1])
-		if err == nil && holds > 0 && rec.Holds == 0 {
-			rec.Owner, rec.Holds = fields[i], holds
-		}
 	}
-	if rec.Reserved = rec.Reserved && rec.Holds == 0; rec.Reserved {
-		return backend.Record{Reserved: true}, nil
-	}
-	return rec, nil
+	return ofLock(left, fields), nil
 }
 
 // Subscribe implements [backend.Store]. It watches the channel of a topic, and the additional channels of its queue.

@@ -123,6 +123,16 @@ type DelegateRenewArgs struct {
 	Track bool
 }
 
+// DescribeKeys are the keys of scripts/describe.lua.
+type DescribeKeys struct {
+	Lock string
+}
+
+// DescribeArgs are the arguments of scripts/describe.lua.
+type DescribeArgs struct {
+	Entries int64
+}
+
 // EnrolKeys are the keys of scripts/enrol.lua.
 type EnrolKeys struct {
 	Lock    string

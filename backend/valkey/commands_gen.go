@@ -53,6 +53,14 @@ func (c *commands) Renew(
 	}, items, out, flag(a.Track))
 }
 
+// Describe sends [scripts.DescribeSource].
+func (c *commands) Describe(
+	ctx context.Context, k redisproto.DescribeKeys, a redisproto.DescribeArgs,
+) ([]string, error) {
+	return eval(ctx, c, script{scripts.DescribeSHA, scripts.DescribeSource}, valkey.ValkeyResult.AsStrSlice,
+		[]string{k.Lock}, []string{strconv.FormatInt(a.Entries, 10)})
+}
+
 // Inspect sends [scripts.InspectSource].
 func (c *commands) Inspect(ctx context.Context, k redisproto.InspectKeys) ([]string, error) {
 	return eval(ctx, c, script{scripts.InspectSHA, scripts.InspectSource}, valkey.ValkeyResult.AsStrSlice,

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -58,6 +59,19 @@ func ClientOf(owner string) string {
 		return owner[:i]
 	}
 	return owner
+}
+
+// defaultID is the form of the ids that newID draws.
+var defaultID = regexp.MustCompile(`^([^/:]+)/([1-9][0-9]{0,8})/[a-z2-7]{13}$`)
+
+// ProcessOf returns the host and the process in a client's id; "" and 0 if the id was not drawn by newID.
+func ProcessOf(client string) (host string, pid int) {
+	found := defaultID.FindStringSubmatch(client)
+	if found == nil {
+		return "", 0
+	}
+	pid, _ = strconv.Atoi(found[2])
+	return found[1], pid
 }
 
 // permitIDBytes is the number of random bytes at the beginning of a permit's id, as in Redisson.

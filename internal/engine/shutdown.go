@@ -193,6 +193,21 @@ func (e *Engine) Inspect(ctx context.Context, family backend.Kind, name string) 
 	return *rec, nil
 }
 
+// Describe reads what has a name, of any kind.
+func (e *Engine) Describe(ctx context.Context, r backend.DescribeRequest) (backend.Description, error) {
+	d, wait := new(backend.Description), given(ctx)
+	err := e.Manage(ctx, "inspect", r.Name, func() error {
+		return e.asking().Do(wait, func() (err error) {
+			*d, err = e.store.can.Operator.Describe(e.base, r)
+			return err
+		})
+	})
+	if err != nil {
+		return backend.Description{}, err
+	}
+	return *d, nil
+}
+
 // ForceUnlock removes the record of a name, and reports whether there was one. With an owner, it removes only what is
 // this owner's: see [backend.ForceRequest], and [backend.ReadWriteStore].ForceReleaseRW.
 func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name, owner string) (bool, error) {

@@ -142,6 +142,9 @@ const (
 	// removes, at once.
 	EntriesTold = 64
 
+	// EntriesDescribed is how many entries of each queue of a name a script describes.
+	EntriesDescribed = 100
+
 	// EntriesTried is how many entries of a plain lock's queue a script tries to serve.
 	EntriesTried = 256
 
