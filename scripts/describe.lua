@@ -12,6 +12,9 @@
 local kind, left, token = 'none', redis.call('pttl', KEYS[1]), false
 local owners = {}
 local size = redis.pcall('hlen', KEYS[1]) -- an error, if the key holds other data
+if type(size) == 'table' and not string.find(size.err, 'WRONGTYPE', 1, true) then
+  size = redis.call('hlen', KEYS[1]) -- the user may not: the error has a line, which names the command
+end
 --! include prefix_of lock=KEYS[1]
 if type(size) == 'table' then
   --! include describe_count

@@ -2376,12 +2376,18 @@ const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
 const DescribeSource = `local kind, left, token = 'none', redis.call('pttl', KEYS[1]), false
 local owners = {}
 local size = redis.pcall('hlen', KEYS[1])
+if type(size) == 'table' and not string.find(size.err, 'WRONGTYPE', 1, true) then
+size = redis.call('hlen', KEYS[1])
+end
 local prefix = '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 prefix = KEYS[1]
 end
 if type(size) == 'table' then
 local count = redis.pcall('get', KEYS[1])
+if type(count) == 'table' then
+return count
+end
 if type(count) ~= 'string' or #count > 17 or not string.find(count, '^%-?%d+$') then
 return size
 end
@@ -2519,7 +2525,7 @@ out[4] = string.format('%.0f', waiting)
 return out`
 
 // DescribeSHA is the SHA-1 of [DescribeSource].
-const DescribeSHA = "97cb5335b4f023cf07cc4a0688edc2be79426373"
+const DescribeSHA = "7ac9abb695c803391d1cff3815e50b3e3b77e3da"
 
 // EnrolSource is enrol.lua.
 //

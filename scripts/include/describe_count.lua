@@ -1,8 +1,11 @@
 --! fragment describe_count
 --
 -- Reads a count at KEYS[1], and the permits in use of a semaphore: see describe. Other data is the wrong kind: size is
--- the error of a read of a hash.
+-- the error of a read of a hash. If the user may not read the count, that is the error.
 local count = redis.pcall('get', KEYS[1])
+if type(count) == 'table' then
+  return count
+end
 if type(count) ~= 'string' or #count > permits_longest or not string.find(count, '^%-?%d+$') then
   return size
 end
