@@ -20,6 +20,7 @@ type Capabilities struct {
 	Check              CheckStore             // if nil, a check only asks for an answer
 	Busy               BusyStore              // if nil, nothing is known of requests that wait in this process
 	Operator           OperatorStore          // what an operator asks; if nil, Inspect tells less
+	List               ListStore              // lists of locks; if nil, Client.Locks fails
 	Leaver             Leaver                 // if nil, a call whose context can end needs a goroutine
 	// Grants reports that a release grants a plain lock to the first entry in its queue, and notifies
 	// the entry's session by [QueueHandler].Granted. Otherwise it reserves the lock for the entry. If

@@ -14,6 +14,41 @@ type OperatorStore interface {
 	Describe(ctx context.Context, r DescribeRequest) (Description, error)
 }
 
+// ListStore lists the locks that exist, for operators. ListStore is a capability: [Capabilities.List].
+type ListStore interface {
+	// List reads a part of the locks whose names begin with a prefix: those with an owner, whatever it did with its
+	// lease, those that are reserved, and semaphores with permits in use. Other counts have no owner: a store need not
+	// be able to tell a count from other data, and List leaves counts out.
+	//
+	// A lock that is there from the first request of a listing to the last is found, unless the store moves its data to
+	// another server meanwhile. One that comes or goes meanwhile may be found or not, and a lock may be found twice.
+	//
+	// The work of a request, and the size of its reply, are bounded, however many locks there are. So a page may be
+	// empty although it is not the last.
+	List(ctx context.Context, r ListRequest) (ListPage, error)
+}
+
+// ListRequest asks for a page of a listing.
+type ListRequest struct {
+	// Prefix is any text, and may be empty.
+	Prefix string
+	// Cursor is ListPage.Next of the page before; empty for the first page.
+	Cursor string
+}
+
+// ListPage is a page of a listing, in any order.
+type ListPage struct {
+	Locks []Listed
+	// Next asks for the next page; empty if this is the last.
+	Next string
+}
+
+// Listed is a lock in a listing. Its Description has no Queue.
+type Listed struct {
+	Name string
+	Description
+}
+
 // DescribeRequest asks for what has a name.
 type DescribeRequest struct {
 	Name string

@@ -65,6 +65,30 @@ func New(rdb redis.UniversalClient, opts ...Option) backend.Backend {
 
 // AskEach implements [redisproto.Asker].
 func (a *adapter) AskEach(ctx context.Context, args ...string) ([]redisproto.Answer, error) {
+	nodes, err := a.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return redisproto.Each(ctx, nodes, func(ctx context.Context, node redis.UniversalClient) (any, error) {
+		return askNode(ctx, node, args)
+	}), nil
+}
+
+// Ask implements [redisproto.Asker].
+func (a *adapter) Ask(ctx context.Context, node string, args ...string) (any, error) {
+	nodes, err := a.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client, is := nodes[node]
+	if !is {
+		return nil, redisproto.ErrNoNode
+	}
+	return askNode(ctx, client, args)
+}
+
+// nodes returns the masters by their addresses; of a single server "".
+func (a *adapter) nodes(ctx context.Context) (map[string]redis.UniversalClient, error) {
 	nodes := map[string]redis.UniversalClient{"": a.client}
 	if c, ok := a.client.(*redis.ClusterClient); ok {
 		var mu sync.Mutex
@@ -79,15 +103,18 @@ func (a *adapter) AskEach(ctx context.Context, args ...string) ([]redisproto.Ans
 			return nil, err
 		}
 	}
+	return nodes, nil
+}
+
+// askNode sends a command to a node.
+func askNode(ctx context.Context, node redis.UniversalClient, args []string) (any, error) {
 	words := make([]any, len(args))
 	for i, arg := range args {
 		words[i] = arg
 	}
-	return redisproto.Each(ctx, nodes, func(ctx context.Context, node redis.UniversalClient) (any, error) {
-		cmd := newCmd(ctx, words...)
-		send(ctx, node, []scriptCmd{cmd})
-		return result(cmd, (*redis.Cmd).Result)
-	}), nil
+	cmd := newCmd(ctx, words...)
+	send(ctx, node, []scriptCmd{cmd})
+	return result(cmd, (*redis.Cmd).Result)
 }
 
 // Option changes what [New] makes.

@@ -164,6 +164,30 @@ func ask(ctx context.Context, client rueidis.Client, args ...string) (rueidis.Re
 
 // AskEach implements [redisproto.Asker].
 func (a *adapter) AskEach(ctx context.Context, args ...string) ([]redisproto.Answer, error) {
+	nodes, err := a.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return redisproto.Each(ctx, nodes, func(ctx context.Context, node rueidis.Client) (any, error) {
+		return node.Do(ctx, node.B().Arbitrary(args...).Build()).ToAny()
+	}), nil
+}
+
+// Ask implements [redisproto.Asker].
+func (a *adapter) Ask(ctx context.Context, node string, args ...string) (any, error) {
+	nodes, err := a.nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	client, is := nodes[node]
+	if !is {
+		return nil, redisproto.ErrNoNode
+	}
+	return client.Do(ctx, client.B().Arbitrary(args...).Build()).ToAny()
+}
+
+// nodes returns the nodes of a cluster by their addresses; of a single server "".
+func (a *adapter) nodes(ctx context.Context) (map[string]rueidis.Client, error) {
 	client, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
@@ -172,9 +196,7 @@ func (a *adapter) AskEach(ctx context.Context, args ...string) ([]redisproto.Ans
 	if all := client.Nodes(); client.Mode() == rueidis.ClientModeCluster && len(all) > 0 {
 		nodes = all
 	}
-	return redisproto.Each(ctx, nodes, func(ctx context.Context, node rueidis.Client) (any, error) {
-		return node.Do(ctx, node.B().Arbitrary(args...).Build()).ToAny()
-	}), nil
+	return nodes, nil
 }
 
 // NewWithClient makes a backend of an existing client. The client stays open when the locks are

@@ -408,6 +408,18 @@ var Features = []Feature{
 		},
 	},
 	{
+		Name: "list", Title: "`Locks` and `Inspect`, for a user that only looks", Besides: "",
+		Scripts: []string{"describe"},
+		Needs: Needs{
+			Must: []string{"hexists", "hgetall", "hlen", "pttl", "scan", "time"},
+			May: []string{"exists", "get", "hget", "llen", "lrange", "memory|usage", "zcard", "zcount", "zrange",
+				"zscore"},
+			Keys: []string{"NAME", "mortise:1:nest:{NAME"},
+			MayKeys: []string{"mortise:1:next:{NAME", "mortise:1:wake:{NAME", "redisson_lock_queue:{NAME",
+				"redisson_lock_token:{NAME", "{NAME"},
+		},
+	},
+	{
 		Name: "replicas", Title: "`WithReplicas`", Besides: "",
 		Scripts: []string{},
 		Needs: Needs{

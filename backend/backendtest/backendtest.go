@@ -107,8 +107,8 @@ func run(t *testing.T, open func(t *testing.T) Store, chosen func(name string) b
 	for _, group := range [][]test{
 		portTests, exclusionTests, tokenTests, renewalTests, reentryTests, waitingTests, releaseTests,
 		interruptionTests, errorTests, shutdownTests, handlerTests, relayTests, handOverTests, countTests, limitTests,
-		rwPortTests, rwRuleTests, operatorTests, enrolmentTests, enrolmentGrantTests, fairTests, pairingTests,
-		multiTests, ageTests, nestTests, replicaTests, modelTests, tickTests, proclamationTests,
+		rwPortTests, rwRuleTests, operatorTests, listTests, enrolmentTests, enrolmentGrantTests, fairTests,
+		pairingTests, multiTests, ageTests, nestTests, replicaTests, modelTests, tickTests, proclamationTests,
 	} {
 		for _, x := range group {
 			if !chosen(x.name) {

@@ -15,16 +15,26 @@ var errorTests = []test{
 	{"Rule13_AStoreThatIsAwayIsNamedInBoundedTime", func(e *env) {
 		c := e.client()
 		lease := e.lock(c, background, "held", mortise.WithLease(long))
+		lists := e.bare().Capabilities().List != nil
 		e.store.Down()
 		for op, run := range map[string]func() error{
 			"lock":        func() error { _, err := c.Lock(background, "n"); return err },
 			"trylock":     func() error { _, err := c.TryLock(background, "n"); return err },
 			"inspect":     func() error { _, err := c.Inspect(background, "n"); return err },
 			"forceunlock": func() error { _, err := c.ForceUnlock(background, "n", ""); return err },
-			"ping":        func() error { return c.Ping(background) },
-			"check":       func() error { _, err := c.Check(background); return err },
-			"unlock":      func() error { return lease.Unlock(background) },
+			"locks": func() (err error) {
+				for _, err = range c.Locks(background, "n") {
+					e.errorIf(err == nil, "a lock is listed")
+				}
+				return err
+			},
+			"ping":   func() error { return c.Ping(background) },
+			"check":  func() error { _, err := c.Check(background); return err },
+			"unlock": func() error { return lease.Unlock(background) },
 		} {
+			if op == "locks" && !lists {
+				continue
+			}
 			name := map[string]string{"ping": "", "check": "", "unlock": "held"}
 			n, special := name[op]
 			if !special {

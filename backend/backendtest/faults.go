@@ -400,6 +400,9 @@ func (s *faulty) Capabilities() backend.Capabilities {
 	if can.Operator != nil {
 		can.Operator = faultyOperator{s.f, can.Operator}
 	}
+	if can.List != nil {
+		can.List = faultyList{s.f, can.List}
+	}
 	if can.Ticks != nil {
 		can.Ticks = faultyTicks{s.f, can.Ticks}
 	}

@@ -30,6 +30,15 @@ const (
 	OpProclaimed  Op = "proclaimed"
 )
 
+type faultyList struct {
+	f     *Faults
+	under backend.ListStore
+}
+
+func (s faultyList) List(ctx context.Context, r backend.ListRequest) (backend.ListPage, error) {
+	return pass(s.f, ctx, Call{Op: OpInspect, Name: r.Prefix}, with(r, s.under.List))
+}
+
 type faultyOperator struct {
 	f     *Faults
 	under backend.OperatorStore

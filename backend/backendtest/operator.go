@@ -35,7 +35,7 @@ var operatorTests = where(
 			e.until("an entry waits", func() bool { return describer{s}.describe("n").Waiting == 1 })
 			d := call(e, s.Capabilities().Operator.Describe, backend.DescribeRequest{Name: "n"})
 			e.errorIf(d.Waiting != 1 || len(d.Queue) != 0, "no entries were asked for: %+v", d)
-			e.fatalIf(value(s.ForceRelease(background, topic("n"))).in(e) != true, "not removed")
+			e.fatalIf(!value(s.ForceRelease(background, topic("n"))).in(e), "not removed")
 			e.unlock(e.granted("the waiter", waiting).lease)
 		}},
 		{"Port_Describe_TheTokenIsTheOwners", func(e *env) {

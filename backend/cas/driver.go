@@ -97,6 +97,19 @@ type Limits struct {
 	Batch, Lanes int
 }
 
+// Lister may be implemented by a driver whose store can list its keys in order.
+type Lister interface {
+	// List returns the first values, most at most, whose keys begin with prefix and come after a key, in the order of the
+	// keys' bytes. Both may be empty. Done is never set. Errors are as of Swap.
+	List(ctx context.Context, prefix, after string, most int) ([]Kept, error)
+}
+
+// Kept is a value that a store has.
+type Kept struct {
+	Key string
+	Swapped
+}
+
 // Updater may be implemented by a driver whose store can lock a value for a read and a write: for a key whose swaps
 // fail because other clients swap it, too.
 type Updater interface {

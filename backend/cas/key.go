@@ -116,6 +116,9 @@ func (x *session) plan(t *flight) {
 	now := record.Moment(store)
 	t.number = x.wrote.Add(1)
 	n.Wrote = record.Wrote{By: x.id, Number: t.number}
+	if t.name != t.key.key {
+		n.Name = t.name
+	}
 	was := n.Encode(nil, now)
 	s := n.Begin(t.name, x.id, now)
 	x.takeNotices(t, n, s)

@@ -18,7 +18,7 @@ func (x *locks) Capabilities() backend.Capabilities {
 		ReadWrite: sides{x.session}, Fair: fair{x.session}, Delegation: delegated{x.session}, Queue: queue{x},
 		Grants: true, Enrolments: enrolling{x.session}, CountDownLatches: c, CountingSemaphores: semaphores{c},
 		Semaphores: permits{semaphores{c}}, Ticks: ticks{x.session}, Proclamations: proclaimed{x.session},
-		Check: checks{x.session}, Operator: operator{x.session},
+		Check: checks{x.session}, Operator: operator{x.session}, List: x.lister(),
 	}
 }
 

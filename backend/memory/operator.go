@@ -2,6 +2,8 @@ package memory
 
 import (
 	"context"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
@@ -51,4 +53,36 @@ func (s *Store) describe(name string, entries int) (d backend.Description) {
 		step(s, nil, s.permits, name, func(p *record.Permits, st *record.Step) { add(p.Describe(st, entries, clock)) })
 	}
 	return d
+}
+
+// listed is how many locks a page has.
+const listed = 1000
+
+// List implements [backend.ListStore], in the order of names. A cursor is a name.
+func (x operator) List(ctx context.Context, q backend.ListRequest) (backend.ListPage, error) {
+	return locked(ctx, x.client, func(s *Store) (page backend.ListPage, err error) {
+		var names []string
+		for name, r := range s.records {
+			if name > q.Cursor && strings.HasPrefix(name, q.Prefix) && described(r) {
+				if names = append(names, name); len(names) == 2*listed {
+					names = first(names)
+				}
+			}
+		}
+		if names = first(names); len(names) == listed {
+			page.Next = names[listed-1]
+		}
+		for _, name := range names {
+			if d := s.describe(name, 0); d.Exists && d.Kind != backend.KindCountingSemaphore {
+				page.Locks = append(page.Locks, backend.Listed{Name: name, Description: d})
+			}
+		}
+		return page, nil
+	})
+}
+
+// first returns the first names of a page.
+func first(names []string) []string {
+	slices.Sort(names)
+	return names[:min(len(names), listed)]
 }

@@ -19,7 +19,7 @@ func (x *session) Capabilities() backend.Capabilities {
 		ReadWrite: sided{c}, Fair: fair{c}, Batch: multi{c}, CountingSemaphores: semaphores{n}, CountDownLatches: n,
 		Semaphores: permits{semaphores{n}}, Delegation: delegated{c}, Queue: queue{x}, Grants: true,
 		Enrolments: enrolling{c}, Age: aged{x},
-		Ticks: ticks{c}, Proclamations: proclaimed{c}, Check: checks{c}, Operator: operator{c},
+		Ticks: ticks{c}, Proclamations: proclaimed{c}, Check: checks{c}, Operator: operator{c}, List: operator{c},
 	}
 }
 

@@ -175,6 +175,30 @@ func (d *driver) Update(ctx context.Context, key string, f func(cas.Swapped) cas
 	return out[0], nil
 }
 
+// List implements [cas.Lister].
+func (d *driver) List(ctx context.Context, prefix, after string, most int) ([]cas.Kept, error) {
+	c, err := d.pool.Acquire(ctx)
+	if err != nil {
+		return nil, unsent(err)
+	}
+	defer c.Release()
+	last := prefix + strings.Repeat("\U0010ffff", 50) // a key has 200 bytes
+	rows, err := c.Query(ctx, listSQL, prefix, last, after, most)
+	if err != nil {
+		return nil, fault(err)
+	}
+	all, err := pgx.CollectRows(rows, func(row pgx.CollectableRow) (k cas.Kept, err error) {
+		var stamp, now int64
+		err = row.Scan(&k.Key, &k.Version, &k.Value, &stamp, &now)
+		k.Stamp, k.Now = millis(stamp), millis(now)
+		return k, err
+	})
+	if err != nil {
+		return nil, fault(err)
+	}
+	return all, nil
+}
+
 const (
 	// silence is how long nothing may come over the connection that listens before it is tested.
 	silence = 10 * time.Second

@@ -59,6 +59,7 @@ const (
 	inDid
 	inWatches
 	inTimes
+	inName
 	sections // the first that this version does not know
 )
 
@@ -139,6 +140,7 @@ func (n *Name) encode(e *encoder) {
 	})
 	each(e, inWatches, n.Watches, (*encoder).watch)
 	e.times(n)
+	e.section(inName, n.Name != "", func(e *encoder) { e.text(n.Name) })
 }
 
 func sorted(readers map[string]Owner) []Owner {
@@ -346,6 +348,8 @@ func (n *Name) decode(d *decoder, section uint64) {
 		n.Watches = some(d, (*decoder).watch)
 	case inTimes:
 		d.times(n)
+	case inName:
+		n.Name = d.text()
 	}
 }
 

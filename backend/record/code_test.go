@@ -17,6 +17,7 @@ import (
 // everything is a name with all that a name can have, as steps at a time have left it.
 func everything(now Time) *Name {
 	n := &Name{
+		Name: "long",
 		Lock: Lock{
 			Owners: []Owner{
 				{"a:1", 2, now + 30*time.Second, 7, time.Minute, 0}, {"a:2", 1, time.Hour, 8, now, 1 << 41},

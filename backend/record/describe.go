@@ -28,6 +28,12 @@ func (n *Name) Describe(s *Step, entries int, clock Clock) (d backend.Descriptio
 	return d
 }
 
+// List returns what a listing of a store at a time says of a name; not is if it has no lock. The name is used up.
+func (n *Name) List(name string, now Time, clock Clock) (x backend.Listed, is bool) {
+	d := n.Describe(n.Begin(name, 0, now), 0, clock)
+	return backend.Listed{Name: name, Description: d}, d.Exists && d.Kind != backend.KindCountingSemaphore
+}
+
 // Describe is [backend.OperatorStore].Describe for a lock.
 func (l *Lock) Describe(s *Step, entries int, clock Clock) backend.Description {
 	d := backend.Description{Record: l.Inspect(s), Exists: !l.Free(), Waiting: len(l.Queue) + len(l.Places)}

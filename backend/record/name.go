@@ -25,6 +25,8 @@ type Name struct {
 	Watches []Watch
 	// Wrote is the last change of the name: the session that made it, and the session's number for it.
 	Wrote Wrote
+	// Name is the name, if the store's key is not the name itself.
+	Name string
 	// Rest is what a later version of this package has added. It is kept as it is.
 	Rest []byte
 }

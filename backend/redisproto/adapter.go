@@ -2,6 +2,7 @@ package redisproto
 
 import (
 	"context"
+	"errors"
 
 	"github.com/mortise-go/mortise/backend/redisproto/pubsub"
 )
@@ -66,13 +67,19 @@ type Greeter interface {
 }
 
 // Asker may be implemented by an adapter that can send a command without a key to each master. Check
-// uses it.
+// and List use it.
 type Asker interface {
 	// AskEach sends a command to each master that the client knows, to all at once, and returns their
 	// answers; for a client of a single server one answer, without an address. On a cluster it may ask
 	// replicas, too. An error says that no server could be asked.
 	AskEach(ctx context.Context, args ...string) ([]Answer, error)
+	// Ask sends a command to the node with an address as in an Answer, and returns its reply. The error
+	// wraps [ErrNoNode] if the client knows no such node.
+	Ask(ctx context.Context, node string, args ...string) (any, error)
 }
+
+// ErrNoNode is the error of Ask for a node that is no part of the cluster any more.
+var ErrNoNode = errors.New("the node has left the cluster")
 
 // Answer is what a node answered.
 type Answer struct {

@@ -138,8 +138,8 @@ func waiters(entries []string) []backend.Waiter {
 	return all
 }
 
-// kindIn returns the kind of an entry with a tag: that of a semaphore has a dot in its tag, and that of a read-write lock
-// says which side it asks for. An entry without an owner says neither, and is taken for that of a plain lock.
+// kindIn returns the kind of an entry with a tag: that of a semaphore has a dot in its tag, and that of a read-write
+// lock says which side it asks for. An entry without an owner says neither, and is taken for that of a plain lock.
 func kindIn(tag, marked string) backend.Kind {
 	mark, _, owned := strings.Cut(marked, ":")
 	mark = strings.TrimSuffix(mark, wantsMore)

@@ -25,7 +25,7 @@ type question struct {
 // toldOn are the commands whose argument is a channel, and unkeyed those without a key.
 var (
 	toldOn  = []string{"publish", "spublish", "subscribe", "ssubscribe"}
-	unkeyed = []string{"time", "info", "wait", "eval", "evalsha", "ping", "role", "asking", "command", "discard",
+	unkeyed = []string{"time", "info", "wait", "eval", "evalsha", "ping", "role", "asking", "command", "discard", "scan",
 		"unsubscribe", "punsubscribe", "sunsubscribe"}
 )
 

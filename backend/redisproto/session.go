@@ -85,7 +85,7 @@ func (s *session) Capabilities() backend.Capabilities {
 		ReadWrite: readWrite{c}, Fair: fairLock{c}, Delegation: delegated{c}, Semaphores: permits{semaphores},
 		CountingSemaphores: semaphores, CountDownLatches: latches{counters{c}}, Batch: multiLock{c}, Queue: queue{c},
 		Enrolments: enrolments{c}, Ticks: ticks{c}, Proclamations: proclaimed{c},
-		Check: checks{c}, Busy: busy{c}, Operator: operator{c},
+		Check: checks{c}, Busy: busy{c}, Operator: operator{c}, List: lister(c),
 		Grants: c.grants,
 		Age:    agedLock{c}, Partitions: partitions{c}, Leaver: leaver{c}, Replicas: replicates && r.Replicates(),
 	}

@@ -208,6 +208,25 @@ func (e *Engine) Describe(ctx context.Context, r backend.DescribeRequest) (backe
 	return *d, nil
 }
 
+// List reads a page of the locks whose names begin with a prefix.
+func (e *Engine) List(ctx context.Context, r backend.ListRequest) (backend.ListPage, error) {
+	page, wait := new(backend.ListPage), given(ctx)
+	err := e.Usable()
+	if err == nil {
+		err = e.Can(e.store.can.List != nil, "list of locks")
+	}
+	err = e.manage(ctx, "locks", r.Prefix, err, func() error {
+		return e.asking().Do(wait, func() (err error) {
+			*page, err = e.store.can.List.List(e.base, r)
+			return err
+		})
+	})
+	if err != nil {
+		return backend.ListPage{}, err
+	}
+	return *page, nil
+}
+
 // ForceUnlock removes the record of a name, and reports whether there was one. With an owner, it removes only what is
 // this owner's: see [backend.ForceRequest], and [backend.ReadWriteStore].ForceReleaseRW.
 func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name, owner string) (bool, error) {
@@ -275,6 +294,11 @@ func (e *Engine) Manage(ctx context.Context, op, name string, f func() error) er
 	if err == nil {
 		err = CheckName(name)
 	}
+	return e.manage(ctx, op, name, err, f)
+}
+
+// manage is Manage after the checks, which found err.
+func (e *Engine) manage(ctx context.Context, op, name string, err error, f func() error) error {
 	if err == nil && !e.Begin() {
 		err = fail.Closed
 	}

@@ -155,6 +155,7 @@ var tours = map[string]struct {
 }{
 	"client":        {[]string{"locks"}, tourLocks},
 	"locks":         {[]string{"client"}, tourEveryLock},
+	"list":          {[]string{"client"}, tourList},
 	"replicas":      {[]string{"client", "locks"}, tourReplicas},
 	"delegations":   {[]string{"client", "locks"}, tourEveryNested},
 	"proclamations": {[]string{"client", "locks"}, tourProclaim},
@@ -488,6 +489,37 @@ func tourInspect(v *visitor) {
 	lease := had(v.a.Lock(v.ctx, v.name))(v)
 	defer lease.Unlock(v.ctx)
 	had(v.b.Inspect(v.ctx, v.name))(v)
+}
+
+// tourList lists, and looks at, what other programs hold: its user may hold nothing.
+func tourList(v *visitor) {
+	nested, permits := v.name+"/nested", v.name+"/permits"
+	for _, args := range [][]string{
+		{"HSET", v.name, "a:1", "1"},
+		{"HSET", nested, "a:1", "1", "b:1", "1"},
+		{"HSET", "mortise:1:nest:{" + nested + "}", "b:1", "1:9999999999999"},
+		{"HSET", v.name + "/rw", "mode", "write", "a:1:write", "1"},
+		{"SET", permits, "1"},
+		{"ZADD", "{" + permits + "}:timeout", "9999999999999", "0123456789abcdefa"},
+	} {
+		v.must(args...)
+	}
+	found := map[string]string{}
+	for info, err := range v.a.Locks(v.ctx, v.name) {
+		v.try(err)
+		found[info.Name] = info.Kind
+	}
+	for name, kind := range map[string]string{
+		v.name: "lock", nested: "lock", v.name + "/rw": "read-write", permits: "semaphore",
+	} {
+		unseen := name == permits && found[name] == "" // the user may not see the permits in use
+		if found[name] != kind && v.enough && !unseen {
+			v.try(fmt.Errorf("%s is listed as %q, want %q: %v", name, found[name], kind, found))
+		}
+		if !unseen {
+			had(v.b.Inspect(v.ctx, name))(v)
+		}
+	}
 }
 
 func tourForce(v *visitor) {

@@ -426,3 +426,68 @@ func TestLimit_TenThousandReaders(t *testing.T) {
 		}
 	})
 }
+
+// Locks among ten times as many other keys are listed in bounded memory, by commands that take no time.
+func TestLimit_AListOfManyLocks(t *testing.T) {
+	list := func(t *testing.T, p *place) {
+		ctx := t.Context()
+		many := limit(1000, 100_000)
+		p.fill(t, 10*many, func(pipe goredis.Pipeliner, i int) { pipe.Set(ctx, fmt.Sprint("locks:other:", i), i, 0) })
+		p.fill(t, many/10, func(pipe goredis.Pipeliner, i int) { pipe.HSet(ctx, fmt.Sprint("locks:user:", i), "name", "a:1") })
+		p.fill(t, many, func(pipe goredis.Pipeliner, i int) {
+			name := fmt.Sprint("locks:", i)
+			pipe.HSet(ctx, name, "some/host/12:7", 1)
+			pipe.PExpire(ctx, name, time.Hour)
+		})
+		harness.Check(t, p.admin.ConfigSet(ctx, "slowlog-log-slower-than", "1000").Err())
+		harness.Check(t, p.admin.SlowLogReset(ctx).Err())
+		before, most, first := heap(), 0, time.Duration(0)
+		seen := make([]bool, many)
+		began, found := time.Now(), 0
+		for info, err := range p.client.Locks(ctx, "locks:") {
+			harness.FatalIf(t, err != nil, "Locks: %v", err)
+			if found++; found == 1 {
+				first = time.Since(began)
+			}
+			i, err := strconv.Atoi(strings.TrimPrefix(info.Name, "locks:"))
+			harness.FatalIf(t, err != nil || info.Owner != "some/host/12:7" || info.PID != 0, "it lists %+v, %v", info, err)
+			seen[i] = true
+			if found%(many/10) == 0 {
+				most = max(most, heap()-before)
+			}
+		}
+		took := time.Since(began)
+		for i, is := range seen {
+			harness.FatalIf(t, !is, "lock %d of %d is not listed", i, many)
+		}
+		slowest := time.Duration(0)
+		for _, x := range harness.Must(p.admin.SlowLogGet(ctx, 128).Result())(t) {
+			slowest = max(slowest, x.Duration)
+		}
+		commands := harness.Must(p.admin.Info(ctx, "commandstats").Result())(t)
+		harness.ErrorIf(t, strings.Contains(commands, "cmdstat_keys"), "KEYS was sent")
+		harness.ErrorIf(t, most > 64<<20, "the heap grew by %d bytes, want 64 MiB at most", most)
+		if *toTheLimit {
+			harness.ErrorIf(t, slowest > 10*time.Millisecond, "a command took %v, want 10ms at most", slowest)
+			harness.ErrorIf(t, first > time.Second, "the first lock came after %v, want a second at most", first)
+		}
+		t.Logf("%d locks among %d other keys: the first after %v, all in %v, %d found; heap %+d bytes; slowest command %v",
+			many, 10*many+many/10, first.Round(time.Microsecond), took.Round(time.Millisecond), found, most, slowest)
+	}
+	for _, store := range []string{byRedis, byCached} { // memory has no other keys
+		t.Run(store, func(t *testing.T) { list(t, newPlace(t, store)) })
+	}
+}
+
+// fill sends n groups of commands, a thousand at once.
+func (p *place) fill(t *testing.T, n int, send func(pipe goredis.Pipeliner, i int)) {
+	t.Helper()
+	for at := 0; at < n; at += 1000 {
+		harness.Must(p.admin.Pipelined(t.Context(), func(pipe goredis.Pipeliner) error {
+			for i := at; i < min(at+1000, n); i++ {
+				send(pipe, i)
+			}
+			return nil
+		}))(t)
+	}
+}

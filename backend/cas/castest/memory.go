@@ -5,6 +5,9 @@ package castest
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -251,4 +254,26 @@ func (m memory) Listen(ctx context.Context, session string, hear func(cas.Heard)
 			return ctx.Err()
 		}
 	}
+}
+
+// List implements [cas.Lister].
+func (m memory) List(ctx context.Context, prefix, after string, most int) ([]cas.Kept, error) {
+	if ctx.Err() != nil {
+		return nil, &backend.Fault{Err: ctx.Err(), Temporary: true}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err := m.unreachable(); err != nil {
+		return nil, err
+	}
+	var all []cas.Kept
+	for _, key := range slices.Sorted(maps.Keys(m.values)) {
+		if key > after && strings.HasPrefix(key, prefix) && len(all) < most {
+			v := m.values[key]
+			all = append(all, cas.Kept{
+				Key: key, Swapped: cas.Swapped{Version: v.version, Value: v.data, Stamp: v.stamp, Now: m.now()},
+			})
+		}
+	}
+	return all, nil
 }

@@ -418,6 +418,46 @@ var obligations = []obligation{
 			e.Errorf("%v had not run, and there is %+v", err, r)
 		}
 	}},
+	{"AListHasTheKeysInOrder", func(e *env) {
+		d := e.driver()
+		l, can := d.(cas.Lister)
+		if !can {
+			e.Skip("the driver is no Lister")
+		}
+		list := func(prefix, after string, most int, want ...string) {
+			e.Helper()
+			all, err := l.List(background, prefix, after, most)
+			var got []string
+			for _, k := range all {
+				got = append(got, k.Key)
+				if now := e.has(d, k.Key, "of "+k.Key); k.Version != now.Version || k.Stamp != now.Stamp || k.Done ||
+					string(k.Value) != "of "+k.Key || k.Now < k.Stamp || k.Now > now.Now {
+					e.Errorf("%s is listed as %+v, and is %+v", k.Key, k, now)
+				}
+			}
+			if err != nil || !slices.Equal(got, want) {
+				e.Errorf("the first %d of %q after %q: %q, %v, want %q", most, prefix, after, got, err, want)
+			}
+		}
+		list("", "", 10)
+		keys := []string{"B", "a", "a%b", "a*", "a.b", "a:1", "a:10", "a:2", "a_b", "b", "\u00e4:1", "\U0010ffff\U0010ffff"}
+		for _, key := range keys {
+			e.put(d, key, cas.None, "of "+key)
+		}
+		gone := e.put(d, "a:11", cas.None, "of a:11")
+		e.remove(d, "a:11", gone.Version)
+		list("", "", 100, keys...)
+		list("", "a:1", 2, "a:10", "a:2")
+		list("a:", "", 100, "a:1", "a:10", "a:2")
+		list("a:", "a:10", 100, "a:2")
+		list("a:", "a:2", 100)
+		list("a:1", "", 1, "a:1")
+		list("a%", "", 100, "a%b")
+		list("a_", "", 100, "a_b")
+		list("a*", "", 100, "a*")
+		list("\U0010ffff", "", 100, "\U0010ffff\U0010ffff")
+		list("c", "", 100)
+	}},
 	{"AnUpdateExcludesOtherClients", func(e *env) {
 		if _, can := e.driver().(cas.Updater); !can {
 			e.Skip("the driver is no Updater")

@@ -15,11 +15,11 @@ import (
 )
 
 // waiting are the tests of what a cluster does differently: waiters, how it hears, what
-// becomes of it when connections go. Those of leases that are short, or renewed often, are
+// becomes of it when connections go, and lists. Those of leases that are short, or renewed often, are
 // left to a single server: three of them are three times as long in coming.
 var waiting = regexp.MustCompile(
 	`^Rule08_|^Rule12_(Waiters|WhoeverWaits|FairWaiters|RW_Waiters|AWaiterGets)|^Rule15_.*Wait|` +
-		`^Port_(EveryName|.*(Watch|Announce|Told|Flush))`)
+		`^Port_(EveryName|.*(Watch|Announce|Told|Flush))|^Port_(Describe|List)_|^Rule13_(Inspect|Locks)`)
 
 // RunOnCluster runs a part of the suite on clusters of three masters. open returns a backend
 // for one more client of the cluster with these addresses.
