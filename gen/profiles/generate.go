@@ -5,3 +5,4 @@ package profiles
 //go:generate commands -o ../../backend/valkey/commands_gen.go -sending ../../backend/valkey/sending_gen.go
 //go:generate go run ../cmd/mortise-gen adapter -profile valkey -package valkey -o ../../backend/valkey/adapter_gen.go
 //go:generate go run ../cmd/mortise-gen sql -package postgres -o ../../backend/postgres/sql_gen.go ../../scripts/postgres
+//go:generate go run ../cmd/mortise-gen sql -package sqlite -o ../../backend/sqlite/sql_gen.go ../../scripts/sqlite

@@ -1,0 +1,204 @@
+//go:build linux || darwin
+
+package sqlite_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/sqlite"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
+)
+
+// Test processes on the file that is the first variable's: one that holds n until it is killed, or one that takes and
+// releases n, and makes a file inside, the second variable's.
+const (
+	holderOf = "MORTISE_TEST_HOLDER_OF"
+	workerOf = "MORTISE_TEST_WORKER_OF"
+	inside   = "MORTISE_TEST_INSIDE"
+)
+
+// lease is that of a holder that is killed or stopped.
+const lease = 2 * time.Second
+
+// rounds is how often a worker takes the lock.
+const rounds = 40
+
+func TestMain(m *testing.M) {
+	var err error
+	switch path := os.Getenv(holderOf) + os.Getenv(workerOf); {
+	case os.Getenv(holderOf) != "":
+		err = hold(path)
+	case os.Getenv(workerOf) != "":
+		err = work(path, os.Getenv(inside))
+	default:
+		os.Exit(m.Run())
+	}
+	if err != nil {
+		fmt.Println("failed:", err)
+		os.Exit(1)
+	}
+}
+
+func hold(path string) error {
+	c, err := mortise.New(sqlite.New(path), mortise.WithWatchdogTimeout(lease))
+	if err != nil {
+		return err
+	}
+	l, err := c.Lock(context.Background(), "n")
+	if err != nil {
+		return err
+	}
+	fmt.Println("holds")
+	<-l.Context().Done()
+	fmt.Println("lost:", errors.Is(l.Err(), mortise.ErrLost))
+	select {}
+}
+
+// work takes n, and fails if another process is inside.
+func work(path, inside string) error {
+	ctx := context.Background()
+	c, err := mortise.New(sqlite.New(path))
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	if _, err := io.ReadAll(os.Stdin); err != nil { // until all are ready
+		return err
+	}
+	for range rounds {
+		l, err := c.Lock(ctx, "n")
+		if err != nil {
+			return err
+		}
+		f, err := os.OpenFile(inside, os.O_CREATE|os.O_EXCL, 0o600)
+		if err != nil {
+			return fmt.Errorf("another process is inside: %w", err)
+		}
+		<-time.After(time.Millisecond)
+		if err := errors.Join(f.Close(), os.Remove(inside), l.Unlock(ctx)); err != nil {
+			return err
+		}
+		fmt.Println("done")
+	}
+	return c.Shutdown(ctx)
+}
+
+// process is a test process, and what it says.
+type process struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	lines *bufio.Scanner
+}
+
+func start(t *testing.T, env ...string) *process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr, cmd.SysProcAttr = append(os.Environ(), env...), os.Stderr, redistest.DieWithParent()
+	in, err := cmd.StdinPipe()
+	check.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	check.NoError(t, err)
+	check.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return &process{cmd, in, bufio.NewScanner(out)}
+}
+
+func (p *process) says(t *testing.T, want string) {
+	t.Helper()
+	check.FatalIf(t, !p.lines.Scan() || p.lines.Text() != want, "the process said %q, want %q", p.lines.Text(), want)
+}
+
+// A killed process's lock is free for one that waits.
+func TestAKilledHoldersLockIsFree(t *testing.T) {
+	check.Long(t)
+	s := newStore(t)
+	p := start(t, holderOf+"="+s.path())
+	p.says(t, "holds")
+	check.NoError(t, p.cmd.Process.Kill())
+	_ = p.cmd.Wait()
+	killed := time.Now()
+	l, err := client(t, s.path()).Lock(t.Context(), "n", mortise.WithWait(time.Minute))
+	check.NoError(t, err)
+	t.Logf("free %v after the end of its holder, whose lease was %v", time.Since(killed), lease)
+	check.NoError(t, l.Unlock(t.Context()))
+}
+
+// A killed process's lock is free for clients that ask once, too.
+func TestAKilledHoldersLockIsFreeForClientsThatAskOnce(t *testing.T) {
+	check.Long(t)
+	s := newStore(t)
+	p := start(t, holderOf+"="+s.path())
+	p.says(t, "holds")
+	check.NoError(t, p.cmd.Process.Kill())
+	_ = p.cmd.Wait()
+	eventually(t, "a new client gets the lock", func() bool {
+		c, err := mortise.New(sqlite.New(s.path()))
+		check.NoError(t, err)
+		l, err := c.TryLock(t.Context(), "n")
+		if err == nil {
+			check.NoError(t, l.Unlock(t.Context()))
+		} else if !errors.Is(err, mortise.ErrNotAcquired) {
+			t.Fatal(err)
+		}
+		check.NoError(t, c.Shutdown(t.Context()))
+		return err == nil
+	})
+}
+
+// A stopped holder loses its lock, and knows it when it goes on.
+func TestAStoppedHolderLosesItsLock(t *testing.T) {
+	check.Long(t)
+	s := newStore(t)
+	p := start(t, holderOf+"="+s.path())
+	p.says(t, "holds")
+	tx, err := s.past.Begin() // it stops in no transaction
+	check.NoError(t, err)
+	check.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	_, err = syscall.Wait4(p.cmd.Process.Pid, nil, syscall.WUNTRACED, nil)
+	check.NoError(t, err)
+	check.NoError(t, tx.Rollback())
+	l, err := client(t, s.path()).Lock(t.Context(), "n", mortise.WithWait(time.Minute))
+	check.NoError(t, err)
+	check.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
+	p.says(t, "lost: true")
+	check.NoError(t, l.Err())
+	check.NoError(t, l.Unlock(t.Context()))
+}
+
+// Eight processes are never two inside; each gets in as often as it asks.
+func TestEightProcessesExcludeEachOther(t *testing.T) {
+	check.Long(t)
+	s := newStore(t)
+	var all []*process
+	for range 8 {
+		all = append(all, start(t, workerOf+"="+s.path(), inside+"="+s.path()+".inside"))
+	}
+	for _, p := range all {
+		p.says(t, "ready")
+	}
+	for _, p := range all {
+		check.NoError(t, p.stdin.Close())
+	}
+	for _, p := range all {
+		for range rounds {
+			p.says(t, "done")
+		}
+	}
+	for _, p := range all {
+		check.NoError(t, p.cmd.Wait())
+	}
+}

@@ -1,0 +1,207 @@
+//go:build linux || darwin
+
+// Package sqlite lets mortise keep its locks in a file of SQLite, by modernc.org/sqlite, which is written in Go: for
+// the processes of one machine, with nothing to install. It has queues, fencing tokens and all kinds of locks but
+// several in one step.
+//
+//	locks, err := mortise.New(sqlite.New("/var/lib/shop/locks.db"))
+//
+// The first request makes the file and its tables. Beside the file are SQLite's own files, and a socket for each client
+// that waits. Use a local disk, and a folder that only the services' user can write to: the sockets say which client
+// has a lock. Containers share locks if they share the folder and the machine.
+//
+// Each grant and each release is a transaction that is on disk when it is answered. Transactions of all processes are
+// carried out one after the other. A process that is stopped in a transaction, which takes about a millisecond, holds
+// up all others until it goes on or ends: their requests fail with mortise.ErrUnavailable.
+//
+// Leases are measured by the machine's monotonic clock: setting the clock of the day changes nothing, and while the
+// machine sleeps no lease ends. If the file is moved, removed or replaced, clients go on with what is at its path, and
+// the locks of before are lost.
+//
+// Package sqlite is a module of its own, so users of other stores do not get SQLite.
+package sqlite
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"golang.org/x/sys/unix"
+	_ "modernc.org/sqlite" // the driver sqlite of package database/sql
+
+	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/backend/cas"
+)
+
+// MaxPath is the length of the longest absolute path of a file, in bytes: the names of sockets are short.
+const MaxPath = 80
+
+// New returns a backend on a file. Nothing is opened before the first request; the file's folder must exist then. A
+// path of more than [MaxPath] bytes, an empty one and :memory: are errors of mortise.New.
+func New(path string) backend.Backend {
+	return cas.New(func() (cas.Driver, error) { return newDriver(path) })
+}
+
+func newDriver(path string) (cas.Driver, error) {
+	if path == "" || path == ":memory:" {
+		return nil, fmt.Errorf("sqlite: %q is no file; for locks in memory use package memory", path)
+	}
+	path, err := filepath.Abs(path)
+	if err != nil || len(path) > MaxPath {
+		return nil, fmt.Errorf("sqlite: the path %s has more than %d bytes; choose a shorter one", path, MaxPath)
+	}
+	d := &driver{path: path, turn: make(chan struct{}, 1)}
+	return d, d.reset()
+}
+
+// driver implements [cas.Driver].
+type driver struct {
+	path string
+	// turn has an element while a request uses what is below.
+	turn chan struct{}
+	db   *sql.DB     // has a single connection
+	file os.FileInfo // nil if the connection is to be made
+}
+
+// Limits implements [cas.Driver]. A file has one writer at a time.
+func (d *driver) Limits() cas.Limits { return cas.Limits{Value: 1 << 20, Batch: 128, Lanes: 1} }
+
+// Close closes the file. The session has no request under way.
+func (d *driver) Close() error { return d.db.Close() }
+
+// settings of the connection: a transaction is on disk when it has been committed, and begins as one that writes.
+const settings = "_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=fullfsync(on)&_txlock=immediate"
+
+// reset closes the file; the next request opens it again.
+func (d *driver) reset() (err error) {
+	if d.db != nil {
+		_ = d.db.Close()
+	}
+	at := url.URL{Scheme: "file", OmitHost: true, Path: d.path, RawQuery: settings}
+	if d.db, err = sql.Open("sqlite", at.String()); err == nil {
+		d.db.SetMaxOpenConns(1)
+	}
+	d.file = nil
+	return err
+}
+
+var errReplaced = errors.New("the file was moved, removed or replaced")
+
+// open opens the file if it is not open, and checks that the file is still at its path.
+func (d *driver) open() (err error) {
+	if d.file == nil {
+		if _, err = d.db.Exec(migrateSQL); err == nil {
+			d.file, err = os.Stat(d.path)
+		}
+		return err
+	}
+	if now, err := os.Stat(d.path); err != nil || !os.SameFile(now, d.file) {
+		return errReplaced
+	}
+	return nil
+}
+
+// pause is how long a request waits before it looks again whether another process's transaction has ended. SQLite
+// itself would sleep for longer and longer.
+const pause = 200 * time.Microsecond
+
+// begin begins a transaction when no other process is in one. A transaction ends by itself: no context ends it.
+func (d *driver) begin(ctx context.Context) (tx *sql.Tx, err error) {
+	for {
+		if err = d.open(); err != nil {
+			_ = d.reset()
+		} else if tx, err = d.db.Begin(); err == nil {
+			return tx, nil
+		}
+		if !busy(err) {
+			return nil, err
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
+		}
+	}
+}
+
+// Swap implements [cas.Driver].
+func (d *driver) Swap(ctx context.Context, in []cas.Swap, out []cas.Swapped) error {
+	select {
+	case d.turn <- struct{}{}:
+		defer func() { <-d.turn }()
+	case <-ctx.Done():
+	}
+	if ctx.Err() != nil {
+		return unsent(ctx.Err())
+	}
+	tx, err := d.begin(ctx)
+	if err != nil {
+		return unsent(err)
+	}
+	if changed, err := swaps(tx, in, out); !changed {
+		if tx.Rollback() != nil {
+			_ = d.reset()
+		}
+		return unsent(err)
+	}
+	if err := tx.Commit(); err != nil {
+		_ = d.reset()
+		return fault(err)
+	}
+	d.notify(in, out)
+	return nil
+}
+
+// swaps carries out swaps in a transaction. It reports whether something was changed and is to be committed.
+func swaps(tx *sql.Tx, in []cas.Swap, out []cas.Swapped) (changed bool, err error) {
+	var version, now int64
+	if err := tx.QueryRow(nextSQL, len(in), monotonic()).Scan(&version, &now); err != nil {
+		return false, err
+	}
+	for i := range in {
+		if out[i], err = swap(tx, &in[i], version-int64(i), now); err != nil {
+			return false, err
+		}
+		changed = changed || out[i].Done
+	}
+	return changed, nil
+}
+
+// swap carries out a swap, to a version.
+func swap(tx *sql.Tx, q *cas.Swap, version, now int64) (r cas.Swapped, err error) {
+	text, stamp := putSQL, int64(0)
+	if q.Value == nil { // a Look removes nothing: no value has its version
+		text = deleteSQL
+	}
+	err = tx.QueryRow(text, q.Key, version, q.Value, now, q.Version).Scan(&r.Version, &stamp)
+	if r.Done = err == nil; errors.Is(err, sql.ErrNoRows) {
+		err = tx.QueryRow(getSQL, q.Key).Scan(&r.Version, &r.Value, &stamp)
+		if errors.Is(err, sql.ErrNoRows) {
+			r.Done, err = q.Version == cas.None, nil // no value instead of no value
+		}
+	}
+	r.Stamp, r.Now = millis(stamp), millis(now)
+	return r, err
+}
+
+func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
+
+// monotonic returns the machine's monotonic clock in ms. It is the same for all processes, and goes on as that by which
+// a holder counts its own lease does: it stands still while the machine sleeps.
+func monotonic() int64 {
+	id := int32(unix.CLOCK_MONOTONIC)
+	if runtime.GOOS == "darwin" {
+		id = 8 // CLOCK_UPTIME_RAW
+	}
+	var t unix.Timespec
+	if err := unix.ClockGettime(id, &t); err != nil {
+		panic("sqlite: no monotonic clock: " + err.Error())
+	}
+	return t.Nano() / 1e6
+}
