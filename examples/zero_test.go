@@ -54,7 +54,9 @@ var unmade = map[string][]any{
 }
 
 // apart are products in modules of their own, which test their zero values themselves.
-var apart = []string{"backend/postgres", "backend/valkey", "gocron", "middleware/grpclock", "middleware/telemetry"}
+var apart = []string{
+	"backend/postgres", "backend/sqlite", "backend/valkey", "gocron", "middleware/grpclock", "middleware/telemetry",
+}
 
 // kept is which results of methods of unmade values are right though they are no error.
 var kept = map[string]string{
