@@ -77,7 +77,7 @@ postgres: deps ## the suite on PostgreSQL, on servers that the tests start
 
 .PHONY: sqlite
 sqlite: ## the suite on SQLite, on files, with processes that are killed and stopped
-	cd backend/sqlite && go test -count=1 -timeout 20m -parallel 6 ./...
+	cd backend/sqlite && go test -count=1 -timeout 20m -parallel 3 ./...
 
 .PHONY: reservations
 reservations: deps ## the suites of the adapters with MORTISE_GRANTS=0, as versions wait that know no grants

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/backendtest"
 	"github.com/mortise-go/mortise/backend/cas"
@@ -80,6 +82,19 @@ func (s *store) exec(text string, args ...any) {
 	if _, err := s.past.Exec(text, args...); err != nil {
 		s.t.Fatalf("%s: %v", text, err)
 	}
+}
+
+// inTransaction keeps others from transactions until unlock is called.
+func (s *store) inTransaction() (unlock func()) {
+	s.t.Helper()
+	f, err := os.Open(s.path() + "-lock")
+	if err == nil {
+		err = unix.Flock(int(f.Fd()), unix.LOCK_EX)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return func() { _ = f.Close() }
 }
 
 func (s *store) Delete(name string) { s.exec("delete from mortise_names where key = ?", name) }

@@ -138,8 +138,7 @@ func TestTheMachineStartsAnew(t *testing.T) {
 func TestAProcessStopsInATransaction(t *testing.T) {
 	s := newStore(t)
 	d, key := s.Driver(), []cas.Swap{{Key: "k", Value: []byte("1")}}
-	tx, err := s.past.Begin()
-	check.NoError(t, err)
+	unlock := s.inTransaction()
 	ctx, cancel := context.WithCancel(t.Context())
 	failed := make(chan error, 2)
 	for range 2 {
@@ -150,7 +149,7 @@ func TestAProcessStopsInATransaction(t *testing.T) {
 		f := backend.FaultOf(<-failed)
 		check.ErrorIf(t, f.MayHaveRun || !f.Temporary || !strings.Contains(f.Remedy, "stopped process"), "%+v", f)
 	}
-	check.NoError(t, tx.Rollback()) // the process goes on
+	unlock() // the process goes on
 	r := swap(t, d, cas.Swap{Key: "k", Version: cas.Look})
 	check.ErrorIf(t, r.Version != cas.None, "a request that failed was carried out: %+v", r)
 	closed(t, d)

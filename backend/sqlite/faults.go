@@ -47,9 +47,6 @@ func code(err error) int {
 	return 0
 }
 
-// busy reports whether another process is in a transaction.
-func busy(err error) bool { return code(err) == lib.SQLITE_BUSY }
-
 // fault returns the Fault of an error of a commit: it may have been carried out.
 func fault(err error) error {
 	f := &backend.Fault{Err: fmt.Errorf("sqlite: %w", err), MayHaveRun: true}

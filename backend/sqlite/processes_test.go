@@ -165,12 +165,11 @@ func TestAStoppedHolderLosesItsLock(t *testing.T) {
 	s := newStore(t)
 	p := start(t, holderOf+"="+s.path())
 	p.says(t, "holds")
-	tx, err := s.past.Begin() // it stops in no transaction
-	check.NoError(t, err)
+	unlock := s.inTransaction() // so the process is in none
 	check.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
-	_, err = syscall.Wait4(p.cmd.Process.Pid, nil, syscall.WUNTRACED, nil)
+	_, err := syscall.Wait4(p.cmd.Process.Pid, nil, syscall.WUNTRACED, nil)
 	check.NoError(t, err)
-	check.NoError(t, tx.Rollback())
+	unlock()
 	l, err := client(t, s.path()).Lock(t.Context(), "n", mortise.WithWait(time.Minute))
 	check.NoError(t, err)
 	check.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))

@@ -6,9 +6,10 @@
 //
 //	locks, err := mortise.New(sqlite.New("/var/lib/shop/locks.db"))
 //
-// The first request makes the file and its tables. Beside the file are SQLite's own files, and a socket for each client
-// that waits. Use a local disk, and a folder that only the services' user can write to: the sockets say which client
-// has a lock. Containers share locks if they share the folder and the machine.
+// The first request makes the file and its tables. Beside the file are SQLite's own files, a file that is locked for
+// each transaction, and a socket for each client that waits. Use a local disk, and a folder that only the services'
+// user can write to: the sockets say which client has a lock. Containers share locks if they share the
+// folder and the machine.
 //
 // Each grant and each release is a transaction that is on disk when it is answered. Transactions of all processes are
 // carried out one after the other. A process that is stopped in a transaction, which takes about a millisecond, holds
@@ -30,6 +31,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -56,102 +58,128 @@ func newDriver(path string) (cas.Driver, error) {
 	if err != nil || len(path) > MaxPath {
 		return nil, fmt.Errorf("sqlite: the path %s has more than %d bytes; choose a shorter one", path, MaxPath)
 	}
-	d := &driver{path: path, turn: make(chan struct{}, 1)}
-	return d, d.reset()
+	return &driver{path: path}, nil
 }
 
 // driver implements [cas.Driver].
 type driver struct {
 	path string
-	// turn has an element while a request uses what is below.
-	turn chan struct{}
-	db   *sql.DB     // has a single connection
-	file os.FileInfo // nil if the connection is to be made
+	mu   sync.Mutex // is locked with lock
+	lock *os.File   // is locked for each transaction: SQLite's own lock is waited for with sleeps
+	db   *sql.DB    // has a single connection; nil: to be opened
+	file os.FileInfo
 }
 
 // Limits implements [cas.Driver]. A file has one writer at a time.
 func (d *driver) Limits() cas.Limits { return cas.Limits{Value: 1 << 20, Batch: 128, Lanes: 1} }
 
-// Close closes the file. The session has no request under way.
-func (d *driver) Close() error { return d.db.Close() }
+// Close closes the file, when the lock has come that a request may have waited for.
+func (d *driver) Close() error {
+	if !d.mu.TryLock() {
+		go func() {
+			d.mu.Lock()
+			d.leave(true)
+		}()
+		return nil
+	}
+	d.leave(true)
+	return nil
+}
 
 // settings of the connection: a transaction is on disk when it has been committed, and begins as one that writes.
-const settings = "_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=fullfsync(on)&_txlock=immediate"
+const settings = "_pragma=journal_mode(wal)&_pragma=synchronous(full)&_pragma=fullfsync(on)&" +
+	"_pragma=busy_timeout(1000)&_txlock=immediate"
 
-// reset closes the file; the next request opens it again.
-func (d *driver) reset() (err error) {
-	if d.db != nil {
-		_ = d.db.Close()
+// enter waits until no other process, and no other request of the session, is in a transaction. A wait that ends with
+// ctx goes on in a goroutine: nothing else can end it.
+func (d *driver) enter(ctx context.Context) error {
+	got := make(chan error, 1)
+	go func() {
+		d.mu.Lock()
+		got <- d.lockFile()
+	}()
+	select {
+	case err := <-got:
+		if err == nil {
+			err = d.open()
+		}
+		if err != nil {
+			d.leave(true)
+		}
+		return err
+	case <-ctx.Done():
+		go func() { d.leave(<-got != nil) }()
+		return ctx.Err()
 	}
-	at := url.URL{Scheme: "file", OmitHost: true, Path: d.path, RawQuery: settings}
-	if d.db, err = sql.Open("sqlite", at.String()); err == nil {
-		d.db.SetMaxOpenConns(1)
+}
+
+func (d *driver) lockFile() (err error) {
+	if d.lock == nil {
+		if d.lock, err = os.OpenFile(d.path+"-lock", os.O_CREATE|os.O_RDWR, 0o666); err != nil {
+			d.lock = nil
+			return err
+		}
 	}
-	d.file = nil
+	for err = unix.EINTR; errors.Is(err, unix.EINTR); {
+		err = unix.Flock(int(d.lock.Fd()), unix.LOCK_EX)
+	}
 	return err
+}
+
+// leave ends enter. If something failed, it closes the files, and the next request opens them again.
+func (d *driver) leave(failed bool) {
+	if failed && d.db != nil {
+		_ = d.db.Close()
+		d.db = nil
+	}
+	if failed && d.lock != nil {
+		_ = d.lock.Close() // and unlocks it
+		d.lock = nil
+	}
+	if d.lock != nil {
+		_ = unix.Flock(int(d.lock.Fd()), unix.LOCK_UN)
+	}
+	d.mu.Unlock()
 }
 
 var errReplaced = errors.New("the file was moved, removed or replaced")
 
 // open opens the file if it is not open, and checks that the file is still at its path.
 func (d *driver) open() (err error) {
-	if d.file == nil {
-		if _, err = d.db.Exec(migrateSQL); err == nil {
-			d.file, err = os.Stat(d.path)
+	if d.db != nil {
+		if now, err := os.Stat(d.path); err != nil || !os.SameFile(now, d.file) {
+			return errReplaced
 		}
+		return nil
+	}
+	at := url.URL{Scheme: "file", OmitHost: true, Path: d.path, RawQuery: settings}
+	if d.db, err = sql.Open("sqlite", at.String()); err != nil {
 		return err
 	}
-	if now, err := os.Stat(d.path); err != nil || !os.SameFile(now, d.file) {
-		return errReplaced
+	d.db.SetMaxOpenConns(1)
+	if _, err = d.db.Exec(migrateSQL); err == nil {
+		d.file, err = os.Stat(d.path)
 	}
-	return nil
+	return err
 }
 
-// pause is how long a request waits before it looks again whether another process's transaction has ended. SQLite
-// itself would sleep for longer and longer.
-const pause = 200 * time.Microsecond
-
-// begin begins a transaction when no other process is in one. A transaction ends by itself: no context ends it.
-func (d *driver) begin(ctx context.Context) (tx *sql.Tx, err error) {
-	for {
-		if err = d.open(); err != nil {
-			_ = d.reset()
-		} else if tx, err = d.db.Begin(); err == nil {
-			return tx, nil
-		}
-		if !busy(err) {
-			return nil, err
-		}
-		select {
-		case <-time.After(pause):
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", err, ctx.Err())
-		}
-	}
-}
-
-// Swap implements [cas.Driver].
-func (d *driver) Swap(ctx context.Context, in []cas.Swap, out []cas.Swapped) error {
-	select {
-	case d.turn <- struct{}{}:
-		defer func() { <-d.turn }()
-	case <-ctx.Done():
-	}
+// Swap implements [cas.Driver]. What is under way ends by itself: ctx does not end it.
+func (d *driver) Swap(ctx context.Context, in []cas.Swap, out []cas.Swapped) (err error) {
 	if ctx.Err() != nil {
 		return unsent(ctx.Err())
 	}
-	tx, err := d.begin(ctx)
+	if err = d.enter(ctx); err != nil {
+		return unsent(err)
+	}
+	defer func() { d.leave(err != nil) }()
+	tx, err := d.db.Begin()
 	if err != nil {
 		return unsent(err)
 	}
-	if changed, err := swaps(tx, in, out); !changed {
-		if tx.Rollback() != nil {
-			_ = d.reset()
-		}
-		return unsent(err)
+	if changed, err := swaps(tx, in, out); !changed || err != nil {
+		return unsent(errors.Join(err, tx.Rollback()))
 	}
 	if err := tx.Commit(); err != nil {
-		_ = d.reset()
 		return fault(err)
 	}
 	d.notify(in, out)
