@@ -17,8 +17,12 @@ import (
 	"github.com/mortise-go/mortise/backend/cas"
 )
 
-// glance is how often a session that listens looks whether its socket is still there.
-const glance = 250 * time.Millisecond
+const (
+	// glance is how often a session that listens looks whether its socket is still there.
+	glance = 250 * time.Millisecond
+	// full is how long a sender waits for a session whose socket is full.
+	full = 5 * time.Millisecond
+)
 
 // socket returns the path of a session's socket. A datagram has a stamp in ms, a space, and a notice.
 func (d *driver) socket(session string) string { return d.path + ".to-" + session }
@@ -60,12 +64,12 @@ func (d *driver) Listen(ctx context.Context, session string, hear func(cas.Heard
 	}
 }
 
-// notify sends the notices of the swaps that are done, and does not wait for it.
+// notify sends the notices of the swaps that are done.
 func (d *driver) notify(in []cas.Swap, out []cas.Swapped) {
 	for i := range in {
 		for _, n := range in[i].Notices {
 			if out[i].Done {
-				go d.send(n.Session, fmt.Sprintf("%d %s", out[i].Now.Milliseconds(), n.Text))
+				d.send(n.Session, fmt.Sprintf("%d %s", out[i].Now.Milliseconds(), n.Text))
 			}
 		}
 	}
@@ -79,7 +83,7 @@ func (d *driver) send(session, text string) {
 		_ = os.Remove(at)
 	}
 	if err == nil {
-		_ = c.SetWriteDeadline(time.Now().Add(glance))
+		_ = c.SetWriteDeadline(time.Now().Add(full))
 		_, _ = c.Write([]byte(text))
 		_ = c.Close()
 	}

@@ -171,7 +171,12 @@ func (d *driver) Swap(ctx context.Context, in []cas.Swap, out []cas.Swapped) (er
 	if err = d.enter(ctx); err != nil {
 		return unsent(err)
 	}
-	defer func() { d.leave(err != nil) }()
+	done := false
+	defer func() {
+		if d.leave(err != nil); done {
+			d.notify(in, out)
+		}
+	}()
 	tx, err := d.db.Begin()
 	if err != nil {
 		return unsent(err)
@@ -182,7 +187,7 @@ func (d *driver) Swap(ctx context.Context, in []cas.Swap, out []cas.Swapped) (er
 	if err := tx.Commit(); err != nil {
 		return fault(err)
 	}
-	d.notify(in, out)
+	done = true
 	return nil
 }
 
