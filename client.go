@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/bridge"
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/fail"
@@ -198,6 +199,13 @@ func (c *Client) inner() *engine.Engine {
 
 // usable returns an error for a nil or zero client.
 func (c *Client) usable() error { return c.inner().Usable() }
+
+// The packages beside this one make semaphores and latches of a client.
+func init() {
+	bridge.Engine = (*Client).inner
+	bridge.Request = with
+	bridge.Lease = func(h *lease.Handle) *Lease { return (*Lease)(h) }
+}
 
 // public converts a lease to the exported type.
 func public(h *lease.Handle, err error) (*Lease, error) { return (*Lease)(h), err }

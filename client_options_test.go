@@ -10,6 +10,8 @@ import (
 
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // Findings U12: the names of a client with a prefix are other names to all other clients, of every kind.
@@ -60,17 +62,17 @@ func TestAPrefixIsOfEveryName(t *testing.T) {
 		if ok, err := c.RW().ForceUnlock(ctx, "gone2"); !ok || err != nil {
 			t.Errorf("ForceUnlock of a read-write lock: %v, %v", ok, err)
 		}
-		must(t, errorOf(c.Semaphore("s", 2).Acquire(ctx, 1)))
-		must(t, errorOf(c.CountingSemaphore("cs").TrySetPermits(ctx, 1)))
-		must(t, c.CountingSemaphore("cs").Acquire(ctx, 1))
-		must(t, errorOf(c.CountDownLatch("l").TrySet(ctx, 1)))
-		if n := need(plain.Semaphore("app:s", 0).Available(ctx))(t); n != 1 {
+		must(t, errorOf(semaphore.New(c, "s", 2).Acquire(ctx, 1)))
+		must(t, errorOf(semaphore.NewCounting(c, "cs").TrySetPermits(ctx, 1)))
+		must(t, semaphore.NewCounting(c, "cs").Acquire(ctx, 1))
+		must(t, errorOf(latch.New(c, "l").TrySet(ctx, 1)))
+		if n := need(semaphore.New(plain, "app:s", 0).Available(ctx))(t); n != 1 {
 			t.Errorf("%d permits are free under the full name, want 1", n)
 		}
-		if n := need(plain.CountDownLatch("app:l").Count(ctx))(t); n != 1 {
+		if n := need(latch.New(plain, "app:l").Count(ctx))(t); n != 1 {
 			t.Errorf("the latch's count is %d under the full name, want 1", n)
 		}
-		err := c.CountingSemaphore("cs").TryAcquire(ctx, 1)
+		err := semaphore.NewCounting(c, "cs").TryAcquire(ctx, 1)
 		wants(t, err, ErrNotAcquired)
 		if !contains(err.Error(), `"app:cs"`) {
 			t.Errorf("an error names the lock otherwise than the store: %v", err)
@@ -79,7 +81,7 @@ func TestAPrefixIsOfEveryName(t *testing.T) {
 			t.Errorf("the observer was told of %v", told)
 		}
 		wants(t, errorOf(c.Lock(ctx, "")), ErrInvalidName)
-		wants(t, errorOf(c.Semaphore("", 1).Acquire(ctx, 1)), ErrInvalidName)
+		wants(t, errorOf(semaphore.New(c, "", 1).Acquire(ctx, 1)), ErrInvalidName)
 	})
 }
 
@@ -131,13 +133,16 @@ func TestTheClientsDefaultsOfWaitAndHold(t *testing.T) {
 		takes("TryLock", 0, func() error { return errorOf(c.TryLock(ctx, "x")) })
 		takes("LockAll", 2*time.Second, func() error { return errorOf(c.LockAll(ctx, []string{"y", "x"})) })
 		takes("TryLockAll", 0, func() error { return errorOf(c.TryLockAll(ctx, []string{"y", "x"})) })
-		takes("a semaphore", 2*time.Second, func() error { return errorOf(c.Semaphore("s", 0).Acquire(ctx, 1)) })
-		takes("a counting semaphore", 2*time.Second, func() error { return c.CountingSemaphore("cs").Acquire(ctx, 1) })
-		must(t, errorOf(c.CountDownLatch("l").TrySet(ctx, 1)))
-		takes("a latch", 2*time.Second, func() error { return c.CountDownLatch("l").Wait(ctx) })
+		takes("a semaphore", 2*time.Second, func() error { return errorOf(semaphore.New(c, "s", 0).Acquire(ctx, 1)) })
+		takes("a counting semaphore", 2*time.Second, func() error { return semaphore.NewCounting(c, "cs").Acquire(ctx, 1) })
+		must(t, errorOf(latch.New(c, "l").TrySet(ctx, 1)))
+		takes("a latch", 2*time.Second, func() error { return latch.New(c, "l").Wait(ctx) })
 		must(t, held.Unlock(ctx))
 
-		lasts := func(what string, want time.Duration, l *Lease) {
+		lasts := func(what string, want time.Duration, l interface {
+			Context() context.Context
+			Err() error
+		}) {
 			t.Helper()
 			start := time.Now()
 			<-l.Context().Done()
@@ -148,7 +153,7 @@ func TestTheClientsDefaultsOfWaitAndHold(t *testing.T) {
 		}
 		lasts("Lock", time.Minute, need(c.Lock(ctx, "x"))(t))
 		lasts("LockAll", time.Minute, need(c.LockAll(ctx, []string{"x", "y"}))(t))
-		lasts("a permit", time.Minute, LeaseOf(need(c.Semaphore("s2", 1).Acquire(ctx, 1))(t)))
+		lasts("a permit", time.Minute, need(semaphore.New(c, "s2", 1).Acquire(ctx, 1))(t))
 		lasts("WithLease", 5*time.Minute, need(c.Lock(ctx, "z", WithLease(5*time.Minute)))(t))
 		lasts("WithMaxHold", 3*time.Minute, need(c.Lock(ctx, "w", WithMaxHold(3*time.Minute)))(t))
 	})
@@ -208,9 +213,9 @@ func TestAnOptionThatDoesNotApplyIsRefused(t *testing.T) {
 			wants(t, errorOf(l.Lock(ctx, "x", o)), ErrInvalid)
 			wants(t, errorOf(l.TryLock(ctx, "x", o)), ErrInvalid)
 		}
-		wants(t, errorOf(c.Semaphore("s", 1).TryAcquire(ctx, 1, o)), ErrInvalid)
-		wants(t, c.CountingSemaphore("c").Acquire(ctx, 1, o), ErrInvalid)
-		wants(t, c.CountDownLatch("l").Wait(ctx, o), ErrInvalid)
+		wants(t, errorOf(semaphore.New(c, "s", 1).TryAcquire(ctx, 1, o)), ErrInvalid)
+		wants(t, semaphore.NewCounting(c, "c").Acquire(ctx, 1, o), ErrInvalid)
+		wants(t, latch.New(c, "l").Wait(ctx, o), ErrInvalid)
 	}
 	wants(t, errorOf(c.TryLock(ctx, "x", WithWait(time.Second))), ErrInvalid)
 	wants(t, errorOf(c.TryLock(ctx, "x", WithMaxWaiters(1))), ErrInvalid)

@@ -12,12 +12,15 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/counters"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // See rule 8 of package backendtest.
 func TestAWaiterForOnePermitIsServedWhenTheWaiterForTwoLeaves(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		sem := open().CountingSemaphore("x")
+		sem := semaphore.NewCounting(open(), "x")
 		must(t, errorOf(sem.TrySetPermits(t.Context(), 0)))
 		ctx, cancel := context.WithCancel(t.Context())
 		first := later(func() error { return sem.Acquire(ctx, 2) })
@@ -45,21 +48,21 @@ func TestAnAcquireOfUnknownOutcomeIsCancelledOnceTheStoreIsBack(t *testing.T) {
 		b := spyOn(store, "CountingSemaphores", nil)
 		c := on(t, b)
 		ctx := context.Background()
-		if _, err := c.CountingSemaphore("n").TrySetPermits(ctx, 3); err != nil {
+		if _, err := semaphore.NewCounting(c, "n").TrySetPermits(ctx, 3); err != nil {
 			t.Fatal(err)
 		}
 		b.hook("TakeCount", func(c *call) error {
 			defer store.SetDown(errGone)
 			return replyLost(c)
 		})
-		if err := c.CountingSemaphore("n").Acquire(ctx, 2); !errors.Is(err, ErrUnavailable) {
+		if err := semaphore.NewCounting(c, "n").Acquire(ctx, 2); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Acquire: %v", err)
 		}
 		b.hook("TakeCount", nil)
 		time.Sleep(30 * time.Second)
 		store.SetDown(nil)
 		time.Sleep(2 * time.Second)
-		if n, err := c.CountingSemaphore("n").Available(ctx); n != 3 || err != nil {
+		if n, err := semaphore.NewCounting(c, "n").Available(ctx); n != 3 || err != nil {
 			t.Errorf("%d, %v are free, want 3", n, err)
 		}
 		if err := c.Close(); err != nil {
@@ -74,7 +77,7 @@ func TestAReleaseThatIsGivenUpIsLogged(t *testing.T) {
 		var log strings.Builder
 		c := on(t, store, WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 		store.SetDown(errors.New("away"))
-		if err := c.CountingSemaphore("n").Release(context.Background(), 1); !errors.Is(err, ErrUnavailable) {
+		if err := semaphore.NewCounting(c, "n").Release(context.Background(), 1); !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Release: %v", err)
 		}
 		time.Sleep(backend.Remembered/2 + time.Second)
@@ -90,8 +93,9 @@ func TestARequestIsRememberedForALimitedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := on(t, memory.New())
 		ctx := context.Background()
-		s := c.CountingSemaphore("n")
-		q := Change(s, 1)
+		s := semaphore.NewCounting(c, "n")
+		counted := counters.NewCountingSemaphore(Engine(c), "n")
+		q := counted.Change(1)
 		for i, want := range []int{1, 1, 2} {
 			if i == 2 {
 				time.Sleep(backend.Remembered + time.Second)
@@ -109,25 +113,25 @@ func TestARequestIsRememberedForALimitedTime(t *testing.T) {
 func TestCountsRefuseContextsThatAreNilOrOver(t *testing.T) {
 	c := on(t, memory.New())
 	for what, err := range map[string]error{
-		"Wait":    c.CountDownLatch("n").Wait(nil),
-		"Acquire": c.CountingSemaphore("n").Acquire(nil, 1),
+		"Wait":    latch.New(c, "n").Wait(nil),
+		"Acquire": semaphore.NewCounting(c, "n").Acquire(nil, 1),
 	} {
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s with a nil context: %v", what, err)
 		}
 	}
-	if _, err := c.Semaphore("n", 0).Acquire(nil, 1); !errors.Is(err, ErrInvalid) {
+	if _, err := semaphore.New(c, "n", 0).Acquire(nil, 1); !errors.Is(err, ErrInvalid) {
 		t.Errorf("Acquire with a nil context: %v", err)
 	}
-	if err := c.CountingSemaphore("n").Release(nil, 1); err != nil {
+	if err := semaphore.NewCounting(c, "n").Release(nil, 1); err != nil {
 		t.Errorf("Release with a nil context: %v", err)
 	}
 	over, cancel := context.WithCancel(context.Background())
 	cancel()
-	if err := c.CountingSemaphore("n").Acquire(over, 1); !errors.Is(err, context.Canceled) {
+	if err := semaphore.NewCounting(c, "n").Acquire(over, 1); !errors.Is(err, context.Canceled) {
 		t.Errorf("Acquire with a context that has ended: %v", err)
 	}
-	if n, err := c.CountingSemaphore("n").Available(context.Background()); n != 1 || err != nil {
+	if n, err := semaphore.NewCounting(c, "n").Available(context.Background()); n != 1 || err != nil {
 		t.Errorf("%d, %v are free", n, err)
 	}
 }
@@ -137,10 +141,10 @@ func TestAClientWithTheIDOfAnEarlierOneDoesNotGetItsReplies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
 		before := on(t, st, WithID("pod-3"))
-		must(t, errorOf(before.CountingSemaphore("s").TrySetPermits(t.Context(), 1)))
-		must(t, before.CountingSemaphore("s").Acquire(t.Context(), 1))
+		must(t, errorOf(semaphore.NewCounting(before, "s").TrySetPermits(t.Context(), 1)))
+		must(t, semaphore.NewCounting(before, "s").Acquire(t.Context(), 1))
 		must(t, before.Close())
-		after := on(t, st, WithID("pod-3")).CountingSemaphore("s")
+		after := semaphore.NewCounting(on(t, st, WithID("pod-3")), "s")
 		if set, err := after.TrySetPermits(t.Context(), 1); set || err != nil {
 			t.Errorf("set again: %v, %v", set, err)
 		}
@@ -153,7 +157,7 @@ func TestAClientWithTheIDOfAnEarlierOneDoesNotGetItsReplies(t *testing.T) {
 func TestAPermitThatALateRequestTookForAWaiterBehindTheFirstIsGivenBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := spyOn(memory.New(), "CountingSemaphores", nil)
-		sem, theirs := on(t, b).CountingSemaphore("n"), on(t, b.Store).CountingSemaphore("n")
+		sem, theirs := semaphore.NewCounting(on(t, b), "n"), semaphore.NewCounting(on(t, b.Store), "n")
 		must(t, errorOf(theirs.TrySetPermits(t.Context(), 0)))
 		ctx, cancel := context.WithCancel(t.Context())
 		first := later(func() error { return sem.Acquire(ctx, 2) })
@@ -189,7 +193,7 @@ func TestAPermitThatALateRequestTookForAWaiterBehindTheFirstIsGivenBack(t *testi
 func TestAPermitIsNotKeptForAWaiterThatHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := spyOn(memory.New(), "CountingSemaphores Enrolments", nil)
-		sem, theirs := on(t, b).CountingSemaphore("n"), on(t, b.Store).CountingSemaphore("n")
+		sem, theirs := semaphore.NewCounting(on(t, b), "n"), semaphore.NewCounting(on(t, b.Store), "n")
 		must(t, errorOf(theirs.TrySetPermits(t.Context(), 2)))
 		must(t, theirs.Acquire(t.Context(), 2))
 		ctx, cancel := context.WithCancel(t.Context())
@@ -223,10 +227,10 @@ func TestAPermitIsNotKeptForAWaiterThatHasLeft(t *testing.T) {
 
 // The permits of a call that panics come back: no lease would ever bring them back.
 func TestACallForPermitsThatPanicsKeepsNone(t *testing.T) {
-	type acquire = func(ctx context.Context, s *CountingSemaphore) error
-	one := func(ctx context.Context, s *CountingSemaphore) error { return s.Acquire(ctx, 1) }
-	try := func(ctx context.Context, s *CountingSemaphore) error { return s.TryAcquire(ctx, 1) }
-	free := func(t *testing.T, s *CountingSemaphore) {
+	type acquire = func(ctx context.Context, s *semaphore.Counting) error
+	one := func(ctx context.Context, s *semaphore.Counting) error { return s.Acquire(ctx, 1) }
+	try := func(ctx context.Context, s *semaphore.Counting) error { return s.TryAcquire(ctx, 1) }
+	free := func(t *testing.T, s *semaphore.Counting) {
 		time.Sleep(time.Second)
 		if n := need(s.Available(t.Context()))(t); n != 1 {
 			t.Errorf("%d permits are free of one", n)
@@ -236,7 +240,7 @@ func TestACallForPermitsThatPanicsKeepsNone(t *testing.T) {
 	for name, take := range map[string]acquire{"Acquire": one, "TryAcquire": try} {
 		t.Run("the observer/"+name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
-				s := open(WithObserver(Observer{Acquired: func(Event) { boom() }})).CountingSemaphore("n")
+				s := semaphore.NewCounting(open(WithObserver(Observer{Acquired: func(Event) { boom() }})), "n")
 				need(s.TrySetPermits(t.Context(), 1))(t)
 				panics(t, func() { _ = take(t.Context(), s) })
 				free(t, s)
@@ -244,7 +248,7 @@ func TestACallForPermitsThatPanicsKeepsNone(t *testing.T) {
 		})
 		t.Run("the backend/"+name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, m *memory.Store, _ func(...ClientOption) *Client) {
-				s := on(t, spyOn(m, "CountingSemaphores", hooks{"TakeCount": doneThenPanics()})).CountingSemaphore("n")
+				s := semaphore.NewCounting(on(t, spyOn(m, "CountingSemaphores", hooks{"TakeCount": doneThenPanics()})), "n")
 				need(s.TrySetPermits(t.Context(), 1))(t)
 				panics(t, func() { _ = take(context.Background(), s) })
 				free(t, s)
@@ -254,12 +258,12 @@ func TestACallForPermitsThatPanicsKeepsNone(t *testing.T) {
 	t.Run("a waiter that was served meanwhile", func(t *testing.T) {
 		bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
 			waiting := 0
-			s := open(WithObserver(Observer{Waiting: func(Event) {
+			s := semaphore.NewCounting(open(WithObserver(Observer{Waiting: func(Event) {
 				if waiting++; waiting == 2 {
 					time.Sleep(time.Second)
 					boom()
 				}
-			}})).CountingSemaphore("n")
+			}})), "n")
 			need(s.TrySetPermits(t.Context(), 0))(t)
 			ctx, cancel := context.WithCancel(t.Context())
 			first := later(func() error { return s.Acquire(ctx, 2) })

@@ -12,9 +12,6 @@ var (
 	// ErrNotAcquired: another owner holds the lock, or it is reserved for the next waiter, and the wait,
 	// if any, is over; or [WithMaxWaiters] refuses the call.
 	ErrNotAcquired error
-	// ErrNotHeld: [Semaphore.Release] found a permit that is not in use: it was released before, has expired, or
-	// never was.
-	ErrNotHeld error
 	// ErrLost: the lease ended without Unlock: it was not renewed in time, ran out, or its record was
 	// removed. An Unlock then releases nothing.
 	ErrLost error
@@ -62,7 +59,7 @@ type Error struct {
 
 func init() {
 	ErrNotAcquired, ErrNotReplicated, ErrUnavailable = fail.NotAcquired, fail.NotReplicated, fail.Unavailable
-	ErrLost, ErrReleased, ErrClosed, ErrNotHeld = fail.Lost, fail.Released, fail.Closed, fail.NotHeld
+	ErrLost, ErrReleased, ErrClosed = fail.Lost, fail.Released, fail.Closed
 	ErrWrongKind, ErrInvalidName, ErrInvalid = fail.WrongKind, fail.InvalidName, fail.Invalid
 	ErrDelegationEnded = fail.DelegationEnded
 	fail.Public = func(e *fail.Error) error { return (*Error)(e) }

@@ -11,6 +11,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // An error names the operation and the lock once, whatever it wraps; errors.Is and errors.As find the same as before.
@@ -61,7 +62,7 @@ func TestErrorTextsNameOperationAndLockOnce(t *testing.T) {
 		cancel(&Error{Op: "lease", Name: "fake", Err: fmt.Errorf("%w: gone", ErrLost)})
 		add("Unlock of a lease of NewLease", made.Unlock(ctx), ErrLost)
 
-		p := need(c.Semaphore("p", 1).Acquire(ctx, 1, WithLease(time.Second)))(t)
+		p := need(semaphore.New(c, "p", 1).Acquire(ctx, 1, WithLease(time.Second)))(t)
 		time.Sleep(2 * time.Second)
 		add("Release of a permit that ran out", p.Release(ctx), ErrLost)
 

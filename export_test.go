@@ -1,7 +1,6 @@
 package mortise
 
 import (
-	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/lease"
 )
@@ -14,9 +13,3 @@ func Engine(c *Client) *engine.Engine { return c.engine }
 
 // Held returns what implements a lease.
 func Held(l *Lease) lease.Holding { return l.held() }
-
-// LeaseOf returns the lease of a permit.
-func LeaseOf(p *Permit) *Lease { return p.lease }
-
-// Change returns the request for a change of a semaphore.
-func Change(s *CountingSemaphore, n int64) backend.CountRequest { return s.count.Change(n) }

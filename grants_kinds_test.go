@@ -9,6 +9,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // tenure is a side of a read-write lock, or a permit, that a client has.
@@ -53,7 +54,7 @@ var (
 		"semaphore", "Queue Semaphores CountingSemaphores Enrolments", backend.Topic{Kind: backend.KindSemaphore, Name: "x"},
 		"Permits.Acquire", "Permits.Renew",
 		func(ctx context.Context, c *Client, opts ...Option) (tenure, func() error, error) {
-			p, err := c.Semaphore("x", 1).Acquire(ctx, 1, opts...)
+			p, err := semaphore.New(c, "x", 1).Acquire(ctx, 1, opts...)
 			if err != nil {
 				return nil, nil, err
 			}

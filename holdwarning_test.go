@@ -17,6 +17,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // holdLog is a logger whose lines about long holds are kept.
@@ -68,7 +69,7 @@ func TestAHoldThatLastsLongIsLoggedWithItsCallSite(t *testing.T) {
 		"one":   {here(), func(ctx context.Context, c *mortise.Client) error { return second(c.LockAll(ctx, two[:1])) }},
 		"fair":  {here(), func(ctx context.Context, c *mortise.Client) error { return second(kind(c).Lock(ctx, "n")) }},
 		"permit": {here(), func(ctx context.Context, c *mortise.Client) error {
-			_, err := c.Semaphore("n", 2).Acquire(ctx, 2)
+			_, err := semaphore.New(c, "n", 2).Acquire(ctx, 2)
 			return err
 		}},
 		"do": {here(), func(ctx context.Context, c *mortise.Client) error {

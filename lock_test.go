@@ -13,6 +13,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/latch"
 )
 
 func TestInvalidArgumentsAreRefusedWithARemedy(t *testing.T) {
@@ -224,7 +225,7 @@ func TestAReleaseThatTimedOutIsRepeatedWhileTheCallerWaits(t *testing.T) {
 // ForceUnlock is repeated only if it was not sent.
 func TestAClosedConnectionFailsNoCall(t *testing.T) {
 	for op, send := range map[string]func(ctx context.Context, c *Client) error{
-		"Latch.Count": func(ctx context.Context, c *Client) error { return c.CountDownLatch("l").Wait(ctx) },
+		"Latch.Count": func(ctx context.Context, c *Client) error { return latch.New(c, "l").Wait(ctx) },
 		"Inspect": func(ctx context.Context, c *Client) error {
 			info, err := c.Inspect(ctx, "x")
 			if err == nil && !info.Held {

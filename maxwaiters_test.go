@@ -13,6 +13,8 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // crowd is a kind of call that waits, for the tests of WithMaxWaiters.
@@ -51,18 +53,18 @@ func crowds() (all []crowd) {
 			return errorOf(c.RW().Write.Lock(ctx, "x", opts...))
 		}, 0, 0},
 		crowd{"semaphore", func(t *testing.T, other *Client) {
-			must(t, errorOf(other.Semaphore("x", 2).Acquire(t.Context(), 2)))
+			must(t, errorOf(semaphore.New(other, "x", 2).Acquire(t.Context(), 2)))
 		}, func(ctx context.Context, c *Client, opts ...Option) error {
-			return errorOf(c.Semaphore("x", 0).Acquire(ctx, 1, opts...))
+			return errorOf(semaphore.New(c, "x", 0).Acquire(ctx, 1, opts...))
 		}, 0, 0},
 		crowd{"counting semaphore", func(*testing.T, *Client) {},
 			func(ctx context.Context, c *Client, opts ...Option) error {
-				return c.CountingSemaphore("x").Acquire(ctx, 1, opts...)
+				return semaphore.NewCounting(c, "x").Acquire(ctx, 1, opts...)
 			}, 0, 0},
 		crowd{"latch", func(t *testing.T, other *Client) {
-			must(t, errorOf(other.CountDownLatch("x").TrySet(t.Context(), 1)))
+			must(t, errorOf(latch.New(other, "x").TrySet(t.Context(), 1)))
 		}, func(ctx context.Context, c *Client, opts ...Option) error {
-			return c.CountDownLatch("x").Wait(ctx, opts...)
+			return latch.New(c, "x").Wait(ctx, opts...)
 		}, 0, 0},
 		crowd{"LockAll", taken, func(ctx context.Context, c *Client, opts ...Option) error {
 			return errorOf(c.LockAll(ctx, []string{"x", "y"}, opts...))
@@ -226,15 +228,15 @@ func TestMaxWaitersWhereItDoesNotApply(t *testing.T) {
 		"TryLock, read":                 errorOf(rw.Read.TryLock(ctx, "x", WithMaxWaiters(1))),
 		"TryLock of Quorum":             errorOf(q.TryLock(ctx, "x", WithMaxWaiters(1))),
 		"TryLockAll":                    errorOf(parts.TryLock(ctx, WithMaxWaiters(1))),
-		"TryAcquire":                    errorOf(c.Semaphore("s", 1).TryAcquire(ctx, 1, WithMaxWaiters(1))),
+		"TryAcquire":                    errorOf(semaphore.New(c, "s", 1).TryAcquire(ctx, 1, WithMaxWaiters(1))),
 		"none":                          errorOf(c.Lock(ctx, "x", WithMaxWaiters(0))),
 		"fewer than none":               errorOf(c.Lock(ctx, "x", WithMaxWaiters(-1))),
 		"fewer than none, by far":       errorOf(c.Lock(ctx, "x", WithMaxWaiters(math.MinInt))),
 		"none, LockAll":                 errorOf(parts.Lock(ctx, WithMaxWaiters(0))),
 		"none, of Quorum":               errorOf(q.Lock(ctx, "x", WithMaxWaiters(0))),
-		"none, of a latch":              c.CountDownLatch("l").Wait(ctx, WithMaxWaiters(0)),
-		"none, of a semaphore":          errorOf(c.Semaphore("s", 1).Acquire(ctx, 1, WithMaxWaiters(0))),
-		"none, of a counting semaphore": c.CountingSemaphore("s").Acquire(ctx, 1, WithMaxWaiters(0)),
+		"none, of a latch":              latch.New(c, "l").Wait(ctx, WithMaxWaiters(0)),
+		"none, of a semaphore":          errorOf(semaphore.New(c, "s", 1).Acquire(ctx, 1, WithMaxWaiters(0))),
+		"none, of a counting semaphore": semaphore.NewCounting(c, "s").Acquire(ctx, 1, WithMaxWaiters(0)),
 	} {
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), "WithMaxWaiters") {
 			t.Errorf("%s: got %v, want ErrInvalid that names WithMaxWaiters", name, err)
@@ -250,9 +252,9 @@ func TestMaxWaitersWhereItDoesNotApply(t *testing.T) {
 func TestMaxWaitersRefusesNoCallThatDeclaresTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := on(t, spyOn(memory.New(), "Semaphores CountingSemaphores Enrolments", nil))
-		waiter := later(func() error { return errorOf(c.Semaphore("x", 0).Acquire(t.Context(), 1)) })
+		waiter := later(func() error { return errorOf(semaphore.New(c, "x", 0).Acquire(t.Context(), 1)) })
 		synctest.Wait()
-		need(c.Semaphore("x", 4).Acquire(t.Context(), 1, WithMaxWaiters(1)))(t)
+		need(semaphore.New(c, "x", 4).Acquire(t.Context(), 1, WithMaxWaiters(1)))(t)
 		must(t, <-waiter)
 	})
 }

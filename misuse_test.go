@@ -15,6 +15,8 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // A Client that New did not make returns ErrInvalid from each call, and does not panic.
@@ -43,12 +45,12 @@ func invalidClient(t *testing.T, c *Client) {
 		"Close":              c.Close,
 		"Shutdown":           func() error { return c.Shutdown(ctx) },
 		"Do":                 func() error { return Do(ctx, c, "x", func(context.Context) error { return nil }) },
-		"counting semaphore": func() error { return c.CountingSemaphore("x").Acquire(ctx, 1) },
-		"release":            func() error { return c.CountingSemaphore("x").Release(ctx, 1) },
-		"semaphore":          func() error { return errorOf(c.Semaphore("x", 0).TryAcquire(ctx, 1)) },
-		"available":          func() error { return errorOf(c.Semaphore("x", 0).Available(ctx)) },
-		"latch":              func() error { return c.CountDownLatch("x").Wait(ctx) },
-		"count down":         func() error { return c.CountDownLatch("x").CountDown(ctx) },
+		"counting semaphore": func() error { return semaphore.NewCounting(c, "x").Acquire(ctx, 1) },
+		"release":            func() error { return semaphore.NewCounting(c, "x").Release(ctx, 1) },
+		"semaphore":          func() error { return errorOf(semaphore.New(c, "x", 0).TryAcquire(ctx, 1)) },
+		"available":          func() error { return errorOf(semaphore.New(c, "x", 0).Available(ctx)) },
+		"latch":              func() error { return latch.New(c, "x").Wait(ctx) },
+		"count down":         func() error { return latch.New(c, "x").CountDown(ctx) },
 	}
 	for name, call := range calls {
 		t.Run(name, func(t *testing.T) { wants(t, call(), ErrInvalid) })
@@ -78,14 +80,14 @@ func (refusing) Open(backend.Handler) (backend.Store, error) { return nil, errRe
 func TestABackendWithoutCountsIsNamed(t *testing.T) {
 	c := on(t, spyOn(memory.New(), "", nil))
 	ctx := context.Background()
-	_, set := c.CountDownLatch("n").TrySet(ctx, 1)
-	_, permit := c.Semaphore("n", 0).Acquire(ctx, 1)
+	_, set := latch.New(c, "n").TrySet(ctx, 1)
+	_, permit := semaphore.New(c, "n", 0).Acquire(ctx, 1)
 	for op, err := range map[string]error{
 		"set":       set,
-		"wait":      c.CountDownLatch("n").Wait(ctx),
-		"countdown": c.CountDownLatch("n").CountDown(ctx),
+		"wait":      latch.New(c, "n").Wait(ctx),
+		"countdown": latch.New(c, "n").CountDown(ctx),
 		"acquire":   permit,
-		"release":   c.CountingSemaphore("n").Release(ctx, 1),
+		"release":   semaphore.NewCounting(c, "n").Release(ctx, 1),
 	} {
 		var e *Error
 		if !errors.Is(err, ErrInvalid) || !errors.As(err, &e) || e.Op != op ||
@@ -93,10 +95,10 @@ func TestABackendWithoutCountsIsNamed(t *testing.T) {
 			t.Errorf("%s: %v", op, err)
 		}
 	}
-	if err := c.Semaphore("n", 0).Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
+	if err := semaphore.New(c, "n", 0).Release(ctx, strings.Repeat("0", 32)); !errors.Is(err, ErrInvalid) {
 		t.Errorf("release: %v", err)
 	}
-	var none *Permit
+	var none *semaphore.Permit
 	wants(t, none.Release(ctx), ErrInvalid)
 	if len(none.IDs()) != 0 || none.Name() != "" || none.Context().Err() == nil || none.Err() == nil {
 		t.Error("a nil permit is held")

@@ -17,6 +17,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/announce"
 	"github.com/mortise-go/mortise/internal/redistest/slow"
+	"github.com/mortise-go/mortise/latch"
 )
 
 // callerKey is the key of the caller's name.
@@ -108,7 +109,7 @@ func TestEventsNameTheirLeaseAndCaller(t *testing.T) {
 		expect("write rw acquired: lease 4, holds 1, contended false, d",
 			"write rw renewed", "write rw released: lease 4, <nil>")
 
-		l := c.CountDownLatch("latch")
+		l := latch.New(c, "latch")
 		l.TrySet(t.Context(), 1)
 		open := later(func() error { return l.Wait(who("e")) })
 		expect("latch latch waiting, e")

@@ -19,6 +19,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/lease"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 var (
@@ -122,18 +123,33 @@ type taking struct {
 	name     string
 	shared   bool
 	permits  int
-	lease    *Lease
+	lease    ledgered
 	outer    *taking
 	unlocked atomic.Bool
 	released bool // its Unlock is over, and is an event
 }
 
+// ledgered is a lease, or permits.
+type ledgered interface {
+	Context() context.Context
+	Err() error
+	Unlock(ctx context.Context) error
+}
+
+// heldPermit is a permit, released by Unlock.
+type heldPermit struct{ *semaphore.Permit }
+
+func (p heldPermit) Unlock(ctx context.Context) error { return p.Release(ctx) }
+
 func (a *taking) live() bool { return !a.unlocked.Load() && a.lease.Err() == nil }
 
 // hold is what stands behind the lease; nil for one of LockAll.
 func (a *taking) hold() *lease.Hold {
-	h, _ := Held(a.lease).(*lease.Hold)
-	return h
+	if l, ok := a.lease.(*Lease); ok {
+		h, _ := Held(l).(*lease.Hold)
+		return h
+	}
+	return a.lease.Context().Value(lease.Carriers{}).(*lease.Context).Hold
 }
 
 // left is what is left of the lease.
@@ -450,13 +466,13 @@ func (x *history) acquire(a *actor) []*taking {
 	n := 1 + x.n(2)
 	ctx, cancel := context.WithTimeout(context.Background(), x.upTo(20*time.Second))
 	_ = cancel // the permit's context ends with it
-	p, err := a.Semaphore("s", 0).Acquire(ctx, n)
+	p, err := semaphore.New(a.Client, "s", 0).Acquire(ctx, n)
 	x.log("client %d acquired %d permits: %v", a.number, n, err)
 	if err != nil {
 		refused(&a.failed, err)
 		return nil
 	}
-	taken := &taking{of: a, name: "s", permits: n, lease: LeaseOf(p)}
+	taken := &taking{of: a, name: "s", permits: n, lease: heldPermit{p}}
 	x.took(taken)
 	return []*taking{taken}
 }
@@ -611,7 +627,7 @@ func (x *history) run() {
 		shuts: x.chance(0.3), panics: x.chance(0.25),
 	}
 	admin := on(x.t, x.store)
-	need(admin.Semaphore("s", 0).TrySetPermits(context.Background(), permits))(x.t)
+	need(semaphore.New(admin, "s", 0).TrySetPermits(context.Background(), permits))(x.t)
 	stop := make(chan struct{})
 	var calls, others sync.WaitGroup
 	others.Go(func() { x.watch(stop) })
@@ -681,7 +697,7 @@ func (x *history) empty(admin *Client) {
 	if st := need(admin.RW().Inspect(ctx, "rw"))(x.t); st.Held {
 		x.fail("%+v is left", st)
 	}
-	if free := need(admin.Semaphore("s", 0).Available(ctx))(x.t); free != permits && !x.removes {
+	if free := need(semaphore.New(admin, "s", 0).Available(ctx))(x.t); free != permits && !x.removes {
 		x.fail("%d of %d permits are free", free, permits)
 	}
 }

@@ -11,6 +11,8 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // copied is a store in memory that reports replicas as a test wants.
@@ -86,9 +88,9 @@ func TestInvalidWithReplicasIsRefused(t *testing.T) {
 			"all of WithMaxHold":   lock(c, WithMaxHold(100*time.Millisecond), one),
 			"no replicas there":    lock(bare, one),
 			"Quorum":               lock(quorum, one),
-			"a counting semaphore": c.CountingSemaphore("s").Acquire(t.Context(), 1, one),
-			"a latch":              c.CountDownLatch("l").Wait(t.Context(), one),
-			"semaphore":            errorOf(c.Semaphore("p", 0).Acquire(t.Context(), 1, one)),
+			"a counting semaphore": semaphore.NewCounting(c, "s").Acquire(t.Context(), 1, one),
+			"a latch":              latch.New(c, "l").Wait(t.Context(), one),
+			"semaphore":            errorOf(semaphore.New(c, "p", 0).Acquire(t.Context(), 1, one)),
 		} {
 			if !errors.Is(err, ErrInvalid) {
 				t.Errorf("%s: %v, want ErrInvalid", what, err)

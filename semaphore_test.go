@@ -12,6 +12,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // See rule 3 of package backendtest.
@@ -21,7 +22,7 @@ func TestPermitsAreRenewedTogetherAndEndWithTheStore(t *testing.T) {
 		var renewed int
 		c := on(t, store, WithObserver(Observer{Renewed: func(Event) { renewed++ }}))
 		ctx := context.Background()
-		p := c.Semaphore("n", 0)
+		p := semaphore.New(c, "n", 0)
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
@@ -50,11 +51,11 @@ func TestWaitersGetPermitsThatExpireWithoutAMessage(t *testing.T) {
 		store := memory.New()
 		dead, c := on(t, store), on(t, store)
 		ctx := context.Background()
-		if _, err := c.Semaphore("n", 0).TrySetPermits(ctx, 2); err != nil {
+		if _, err := semaphore.New(c, "n", 0).TrySetPermits(ctx, 2); err != nil {
 			t.Fatal(err)
 		}
 		for _, lease := range []time.Duration{10 * time.Second, 20 * time.Second} {
-			if _, err := dead.Semaphore("n", 0).Acquire(ctx, 1, WithLease(lease)); err != nil {
+			if _, err := semaphore.New(dead, "n", 0).Acquire(ctx, 1, WithLease(lease)); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -63,7 +64,7 @@ func TestWaitersGetPermitsThatExpireWithoutAMessage(t *testing.T) {
 		got := make(chan time.Duration, 2)
 		for range 2 {
 			go func() {
-				if _, err := c.Semaphore("n", 0).Acquire(ctx, 1); err != nil {
+				if _, err := semaphore.New(c, "n", 0).Acquire(ctx, 1); err != nil {
 					t.Error(err)
 				}
 				got <- time.Since(start)
@@ -83,10 +84,10 @@ func TestPermitsEndAtOnceWhenTheStoreIsFlushed(t *testing.T) {
 		store := memory.New()
 		c := on(t, store)
 		ctx := context.Background()
-		if _, err := c.Semaphore("n", 0).TrySetPermits(ctx, 1); err != nil {
+		if _, err := semaphore.New(c, "n", 0).TrySetPermits(ctx, 1); err != nil {
 			t.Fatal(err)
 		}
-		p := need(c.Semaphore("n", 0).Acquire(ctx, 1))(t)
+		p := need(semaphore.New(c, "n", 0).Acquire(ctx, 1))(t)
 		start := time.Now()
 		store.Flush()
 		<-p.Context().Done()
@@ -98,7 +99,7 @@ func TestPermitsEndAtOnceWhenTheStoreIsFlushed(t *testing.T) {
 
 func TestAPermitIsReleasedByItsIDWithANilContext(t *testing.T) {
 	c := on(t, memory.New())
-	p := c.Semaphore("x", 0)
+	p := semaphore.New(c, "x", 0)
 	must(t, errorOf(p.TrySetPermits(t.Context(), 1)))
 	permit := need(p.TryAcquire(t.Context(), 1))(t)
 	must(t, p.Release(nil, permit.IDs()[0])) //nolint:staticcheck // a nil context is the subject
@@ -109,7 +110,7 @@ func TestAPermitIsReleasedByItsIDWithANilContext(t *testing.T) {
 func TestAWaiterWakesWhenAPermitOfItsClientExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := memory.New()
-		other, c := on(t, st).Semaphore("p", 0), on(t, st).Semaphore("p", 0)
+		other, c := semaphore.New(on(t, st), "p", 0), semaphore.New(on(t, st), "p", 0)
 		must(t, errorOf(other.TrySetPermits(t.Context(), 1)))
 		long, err := other.Acquire(t.Context(), 1, WithLease(time.Hour))
 		must(t, err)
@@ -172,7 +173,7 @@ func TestAnEntryThatALateRequestPutsBackIsWithdrawn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := memory.New()
 		gated := &late{Store: s}
-		holder, a, b := on(t, s).Semaphore("x", 2), on(t, gated).Semaphore("x", 0), on(t, s).Semaphore("x", 0)
+		holder, a, b := semaphore.New(on(t, s), "x", 2), semaphore.New(on(t, gated), "x", 0), semaphore.New(on(t, s), "x", 0)
 		ctx := t.Context()
 		one, two := need(holder.Acquire(ctx, 1))(t), need(holder.Acquire(ctx, 1))(t)
 		leaving, leave := context.WithCancel(ctx)
@@ -209,7 +210,7 @@ func TestAnEntryThatALateRequestPutsBackIsWithdrawn(t *testing.T) {
 
 func TestPermitsThatWereSetAreNotReplacedByTheSemaphoresOwnLimit(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
-		p := open().Semaphore("n", 3)
+		p := semaphore.New(open(), "n", 3)
 		must(t, p.SetPermits(t.Context(), 5))
 		permit, err := p.Acquire(t.Context(), 1)
 		must(t, err)
@@ -222,11 +223,11 @@ func TestPermitsThatWereSetAreNotReplacedByTheSemaphoresOwnLimit(t *testing.T) {
 	})
 }
 
-// The number that was set is the limit of the Semaphore from then on: for the size of a request, and for a store that
-// lost its data.
+// The number that was set is the limit of the semaphore from then on: for the size of a request, and for a
+// store that lost its data.
 func TestPermitsThatWereSetAreTheSemaphoresLimit(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
-		p := open().Semaphore("n", 3)
+		p := semaphore.New(open(), "n", 3)
 		wants(t, errorOf(p.Acquire(t.Context(), 4)), ErrInvalid)
 		must(t, p.SetPermits(t.Context(), 5))
 		permit := need(p.Acquire(t.Context(), 4))(t)
@@ -243,7 +244,7 @@ func TestPermitsThatWereSetAreTheSemaphoresLimit(t *testing.T) {
 // Nor are permits whose SetPermits did not wait for the store's answer.
 func TestPermitsThatWereSetBehindTheirCallerAreNotReplaced(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
-		p := on(t, spyOn(s, "Semaphores", hooks{"SetLimit": delayed(time.Second)})).Semaphore("n", 3)
+		p := semaphore.New(on(t, spyOn(s, "Semaphores", hooks{"SetLimit": delayed(time.Second)})), "n", 3)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
 		wants(t, p.SetPermits(ctx, 5), context.DeadlineExceeded)
@@ -270,9 +271,9 @@ func TestACallThatDeclaresALimitDoesNotUndoSetPermits(t *testing.T) {
 		time.Sleep(time.Second)
 		return &backend.Fault{Err: errGone, Temporary: true}
 	}
-	calls := map[string]func(p *Semaphore) error{
-		"Acquire":    func(p *Semaphore) error { return errorOf(p.Acquire(context.Background(), 1)) },
-		"SetPermits": func(p *Semaphore) error { return p.SetPermits(context.Background(), 5) },
+	calls := map[string]func(p *semaphore.Semaphore) error{
+		"Acquire":    func(p *semaphore.Semaphore) error { return errorOf(p.Acquire(context.Background(), 1)) },
+		"SetPermits": func(p *semaphore.Semaphore) error { return p.SetPermits(context.Background(), 5) },
 	}
 	for name, x := range map[string]struct {
 		slow  string // the request that takes a second
@@ -289,7 +290,7 @@ func TestACallThatDeclaresALimitDoesNotUndoSetPermits(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
 				c := on(t, spyOn(s, "Semaphores", hooks{x.slow: x.hook}))
-				p := c.Semaphore("n", 3)
+				p := semaphore.New(c, "n", 3)
 				first := later(func() error { return calls[x.first](p) })
 				synctest.Wait()
 				must(t, calls[x.then](p))
@@ -309,23 +310,23 @@ func TestALimitIsDeclaredThoughACallOfTheClientWaitsAlready(t *testing.T) {
 		c := open()
 		ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 		defer cancel()
-		first := later(func() error { return errorOf(c.Semaphore("n", 0).Acquire(ctx, 1)) })
+		first := later(func() error { return errorOf(semaphore.New(c, "n", 0).Acquire(ctx, 1)) })
 		synctest.Wait() // there is no limit: it waits
 		start := time.Now()
-		must(t, errorOf(c.Semaphore("n", 2).Acquire(ctx, 1)))
+		must(t, errorOf(semaphore.New(c, "n", 2).Acquire(ctx, 1)))
 		must(t, <-first)
-		third := later(func() error { return errorOf(c.Semaphore("n", 2).Acquire(ctx, 1)) })
+		third := later(func() error { return errorOf(semaphore.New(c, "n", 2).Acquire(ctx, 1)) })
 		synctest.Wait() // none is free: it waits
-		must(t, errorOf(c.Semaphore("n", 4).Acquire(ctx, 1)))
+		must(t, errorOf(semaphore.New(c, "n", 4).Acquire(ctx, 1)))
 		must(t, <-third)
 		if took := time.Since(start); took > 0 {
 			t.Errorf("after %v", took)
 		}
-		fifth := later(func() error { return errorOf(c.Semaphore("n", 4).Acquire(ctx, 1)) })
+		fifth := later(func() error { return errorOf(semaphore.New(c, "n", 4).Acquire(ctx, 1)) })
 		synctest.Wait()
-		last := later(func() error { return errorOf(c.Semaphore("n", 3).Acquire(ctx, 1, WithWait(time.Second))) })
+		last := later(func() error { return errorOf(semaphore.New(c, "n", 3).Acquire(ctx, 1, WithWait(time.Second))) })
 		wants(t, <-last, ErrNotAcquired)
-		if s := need(c.Semaphore("n", 0).Inspect(ctx))(t); s.Limit != 3 {
+		if s := need(semaphore.New(c, "n", 0).Inspect(ctx))(t); s.Limit != 3 {
 			t.Errorf("the limit is %d, and 3 was declared last", s.Limit)
 		}
 		cancel()
@@ -348,12 +349,12 @@ func TestACallThatWantsLessGoesBeforeOneThatDeclaresALimit(t *testing.T) {
 			}
 			return x.run(context.Background())
 		}}))
-		declares := c.Semaphore("n", 5)
+		declares := semaphore.New(c, "n", 5)
 		must(t, need(declares.Acquire(ctx, 5))(t).Release(ctx))
-		must(t, c.Semaphore("n", 0).SetPermits(ctx, 1))
+		must(t, semaphore.New(c, "n", 0).SetPermits(ctx, 1))
 		first := later(func() error { return errorOf(declares.Acquire(ctx, 3)) })
 		synctest.Wait()
-		must(t, errorOf(c.Semaphore("n", 0).Acquire(ctx, 1, WithWait(10*time.Second))))
+		must(t, errorOf(semaphore.New(c, "n", 0).Acquire(ctx, 1, WithWait(10*time.Second))))
 		cancel()
 		wants(t, <-first, context.Canceled)
 	})
@@ -366,14 +367,14 @@ func TestALimitIsDeclaredAgainThoughACallWithoutOneIsFirst(t *testing.T) {
 				c, holder := open(), open()
 				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 				defer cancel()
-				all := need(holder.Semaphore("n", 2).Acquire(ctx, 2))(t)
-				limited := c.Semaphore("n", 2)
+				all := need(semaphore.New(holder, "n", 2).Acquire(ctx, 2))(t)
+				limited := semaphore.New(c, "n", 2)
 				wants(t, errorOf(limited.TryAcquire(ctx, 1)), ErrNotAcquired)
-				acquire := func(s *Semaphore) <-chan error {
+				acquire := func(s *semaphore.Semaphore) <-chan error {
 					defer synctest.Wait()
 					return later(func() error { return errorOf(s.Acquire(ctx, 1)) })
 				}
-				first := acquire(c.Semaphore("n", 0))
+				first := acquire(semaphore.New(c, "n", 0))
 				var second <-chan error
 				if joinsFirst {
 					second = acquire(limited)
@@ -394,7 +395,7 @@ func TestALimitIsDeclaredAgainThoughACallWithoutOneIsFirst(t *testing.T) {
 // Without permits there is no lease whose end could be waited for. The first waiter's answer tells the others, too.
 func TestRemainingIsNegativeForEachWaiterIfThereAreNoPermits(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
-		s := open().Semaphore("n", 0)
+		s := semaphore.New(open(), "n", 0)
 		acquire := func(wait time.Duration) <-chan error {
 			defer synctest.Wait()
 			return later(func() error { return errorOf(s.Acquire(t.Context(), 1, WithWait(wait))) })
@@ -414,7 +415,7 @@ func TestRemainingIsNegativeForEachWaiterIfThereAreNoPermits(t *testing.T) {
 func TestTheErrorOfAReleaseIsItsCallersOwn(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		var reported error
-		p := open(WithObserver(Observer{Released: func(e Event) { reported = e.Err }})).Semaphore("n", 1)
+		p := semaphore.New(open(WithObserver(Observer{Released: func(e Event) { reported = e.Err }})), "n", 1)
 		permit := need(p.Acquire(t.Context(), 1))(t)
 		need(p.Delete(t.Context()))(t)
 		var of, told *Error
@@ -426,7 +427,7 @@ func TestTheErrorOfAReleaseIsItsCallersOwn(t *testing.T) {
 		}
 		shared := &Error{Op: "acquire", Err: ErrUnavailable}
 		for _, err := range []error{shared, fmt.Errorf("a fake: %w", &Error{Op: "unlock", Err: ErrLost})} {
-			fake := NewPermit(t.Context(), "n", func(context.Context) error { return err })
+			fake := semaphore.NewPermit(t.Context(), "n", func(context.Context) error { return err })
 			if got := fake.Release(t.Context()); got.Error() != err.Error() {
 				t.Errorf("the error of a fake is %v, want %v", got, err)
 			}
@@ -439,7 +440,7 @@ func TestTheErrorOfAReleaseIsItsCallersOwn(t *testing.T) {
 func TestALeasedPermitIsNotKeptForAWaiterThatHasLeft(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := spyOn(memory.New(), "Semaphores Enrolments", nil)
-		sem, theirs := on(t, b).Semaphore("n", 0), on(t, b.Store).Semaphore("n", 0)
+		sem, theirs := semaphore.New(on(t, b), "n", 0), semaphore.New(on(t, b.Store), "n", 0)
 		must(t, errorOf(theirs.TrySetPermits(t.Context(), 2)))
 		one, other := need(theirs.Acquire(t.Context(), 1))(t), need(theirs.Acquire(t.Context(), 1))(t)
 		ctx, cancel := context.WithCancel(t.Context())

@@ -12,6 +12,8 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 func TestShutdownWaitsForUnlocksThenLeavesTheRestToExpire(t *testing.T) {
@@ -216,7 +218,7 @@ func TestShutdownReleasesWhatALateReplyGrants(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := counted()
 		other, c := on(t, b), on(t, b)
-		must(t, errorOf(other.CountingSemaphore("s").TrySetPermits(t.Context(), 3)))
+		must(t, errorOf(semaphore.NewCounting(other, "s").TrySetPermits(t.Context(), 3)))
 		slow := make(chan struct{})
 		late := func(c *call) error {
 			err := c.run(context.Background())
@@ -225,7 +227,7 @@ func TestShutdownReleasesWhatALateReplyGrants(t *testing.T) {
 		}
 		b.hook("TakeCount", late)
 		b.hook("Acquire", late)
-		took := later(func() error { return c.CountingSemaphore("s").Acquire(context.Background(), 3) })
+		took := later(func() error { return semaphore.NewCounting(c, "s").Acquire(context.Background(), 3) })
 		locked := later(func() error { return errorOf(c.Lock(context.Background(), "l")) })
 		synctest.Wait()
 		down := later(func() error { return c.Shutdown(context.Background()) })
@@ -234,7 +236,7 @@ func TestShutdownReleasesWhatALateReplyGrants(t *testing.T) {
 		wants(t, <-took, ErrClosed)
 		wants(t, <-locked, ErrClosed)
 		must(t, <-down)
-		n, err := other.CountingSemaphore("s").Available(t.Context())
+		n, err := semaphore.NewCounting(other, "s").Available(t.Context())
 		if err != nil || n != 3 {
 			t.Errorf("%d permits are free, %v", n, err)
 		}
@@ -310,10 +312,10 @@ func TestWaitersThatShutdownEndsReportErrClosed(t *testing.T) {
 		b.hook("Latch.Count", unanswered)
 		b.hook("AddCount", unanswered)
 		errs := make(chan error, 4)
-		go func() { errs <- c.CountDownLatch("l").Wait(context.Background()) }()
-		go func() { errs <- errorOf(c.CountDownLatch("l").Count(context.Background())) }()
-		go func() { errs <- c.CountingSemaphore("s").AddPermits(context.Background(), 1) }()
-		go func() { errs <- c.CountingSemaphore("s").Release(context.Background(), 1) }()
+		go func() { errs <- latch.New(c, "l").Wait(context.Background()) }()
+		go func() { errs <- errorOf(latch.New(c, "l").Count(context.Background())) }()
+		go func() { errs <- semaphore.NewCounting(c, "s").AddPermits(context.Background(), 1) }()
+		go func() { errs <- semaphore.NewCounting(c, "s").Release(context.Background(), 1) }()
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
@@ -432,7 +434,7 @@ func TestShutdownRepeatsReleasesUntilItsContextEnds(t *testing.T) {
 			wants(t, errorOf(c.Lock(t.Context(), "x")), ErrUnavailable)
 		},
 		"permits of a counting semaphore": func(t *testing.T, c *Client, goAway func()) {
-			s := c.CountingSemaphore("x")
+			s := semaphore.NewCounting(c, "x")
 			must(t, errorOf(s.TrySetPermits(t.Context(), 1)))
 			must(t, s.Acquire(t.Context(), 1))
 			goAway()
@@ -478,15 +480,15 @@ func TestShutdownReportsWhatHasNoFirstAnswer(t *testing.T) {
 		owe func(t *testing.T, c *Client) error
 	}{
 		"a release of permits": {"AddCount", func(t *testing.T, c *Client) error {
-			return c.CountingSemaphore("x").Release(t.Context(), 1)
+			return semaphore.NewCounting(c, "x").Release(t.Context(), 1)
 		}},
 		"permits": {"TakeCount", func(t *testing.T, c *Client) error {
-			return c.CountingSemaphore("x").TryAcquire(t.Context(), 1)
+			return semaphore.NewCounting(c, "x").TryAcquire(t.Context(), 1)
 		}},
 		"permits whose caller left": {"TakeCount", func(t *testing.T, c *Client) error {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 			defer cancel()
-			return c.CountingSemaphore("x").Acquire(ctx, 1)
+			return semaphore.NewCounting(c, "x").Acquire(ctx, 1)
 		}},
 		"a release of a lost lease": {"Release", func(t *testing.T, c *Client) error {
 			l := need(c.Lock(t.Context(), "x", WithLease(time.Second)))(t)
@@ -504,7 +506,7 @@ func TestShutdownReportsWhatHasNoFirstAnswer(t *testing.T) {
 				b := spyOn(s, "CountingSemaphores Batch", nil)
 				c := on(t, b)
 				if !contains(what, "lost") {
-					must(t, errorOf(c.CountingSemaphore("x").TrySetPermits(t.Context(), 1)))
+					must(t, errorOf(semaphore.NewCounting(c, "x").TrySetPermits(t.Context(), 1)))
 				}
 				answer := make(chan struct{})
 				b.hook(x.op, func(k *call) error { <-answer; return k.run(k.ctx) })

@@ -9,6 +9,8 @@ import (
 
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // goRedisTimeout is go-redis' ReadTimeout. A call over a connection that a firewall has dropped silently, or to a
@@ -78,20 +80,20 @@ func TestEachRequestIsRepeatedAfterTimeOuts(t *testing.T) {
 			return func() error { return l.Unlock(t.Context()) }
 		},
 		"a permit": func(t *testing.T, c *Client) func() error {
-			return func() error { return errorOf(c.Semaphore("x", 1).Acquire(t.Context(), 1, wait)) }
+			return func() error { return errorOf(semaphore.New(c, "x", 1).Acquire(t.Context(), 1, wait)) }
 		},
 		"a counting semaphore": func(t *testing.T, c *Client) func() error {
-			s := c.CountingSemaphore("x")
+			s := semaphore.NewCounting(c, "x")
 			must(t, errorOf(s.TrySetPermits(t.Context(), 1)))
 			return func() error { return s.Acquire(t.Context(), 1, wait) }
 		},
 		"a release of a counting semaphore": func(t *testing.T, c *Client) func() error {
-			s := c.CountingSemaphore("x")
+			s := semaphore.NewCounting(c, "x")
 			must(t, errorOf(s.TrySetPermits(t.Context(), 1)))
 			return func() error { return s.Release(t.Context(), 1) }
 		},
 		"a latch": func(t *testing.T, c *Client) func() error {
-			return func() error { return c.CountDownLatch("x").Wait(t.Context(), wait) }
+			return func() error { return latch.New(c, "x").Wait(t.Context(), wait) }
 		},
 		"Inspect": func(t *testing.T, c *Client) func() error {
 			return func() error { return errorOf(c.Inspect(t.Context(), "x")) }

@@ -15,6 +15,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/bound"
 	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // far is a store that is 20 ms away.
@@ -465,7 +466,7 @@ func TestAWaiterWhoseTopicIsNotWatchedAsksBeforeTheHoldersLeaseEnds(t *testing.T
 		"write": func(c *Client) Locker { return c.RW().Write },
 		"semaphore": func(c *Client) Locker {
 			return fakeLocker(func(ctx context.Context, name string) (*Lease, error) {
-				permit, err := c.Semaphore(name, 1).Acquire(ctx, 1, WithLease(time.Hour))
+				permit, err := semaphore.New(c, name, 1).Acquire(ctx, 1, WithLease(time.Hour))
 				return NewLease(ctx, name, 0, permit.Release), err
 			})
 		},
@@ -639,10 +640,10 @@ func TestWhatIsKeptForAStoppedClientIsTheNextOnesAfterASecond(t *testing.T) {
 				take := func(c *Client) (func(), error) {
 					switch kind {
 					case "counting semaphore":
-						x := c.CountingSemaphore("x")
+						x := semaphore.NewCounting(c, "x")
 						return func() { must(t, x.Release(context.Background(), 1)) }, x.Acquire(ctx, 1)
 					case "semaphore":
-						p, err := c.Semaphore("x", 1).Acquire(ctx, 1)
+						p, err := semaphore.New(c, "x", 1).Acquire(ctx, 1)
 						return func() { must(t, p.Release(context.Background())) }, err
 					case "read":
 						if c == next {
@@ -654,7 +655,7 @@ func TestWhatIsKeptForAStoppedClientIsTheNextOnesAfterASecond(t *testing.T) {
 					return func() { must(t, l.Unlock(context.Background())) }, err
 				}
 				if kind == "counting semaphore" {
-					need(holder.CountingSemaphore("x").TrySetPermits(ctx, 1))(t)
+					need(semaphore.NewCounting(holder, "x").TrySetPermits(ctx, 1))(t)
 				}
 				release, err := take(holder)
 				must(t, err)

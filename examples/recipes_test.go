@@ -25,6 +25,7 @@ import (
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // The functions down to the next comment of this kind are the recipes of the README and of docs/how-to.
@@ -67,7 +68,7 @@ func leadScheduler(ctx context.Context, locks *mortise.Client, lead func(context
 }
 
 func partnerCaller(locks *mortise.Client, call func(context.Context) error) func(context.Context) error {
-	partner := locks.Semaphore("partner-api", 10) // once: it declares the limit of the fleet
+	partner := semaphore.New(locks, "partner-api", 10) // once: it declares the limit of the fleet
 	return func(ctx context.Context) error {
 		permit, err := partner.Acquire(ctx, 1, mortise.WithWait(time.Minute))
 		if err != nil {
@@ -200,7 +201,7 @@ func TestRecipesOfLocksSemaphoresReadersAndLockAll(t *testing.T) {
 	err := errors.Join(
 		shipOrder(t.Context(), locks),
 		partnerCaller(locks, counted(func(ctx context.Context) error {
-			if free, err := locks.Semaphore("partner-api", 10).Available(ctx); free != 9 || err != nil {
+			if free, err := semaphore.New(locks, "partner-api", 10).Available(ctx); free != 9 || err != nil {
 				t.Errorf("%d permits are free: %v", free, err)
 			}
 			return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/redisgo"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 func ship(context.Context, int) {}
@@ -47,8 +48,8 @@ var (
 // Compiled, and not run: Java acquired the permit.
 func Example_redissonSemaphore() {
 	id := message.Header["permit"] // String id = semaphore.acquire(10, TimeUnit.MINUTES)
-	err := locks.Semaphore("imports", 0).Release(ctx, id)
-	if errors.Is(err, mortise.ErrLost) {
+	err := semaphore.New(locks, "imports", 0).Release(ctx, id)
+	if errors.Is(err, semaphore.ErrNotHeld) {
 		log.Print("the permit has expired after its ten minutes; another worker may have begun: ", err)
 	} else if err != nil {
 		log.Fatal(err)

@@ -24,33 +24,35 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/fxmodule"
+	"github.com/mortise-go/mortise/latch"
 	"github.com/mortise-go/mortise/leader"
 	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // unmade are the values, of each exported type with methods, that a program has by mistake: nil, and the zero value.
 var unmade = map[string][]any{
-	"mortise.Client":            {(*mortise.Client)(nil), new(mortise.Client)},
-	"mortise.CountDownLatch":    {(*mortise.CountDownLatch)(nil), new(mortise.CountDownLatch)},
-	"mortise.CountingSemaphore": {(*mortise.CountingSemaphore)(nil), new(mortise.CountingSemaphore)},
-	"mortise.Semaphore":         {(*mortise.Semaphore)(nil), new(mortise.Semaphore)},
-	"mortise.Permit":            {(*mortise.Permit)(nil), new(mortise.Permit)},
-	"mortise.Lease":             {(*mortise.Lease)(nil), new(mortise.Lease)},
-	"mortise.Error":             {(*mortise.Error)(nil), new(mortise.Error)},
-	"mortise.Parts":             {mortise.Parts{{}}},
-	"mortise.RWLocker":          {mortise.RWLocker{}, (*mortise.Client)(nil).RW(), new(mortise.Client).RW()},
-	"memory.Store":              {(*memory.Store)(nil), new(memory.Store)},
-	"delegation.Issuer":         {(*delegation.Issuer)(nil), new(delegation.Issuer)},
-	"delegation.Checker":        {(*delegation.Checker)(nil), new(delegation.Checker)},
-	"delegation.Ring":           {(*delegation.Ring)(nil), new(delegation.Ring)},
-	"delegation.Entry":          {delegation.Entry{}},
-	"delegation.Key":            {delegation.Key{}},
-	"leader.Term":               {leader.Term{}},
-	"httplock.Problem":          {httplock.Problem{}},
+	"mortise.Client":      {(*mortise.Client)(nil), new(mortise.Client)},
+	"latch.Latch":         {(*latch.Latch)(nil), new(latch.Latch)},
+	"semaphore.Counting":  {(*semaphore.Counting)(nil), new(semaphore.Counting)},
+	"semaphore.Semaphore": {(*semaphore.Semaphore)(nil), new(semaphore.Semaphore)},
+	"semaphore.Permit":    {(*semaphore.Permit)(nil), new(semaphore.Permit)},
+	"mortise.Lease":       {(*mortise.Lease)(nil), new(mortise.Lease)},
+	"mortise.Error":       {(*mortise.Error)(nil), new(mortise.Error)},
+	"mortise.Parts":       {mortise.Parts{{}}},
+	"mortise.RWLocker":    {mortise.RWLocker{}, (*mortise.Client)(nil).RW(), new(mortise.Client).RW()},
+	"memory.Store":        {(*memory.Store)(nil), new(memory.Store)},
+	"delegation.Issuer":   {(*delegation.Issuer)(nil), new(delegation.Issuer)},
+	"delegation.Checker":  {(*delegation.Checker)(nil), new(delegation.Checker)},
+	"delegation.Ring":     {(*delegation.Ring)(nil), new(delegation.Ring)},
+	"delegation.Entry":    {delegation.Entry{}},
+	"delegation.Key":      {delegation.Key{}},
+	"leader.Term":         {leader.Term{}},
+	"httplock.Problem":    {httplock.Problem{}},
 }
 
 // apart are products in modules of their own, which test their zero values themselves.

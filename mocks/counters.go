@@ -4,16 +4,18 @@ import (
 	"context"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
-// Semaphore has the methods of [*mortise.Semaphore]. Code with permits declares an interface of its
+// Semaphore has the methods of [*semaphore.Semaphore]. Code with permits declares an interface of its
 // own, with the methods in use; [MockSemaphore] satisfies such an interface too.
-// [mortise.NewPermit] makes the permit.
+// [semaphore.NewPermit] makes the permit.
 type Semaphore interface {
-	Acquire(ctx context.Context, n int, opts ...mortise.Option) (*mortise.Permit, error)
-	TryAcquire(ctx context.Context, n int, opts ...mortise.Option) (*mortise.Permit, error)
+	Acquire(ctx context.Context, n int, opts ...mortise.Option) (*semaphore.Permit, error)
+	TryAcquire(ctx context.Context, n int, opts ...mortise.Option) (*semaphore.Permit, error)
 	Release(ctx context.Context, ids ...string) error
-	Inspect(ctx context.Context) (mortise.SemaphoreInfo, error)
+	Inspect(ctx context.Context) (semaphore.Info, error)
 	Available(ctx context.Context) (int, error)
 	SetPermits(ctx context.Context, n int) error
 	AddPermits(ctx context.Context, delta int) error
@@ -21,7 +23,7 @@ type Semaphore interface {
 	Delete(ctx context.Context) (bool, error)
 }
 
-// CountingSemaphore has the methods of [*mortise.CountingSemaphore].
+// CountingSemaphore has the methods of [*semaphore.Counting].
 type CountingSemaphore interface {
 	Acquire(ctx context.Context, n int, opts ...mortise.Option) error
 	TryAcquire(ctx context.Context, n int) error
@@ -33,7 +35,7 @@ type CountingSemaphore interface {
 	Delete(ctx context.Context) (bool, error)
 }
 
-// CountDownLatch has the methods of [*mortise.CountDownLatch].
+// CountDownLatch has the methods of [*latch.Latch].
 type CountDownLatch interface {
 	TrySet(ctx context.Context, n int64) (bool, error)
 	CountDown(ctx context.Context) error
@@ -43,7 +45,7 @@ type CountDownLatch interface {
 }
 
 var (
-	_ Semaphore         = (*mortise.Semaphore)(nil)
-	_ CountingSemaphore = (*mortise.CountingSemaphore)(nil)
-	_ CountDownLatch    = (*mortise.CountDownLatch)(nil)
+	_ Semaphore         = (*semaphore.Semaphore)(nil)
+	_ CountingSemaphore = (*semaphore.Counting)(nil)
+	_ CountDownLatch    = (*latch.Latch)(nil)
 )

@@ -13,6 +13,7 @@ import (
 	reflect "reflect"
 
 	mortise "github.com/mortise-go/mortise"
+	semaphore "github.com/mortise-go/mortise/semaphore"
 	gomock "go.uber.org/mock/gomock"
 )
 
@@ -41,14 +42,14 @@ func (m *MockSemaphore) EXPECT() *MockSemaphoreMockRecorder {
 }
 
 // Acquire mocks base method.
-func (m *MockSemaphore) Acquire(ctx context.Context, n int, opts ...mortise.Option) (*mortise.Permit, error) {
+func (m *MockSemaphore) Acquire(ctx context.Context, n int, opts ...mortise.Option) (*semaphore.Permit, error) {
 	m.ctrl.T.Helper()
 	varargs := []any{ctx, n}
 	for _, a := range opts {
 		varargs = append(varargs, a)
 	}
 	ret := m.ctrl.Call(m, "Acquire", varargs...)
-	ret0, _ := ret[0].(*mortise.Permit)
+	ret0, _ := ret[0].(*semaphore.Permit)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -67,19 +68,19 @@ type MockSemaphoreAcquireCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockSemaphoreAcquireCall) Return(arg0 *mortise.Permit, arg1 error) *MockSemaphoreAcquireCall {
+func (c *MockSemaphoreAcquireCall) Return(arg0 *semaphore.Permit, arg1 error) *MockSemaphoreAcquireCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockSemaphoreAcquireCall) Do(f func(context.Context, int, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreAcquireCall {
+func (c *MockSemaphoreAcquireCall) Do(f func(context.Context, int, ...mortise.Option) (*semaphore.Permit, error)) *MockSemaphoreAcquireCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockSemaphoreAcquireCall) DoAndReturn(f func(context.Context, int, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreAcquireCall {
+func (c *MockSemaphoreAcquireCall) DoAndReturn(f func(context.Context, int, ...mortise.Option) (*semaphore.Permit, error)) *MockSemaphoreAcquireCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -201,10 +202,10 @@ func (c *MockSemaphoreDeleteCall) DoAndReturn(f func(context.Context) (bool, err
 }
 
 // Inspect mocks base method.
-func (m *MockSemaphore) Inspect(ctx context.Context) (mortise.SemaphoreInfo, error) {
+func (m *MockSemaphore) Inspect(ctx context.Context) (semaphore.Info, error) {
 	m.ctrl.T.Helper()
 	ret := m.ctrl.Call(m, "Inspect", ctx)
-	ret0, _ := ret[0].(mortise.SemaphoreInfo)
+	ret0, _ := ret[0].(semaphore.Info)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -222,19 +223,19 @@ type MockSemaphoreInspectCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockSemaphoreInspectCall) Return(arg0 mortise.SemaphoreInfo, arg1 error) *MockSemaphoreInspectCall {
+func (c *MockSemaphoreInspectCall) Return(arg0 semaphore.Info, arg1 error) *MockSemaphoreInspectCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockSemaphoreInspectCall) Do(f func(context.Context) (mortise.SemaphoreInfo, error)) *MockSemaphoreInspectCall {
+func (c *MockSemaphoreInspectCall) Do(f func(context.Context) (semaphore.Info, error)) *MockSemaphoreInspectCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockSemaphoreInspectCall) DoAndReturn(f func(context.Context) (mortise.SemaphoreInfo, error)) *MockSemaphoreInspectCall {
+func (c *MockSemaphoreInspectCall) DoAndReturn(f func(context.Context) (semaphore.Info, error)) *MockSemaphoreInspectCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }
@@ -321,14 +322,14 @@ func (c *MockSemaphoreSetPermitsCall) DoAndReturn(f func(context.Context, int) e
 }
 
 // TryAcquire mocks base method.
-func (m *MockSemaphore) TryAcquire(ctx context.Context, n int, opts ...mortise.Option) (*mortise.Permit, error) {
+func (m *MockSemaphore) TryAcquire(ctx context.Context, n int, opts ...mortise.Option) (*semaphore.Permit, error) {
 	m.ctrl.T.Helper()
 	varargs := []any{ctx, n}
 	for _, a := range opts {
 		varargs = append(varargs, a)
 	}
 	ret := m.ctrl.Call(m, "TryAcquire", varargs...)
-	ret0, _ := ret[0].(*mortise.Permit)
+	ret0, _ := ret[0].(*semaphore.Permit)
 	ret1, _ := ret[1].(error)
 	return ret0, ret1
 }
@@ -347,19 +348,19 @@ type MockSemaphoreTryAcquireCall struct {
 }
 
 // Return rewrite *gomock.Call.Return
-func (c *MockSemaphoreTryAcquireCall) Return(arg0 *mortise.Permit, arg1 error) *MockSemaphoreTryAcquireCall {
+func (c *MockSemaphoreTryAcquireCall) Return(arg0 *semaphore.Permit, arg1 error) *MockSemaphoreTryAcquireCall {
 	c.Call = c.Call.Return(arg0, arg1)
 	return c
 }
 
 // Do rewrite *gomock.Call.Do
-func (c *MockSemaphoreTryAcquireCall) Do(f func(context.Context, int, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreTryAcquireCall {
+func (c *MockSemaphoreTryAcquireCall) Do(f func(context.Context, int, ...mortise.Option) (*semaphore.Permit, error)) *MockSemaphoreTryAcquireCall {
 	c.Call = c.Call.Do(f)
 	return c
 }
 
 // DoAndReturn rewrite *gomock.Call.DoAndReturn
-func (c *MockSemaphoreTryAcquireCall) DoAndReturn(f func(context.Context, int, ...mortise.Option) (*mortise.Permit, error)) *MockSemaphoreTryAcquireCall {
+func (c *MockSemaphoreTryAcquireCall) DoAndReturn(f func(context.Context, int, ...mortise.Option) (*semaphore.Permit, error)) *MockSemaphoreTryAcquireCall {
 	c.Call = c.Call.DoAndReturn(f)
 	return c
 }

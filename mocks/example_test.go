@@ -12,6 +12,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/mocks"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // Shipping is a service that takes a lock for each order. It takes the interface, so
@@ -106,7 +107,7 @@ func TestCodeUnderTestSeesWhatTheMocksSay(t *testing.T) {
 	done := mocks.NewMockCountDownLatch(ctrl)
 
 	released := 0
-	permit := mortise.NewPermit(ctx, "imports", func(context.Context) error { released++; return nil }, "42")
+	permit := semaphore.NewPermit(ctx, "imports", func(context.Context) error { released++; return nil }, "42")
 	read.EXPECT().Lock(gomock.Any(), "catalog").Return(mortise.NewLease(ctx, "catalog", 0, nil), nil).AnyTimes()
 	write.EXPECT().TryLock(gomock.Any(), "catalog").Return(nil, mortise.ErrNotAcquired)
 	imports.EXPECT().Acquire(gomock.Any(), 1, mortise.WithWait(time.Second)).Return(permit, nil)

@@ -18,6 +18,8 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // recipe is a section of docs/how-to/free-a-lock.md.
@@ -41,20 +43,20 @@ var recipes = []recipe{
 	{"A read-write lock", side(writes), side(writes)},
 	{"A permit of a semaphore", permit, permit},
 	{"A counting semaphore", func(ctx context.Context, c *mortise.Client) error {
-		if _, err := c.CountingSemaphore("slots").TrySetPermits(ctx, 1); err != nil {
+		if _, err := semaphore.NewCounting(c, "slots").TrySetPermits(ctx, 1); err != nil {
 			return err
 		}
-		return c.CountingSemaphore("slots").Acquire(ctx, 1)
+		return semaphore.NewCounting(c, "slots").Acquire(ctx, 1)
 	}, func(ctx context.Context, c *mortise.Client) error {
-		if err := c.CountingSemaphore("slots").Acquire(ctx, 1); err != nil {
+		if err := semaphore.NewCounting(c, "slots").Acquire(ctx, 1); err != nil {
 			return err
 		}
-		return c.CountingSemaphore("slots").Release(ctx, 1)
+		return semaphore.NewCounting(c, "slots").Release(ctx, 1)
 	}},
 	{"A latch", func(ctx context.Context, c *mortise.Client) error {
-		_, err := c.CountDownLatch("started").TrySet(ctx, 1)
+		_, err := latch.New(c, "started").TrySet(ctx, 1)
 		return err
-	}, func(ctx context.Context, c *mortise.Client) error { return c.CountDownLatch("started").Wait(ctx) }},
+	}, func(ctx context.Context, c *mortise.Client) error { return latch.New(c, "started").Wait(ctx) }},
 }
 
 func lockOf(name string, kind ...mortise.Option) func(ctx context.Context, c *mortise.Client) error {
@@ -86,7 +88,7 @@ func takes(ctx context.Context, c *mortise.Client, l mortise.Locker, name string
 }
 
 func permit(ctx context.Context, c *mortise.Client) error {
-	s := c.Semaphore("imports", 2)
+	s := semaphore.New(c, "imports", 2)
 	if c.ID() == dies { // both, of which one is freed
 		_, err := s.Acquire(ctx, 2, mortise.WithLease(forLong))
 		return err

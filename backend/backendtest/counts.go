@@ -11,6 +11,8 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // countTests are about latches and semaphores of both kinds. They skip a backend
@@ -28,68 +30,68 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Port_ALatchCountsDownToZeroAndIsGone", func(e *env) {
 		s := e.counter()
-		s.set(latch, "1", 2)
+		s.set(latchN, "1", 2)
 		equal(e, "after one: %d", s.countDown("2"), 1)
 		equal(e, "after two: %d", s.countDown("3"), 0)
 		equal(e, "after three: %d", s.countDown("4"), 0)
-		e.errorIf(!s.set(latch, "5", 1), "a latch at zero was not gone")
+		e.errorIf(!s.set(latchN, "5", 1), "a latch at zero was not gone")
 	}},
 	{"Port_ASemaphoreGivesAllOrNothing", func(e *env) {
 		s := e.counter()
 		r := s.take("0", 1, false)
 		e.errorIf(r.Granted || r.Available != 0, "one that is not set: %+v", r)
-		s.set(semaphore, "1", 3)
+		s.set(countN, "1", 3)
 		r = s.take("2", 4, false)
 		e.errorIf(r.Granted || r.Available != 3, "4 of 3: %+v", r)
 		r = s.take("3", 2, false)
 		e.errorIf(!r.Granted || r.Available != 1, "2 of 3: %+v", r)
-		equal(e, "less 4: %d", s.add(semaphore, "4", -4), -3)
+		equal(e, "less 4: %d", s.add(countN, "4", -4), -3)
 		equal(e, "drained %d", s.drain("5"), -3)
-		equal(e, "after drain and 2 more: %d", s.add(semaphore, "6", 2), 2)
+		equal(e, "after drain and 2 more: %d", s.add(countN, "6", 2), 2)
 		equal(e, "drained %d", s.drain("7"), 2)
 	}},
 	{"Port_ARequestThatArrivesTwiceCountsOnce", func(e *env) {
 		s := e.counter()
-		e.errorIf(!s.set(latch, "1", 3) || !s.set(latch, "1", 3), "set twice is not answered alike")
+		e.errorIf(!s.set(latchN, "1", 3) || !s.set(latchN, "1", 3), "set twice is not answered alike")
 		s.countDown("2")
 		equal(e, "counted down to %d", s.countDown("2"), 2)
 		e.errorIf(!s.deleteCount("3") || !s.deleteCount("3"), "deleted twice is not answered alike")
-		s.set(latch, "1", 3)
-		equal(e, "a request that was remembered set it to %d again", s.count(latch), 0)
-		s.set(semaphore, "4", 5)
+		s.set(latchN, "1", 3)
+		equal(e, "a request that was remembered set it to %d again", s.count(latchN), 0)
+		s.set(countN, "4", 5)
 		r := s.take("5", 2, false)
 		e.errorIf(!r.Granted || r.Available != 3, "take: %+v", r)
-		equal(e, "add: %d", s.add(semaphore, "6", 4), 7)
+		equal(e, "add: %d", s.add(countN, "6", 4), 7)
 		r = s.take("5", 2, true)
 		e.errorIf(!r.Granted || r.Available != 7, "take again: %+v", r)
-		equal(e, "add again: %d", s.add(semaphore, "6", 4), 7)
+		equal(e, "add again: %d", s.add(countN, "6", 4), 7)
 		a, b := s.drain("9"), s.drain("9")
 		e.errorIf(a != 7 || b != 7, "drained %d and %d", a, b)
 	}},
 	{"Port_ARefusalIsRememberedToo", func(e *env) {
 		s := e.counter()
 		e.errorIf(s.deleteCount("1"), "there was nothing to delete")
-		s.set(latch, "2", 1)
-		e.errorIf(s.set(latch, "3", 5) || s.deleteCount("1"), "a request that was refused is not refused again")
+		s.set(latchN, "2", 1)
+		e.errorIf(s.set(latchN, "3", 5) || s.deleteCount("1"), "a request that was refused is not refused again")
 		s.countDown("4")
-		e.errorIf(s.set(latch, "3", 5) || s.count(latch) != 0, "one that was refused came back and was carried out")
+		e.errorIf(s.set(latchN, "3", 5) || s.count(latchN) != 0, "one that was refused came back and was carried out")
 		equal(e, "drained %d of none", s.drain("5"), 0)
-		s.add(semaphore, "6", 2)
+		s.add(countN, "6", 2)
 		n := s.drain("5")
-		e.errorIf(n != 0 || s.count(semaphore) != 2, "one that found none came back and drained %d", n)
+		e.errorIf(n != 0 || s.count(countN) != 2, "one that found none came back and drained %d", n)
 	}},
 	{"Port_ATakeThatIsCancelledIsUndoneOnceOrRefusedIfItStillArrives", func(e *env) {
 		s := e.counter()
-		s.set(semaphore, "1", 5)
+		s.set(countN, "1", 5)
 		s.take("2", 2, false)
 		s.cancel("2", 2)
 		s.cancel("2", 2)
-		equal(e, "%d are free after a cancel", s.count(semaphore), 5)
+		equal(e, "%d are free after a cancel", s.count(countN), 5)
 		r := s.take("2", 2, true)
 		e.errorIf(r.Granted, "a cancelled one is granted: %+v", r)
 		s.cancel("3", 2)
 		r = s.take("3", 2, false)
-		e.errorIf(r.Granted || s.count(semaphore) != 5, "one that arrives after its cancel: %+v", r)
+		e.errorIf(r.Granted || s.count(countN) != 5, "one that arrives after its cancel: %+v", r)
 	}},
 	{"Port_ChangesOfCountsAreAnnouncedByKind", func(e *env) {
 		s := e.counter()
@@ -223,8 +225,8 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		const size, clients, each, turns = 3, 3, 4, 5
 		var out atomic.Int64
 		c := e.client()
-		e.must("TrySetPermits", second(c.CountingSemaphore("s").TrySetPermits(background, size)))
-		e.must("TrySetPermits", second(c.Semaphore("p", 0).TrySetPermits(background, size)))
+		e.must("TrySetPermits", second(semaphore.NewCounting(c, "s").TrySetPermits(background, size)))
+		e.must("TrySetPermits", second(semaphore.New(c, "p", 0).TrySetPermits(background, size)))
 		all := several(clients, func() *mortise.Client { return e.client() })
 		hold := func() {
 			atMost(e, "%d are out", out.Add(1), size)
@@ -232,7 +234,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			out.Add(-1)
 		}
 		e.turns(clients*each, turns, func(g, _ int) error {
-			s := all[g%clients].CountingSemaphore("s")
+			s := semaphore.NewCounting(all[g%clients], "s")
 			if err := s.Acquire(background, 1, mortise.WithWait(patience)); err != nil {
 				return err
 			}
@@ -240,26 +242,26 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			return s.Release(background, 1)
 		})
 		e.turns(clients*each, turns, func(g, _ int) error {
-			p, err := all[g%clients].Semaphore("p", 0).Acquire(background, 1, mortise.WithWait(patience))
+			p, err := semaphore.New(all[g%clients], "p", 0).Acquire(background, 1, mortise.WithWait(patience))
 			if err != nil {
 				return err
 			}
 			hold()
 			return p.Release(background)
 		})
-		e.done("all at once", c.CountingSemaphore("s").TryAcquire(background, size))
-		e.done("Release", c.CountingSemaphore("s").Release(background, size))
-		var taken []*mortise.Permit
+		e.done("all at once", semaphore.NewCounting(c, "s").TryAcquire(background, size))
+		e.done("Release", semaphore.NewCounting(c, "s").Release(background, size))
+		var taken []*semaphore.Permit
 		for range size {
-			p, err := c.Semaphore("p", 0).TryAcquire(background, 1)
+			p, err := semaphore.New(c, "p", 0).TryAcquire(background, 1)
 			e.fatalIf(err != nil, "while %d are out: %v", len(taken), err)
 			taken = append(taken, p)
 		}
 		for _, p := range taken {
 			e.done("Release", p.Release(background))
 		}
-		e.available(c.CountingSemaphore("s"), size)
-		e.available(c.Semaphore("p", 0), size)
+		e.available(semaphore.NewCounting(c, "s"), size)
+		e.available(semaphore.New(c, "p", 0), size)
 	}},
 	{"Rule01_AKeyOfAnotherKindIsNoCountAndTheReverse", func(e *env) {
 		s := e.counter()
@@ -269,29 +271,29 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		e.store.Occupy("data")
 		for _, n := range []string{"held", "data"} {
 			e.allNamed(n, mortise.ErrWrongKind, map[string]error{
-				"set":        second(c.CountDownLatch(n).TrySet(background, 1)),
-				"countdown":  c.CountDownLatch(n).CountDown(background),
-				"count":      second(c.CountDownLatch(n).Count(background)),
-				"wait":       c.CountDownLatch(n).Wait(background),
-				"delete":     second(c.CountDownLatch(n).Delete(background)),
-				"acquire":    c.CountingSemaphore(n).Acquire(background, 1),
-				"tryacquire": second(c.Semaphore(n, 0).TryAcquire(background, 1)),
-				"release":    c.CountingSemaphore(n).Release(background, 1),
-				"available":  second(c.Semaphore(n, 0).Available(background)),
-				"drain":      second(c.CountingSemaphore(n).Drain(background)),
-				"addpermits": c.Semaphore(n, 0).AddPermits(background, 1),
+				"set":        second(latch.New(c, n).TrySet(background, 1)),
+				"countdown":  latch.New(c, n).CountDown(background),
+				"count":      second(latch.New(c, n).Count(background)),
+				"wait":       latch.New(c, n).Wait(background),
+				"delete":     second(latch.New(c, n).Delete(background)),
+				"acquire":    semaphore.NewCounting(c, n).Acquire(background, 1),
+				"tryacquire": second(semaphore.New(c, n, 0).TryAcquire(background, 1)),
+				"release":    semaphore.NewCounting(c, n).Release(background, 1),
+				"available":  second(semaphore.New(c, n, 0).Available(background)),
+				"drain":      second(semaphore.NewCounting(c, n).Drain(background)),
+				"addpermits": semaphore.New(c, n, 0).AddPermits(background, 1),
 			})
 		}
 		if !e.oneValue() {
 			permitsBesideALock(e, c)
 		}
-		s.set(semaphore, "1", 2)
+		s.set(countN, "1", 2)
 		e.named(second(c.TryLock(background, "n")), "trylock", "n", mortise.ErrWrongKind)
-		equal(e, "a lock's operation made the count %d", s.count(semaphore), 2)
+		equal(e, "a lock's operation made the count %d", s.count(countN), 2)
 	}},
 	{"Rule02_APermitIsLostBeforeAnotherGetsIt", func(e *env) {
 		a, b := e.client(), e.client()
-		e.ok(a.Semaphore("n", 0).TrySetPermits(background, 1))
+		e.ok(semaphore.New(a, "n", 0).TrySetPermits(background, 1))
 		p := e.acquire(a, mortise.WithLease(2500*time.Millisecond))
 		q := e.acquire(b)
 		e.is("at the moment another has it, Err", p.Err(), mortise.ErrLost)
@@ -302,8 +304,8 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	{"Rule03_TheWatchdogKeepsAPermitAndALeaseEnds", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
 		other := e.client()
-		e.ok(c.Semaphore("n", 0).TrySetPermits(background, 3))
-		var kept []*mortise.Permit
+		e.ok(semaphore.New(c, "n", 0).TrySetPermits(background, 3))
+		var kept []*semaphore.Permit
 		for range 3 {
 			kept = append(kept, e.acquire(c))
 		}
@@ -312,7 +314,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		for _, p := range kept {
 			e.errorIf(p.Err() != nil, "a permit of the watchdog's: %v", p.Err())
 		}
-		e.available(other.Semaphore("n", 0), 0)
+		e.available(semaphore.New(other, "n", 0), 0)
 		for _, p := range kept {
 			e.done("Release", p.Release(background))
 		}
@@ -337,63 +339,63 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule05_NothingRenewsAPermitAfterItsRelease", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-		e.ok(c.Semaphore("n", 0).TrySetPermits(background, 1))
+		e.ok(semaphore.New(c, "n", 0).TrySetPermits(background, 1))
 		hold := f.holds(arrivesLate, OpRenew)
 		p := e.acquire(c)
 		e.until("a renewal is on its way", func() bool { return f.Count(OpRenew) > 0 })
 		e.done("Release", p.Release(background))
 		close(hold)
 		e.always(500*time.Millisecond, "it is free", func() bool {
-			n, err := c.Semaphore("n", 0).Available(background)
+			n, err := semaphore.New(c, "n", 0).Available(background)
 			return n == 1 && err == nil
 		})
 	}},
 	{"Rule06_APermitIsReleasedByItsIDAndOnce", func(e *env) {
 		a, b := e.client(), e.client()
-		e.ok(a.Semaphore("n", 0).TrySetPermits(background, 2))
+		e.ok(semaphore.New(a, "n", 0).TrySetPermits(background, 2))
 		p, q := e.acquire(a), e.acquire(a)
-		e.named(b.Semaphore("n", 0).Release(background, id(9)), "release", "n", mortise.ErrNotHeld)
-		e.named(b.Semaphore("n", 0).Release(background, "no id"), "release", "n", mortise.ErrInvalid)
+		e.named(semaphore.New(b, "n", 0).Release(background, id(9)), "release", "n", semaphore.ErrNotHeld)
+		e.named(semaphore.New(b, "n", 0).Release(background, "no id"), "release", "n", mortise.ErrInvalid)
 		e.done("Release", p.Release(background))
 		e.named(p.Release(background), "release", "n", mortise.ErrReleased)
-		e.named(a.Semaphore("n", 0).Release(background, p.IDs()[0]), "release", "n", mortise.ErrNotHeld)
+		e.named(semaphore.New(a, "n", 0).Release(background, p.IDs()[0]), "release", "n", semaphore.ErrNotHeld)
 		e.errorIf(q.Err() != nil, "the other: %v", q.Err())
-		e.done("Release by another process", b.Semaphore("n", 0).Release(background, strings.ToUpper(q.IDs()[0])))
-		e.available(a.Semaphore("n", 0), 2)
+		e.done("Release by another process", semaphore.New(b, "n", 0).Release(background, strings.ToUpper(q.IDs()[0])))
+		e.available(semaphore.New(a, "n", 0), 2)
 		r := e.acquire(a)
-		e.done("Release by its own client", a.Semaphore("n", 0).Release(background, r.IDs()[0]))
+		e.done("Release by its own client", semaphore.New(a, "n", 0).Release(background, r.IDs()[0]))
 		e.is("Err", r.Err(), mortise.ErrReleased)
 	}},
 	{"Rule06_APermitThatWasReleasedByAnotherIsLostAtItsRenewal", func(e *env) {
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client()
-		e.ok(a.Semaphore("n", 0).TrySetPermits(background, 1))
+		e.ok(semaphore.New(a, "n", 0).TrySetPermits(background, 1))
 		p := e.acquire(a)
-		e.done("Release", b.Semaphore("n", 0).Release(background, p.IDs()[0]))
+		e.done("Release", semaphore.New(b, "n", 0).Release(background, p.IDs()[0]))
 		e.lost(p)
 		e.named(p.Release(background), "release", "n", mortise.ErrLost)
-		e.available(b.Semaphore("n", 0), 1)
+		e.available(semaphore.New(b, "n", 0), 1)
 	}},
 	{"Rule07_APermitIsNotEnteredAgainAndConfersNothing", func(e *env) {
 		c := e.client()
-		e.ok(c.Semaphore("n", 0).TrySetPermits(background, 1))
+		e.ok(semaphore.New(c, "n", 0).TrySetPermits(background, 1))
 		p := e.acquire(c)
-		e.named(second(c.Semaphore("n", 0).TryAcquire(p.Context(), 1)), "tryacquire", "n", mortise.ErrNotAcquired)
+		e.named(second(semaphore.New(c, "n", 0).TryAcquire(p.Context(), 1)), "tryacquire", "n", mortise.ErrNotAcquired)
 		e.named(second(c.TryLock(p.Context(), "n")), "trylock", "n", mortise.ErrWrongKind)
 	}},
 	{"Rule08_AWaiterForACountSendsNothingAndIsWoken", func(e *env) {
 		s := e.counter()
-		s.set(latch, "1", 1)
+		s.set(latchN, "1", 1)
 		s.set(countingSemaphore("s"), "1", 1)
 		s.set(permitsP, "1", 0)
 		for what, x := range map[string]struct {
 			wait func(*mortise.Client) error
 			free func()
 		}{
-			"latch": {func(c *mortise.Client) error { return c.CountDownLatch("n").Wait(background) },
+			"latch": {func(c *mortise.Client) error { return latch.New(c, "n").Wait(background) },
 				func() { s.countDown("2") }},
-			"counting semaphore": {func(c *mortise.Client) error { return c.CountingSemaphore("s").Acquire(background, 3) },
+			"counting semaphore": {func(c *mortise.Client) error { return semaphore.NewCounting(c, "s").Acquire(background, 3) },
 				func() { s.add(countingSemaphore("s"), "2", 2) }},
-			"semaphore": {func(c *mortise.Client) error { return second(c.Semaphore("p", 0).Acquire(background, 1)) },
+			"semaphore": {func(c *mortise.Client) error { return second(semaphore.New(c, "p", 0).Acquire(background, 1)) },
 				func() { s.add(permitsP, "2", 1) }},
 		} {
 			c, f := e.tapped()
@@ -412,10 +414,10 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule08_AllWaitersOfALatchGoOnAfterOneRequest", func(e *env) {
 		s := e.counter()
-		s.set(latch, "1", 1)
+		s.set(latchN, "1", 1)
 		c, f, stand := queueing(e)
 		all := several(50, func() <-chan error {
-			return async(func() error { return c.CountDownLatch("n").Wait(background) })
+			return async(func() error { return latch.New(c, "n").Wait(background) })
 		})
 		e.until("all wait", func() bool { return stand.Load() == 50 }) // a later waiter asks for itself
 		e.settled(f)
@@ -429,12 +431,12 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule08_WaitersOfACountingSemaphoreAreServedInTheirOrderAsSoonAsTheyCanBe", func(e *env) {
 		s := e.counter()
-		s.set(semaphore, "1", 2)
+		s.set(countN, "1", 2)
 		c, f, stand := queueing(e)
 		served := make(chan int, 8)
 		wait := func(i, n int) {
 			go func() {
-				err := c.CountingSemaphore("n").Acquire(background, n, mortise.WithWait(patience))
+				err := semaphore.NewCounting(c, "n").Acquire(background, n, mortise.WithWait(patience))
 				e.errorIf(err != nil, "Acquire(%d): %v", n, err)
 				served <- i
 			}()
@@ -470,38 +472,38 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		e.always(200*time.Millisecond, "what the waiters want at the least is told once, and nothing is asked",
 			func() bool { return f.Count(OpTakeCount) <= before+1 })
 		for i := range 2 {
-			s.add(semaphore, fmt.Sprint("a", i), 1)
+			s.add(countN, fmt.Sprint("a", i), 1)
 			next(5 + i)
 		}
 		for i := range 2 { // two that want the same number keep their order
-			s.add(semaphore, fmt.Sprint("b", i), 2)
+			s.add(countN, fmt.Sprint("b", i), 2)
 			next(3 + i)
 		}
-		s.add(semaphore, "c", 3)
+		s.add(countN, "c", 3)
 		next(0)
-		equal(e, "%d are left", s.count(semaphore), 0)
+		equal(e, "%d are left", s.count(countN), 0)
 	}},
 	{"Rule08_AnAcquireOfOneIsServedWhileAnAcquireOfTwoWaits", func(e *env) { // Redisson's testAcquireAfterAddPermits
 		s := e.counter()
-		s.set(semaphore, "1", 0)
+		s.set(countN, "1", 0)
 		c, f := e.tapped()
-		two := async(func() error { return c.CountingSemaphore("n").Acquire(background, 2, mortise.WithWait(patience)) })
+		two := async(func() error { return semaphore.NewCounting(c, "n").Acquire(background, 2, mortise.WithWait(patience)) })
 		e.settled(f)
-		one := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
+		one := async(func() error { return semaphore.NewCounting(c, "n").Acquire(background, 1, mortise.WithWait(patience)) })
 		e.settled(f)
-		s.add(semaphore, "a", 1)
+		s.add(countN, "a", 1)
 		e.done("Acquire(1)", receive(e, "one is served while two are wanted", one))
 		if len(two) > 0 {
 			e.Errorf("Acquire(2) of 1 returned %v", <-two)
 		}
-		s.add(semaphore, "b", 2)
+		s.add(countN, "b", 2)
 		e.done("Acquire(2)", receive(e, "two are served", two))
 	}},
 	{"Rule08_ALimitIsDeclaredThoughACallOfTheClientWaitsAlready", func(e *env) {
 		c, f := e.tapped()
 		acquire := func(limit int) <-chan error {
 			return async(func() error {
-				_, err := c.Semaphore("n", limit).Acquire(background, 1, mortise.WithWait(patience))
+				_, err := semaphore.New(c, "n", limit).Acquire(background, 1, mortise.WithWait(patience))
 				return err
 			})
 		}
@@ -512,9 +514,9 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule09_AWaiterThatLeavesWhenItIsServedKeepsNoPermit", func(e *env) {
 		s := e.counter()
-		s.set(semaphore, "1", 0)
+		s.set(countN, "1", 0)
 		c, f := e.tapped()
-		n := c.CountingSemaphore("n")
+		n := semaphore.NewCounting(c, "n")
 		leave, stop := context.WithCancel(background)
 		two := async(func() error { return n.Acquire(leave, 2) })
 		e.settled(f)
@@ -525,7 +527,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 				e.settled(f)
 			}
 			asked := f.Count(OpTakeCount)
-			s.add(semaphore, fmt.Sprint("a", i), 1)
+			s.add(countN, fmt.Sprint("a", i), 1)
 			if i%3 == 0 { // while it is being taken for it
 				e.until("it is asked for", func() bool { return f.Count(OpTakeCount) > asked })
 			}
@@ -533,27 +535,29 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			if err := receive(e, "it leaves, or is served", one); err == nil {
 				e.done("Release", n.Release(background, 1))
 			}
-			e.until("the permit is free", func() bool { return s.count(semaphore) == 1 })
-			s.add(semaphore, fmt.Sprint("b", i), -1)
+			e.until("the permit is free", func() bool { return s.count(countN) == 1 })
+			s.add(countN, fmt.Sprint("b", i), -1)
 		}
 		stop()
 		e.is("Acquire(2)", receive(e, "it leaves", two), context.Canceled)
-		e.until("what was taken is back", func() bool { return s.count(semaphore) == 0 && f.underway(OpTakeCount) == 0 })
+		e.until("what was taken is back", func() bool { return s.count(countN) == 0 && f.underway(OpTakeCount) == 0 })
 	}},
 	{"Rule08_WhatIsLeftGoesToTheNextWithoutAMessage", func(e *env) {
 		s := e.counter()
-		s.set(semaphore, "1", 0)
+		s.set(countN, "1", 0)
 		s.set(permitsP, "1", 0)
 		c, f := e.tapped()
 		var all []<-chan error
 		for range 5 {
 			all = append(all, async(func() error {
-				return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience))
+				return semaphore.NewCounting(c, "n").Acquire(background, 1, mortise.WithWait(patience))
 			}),
-				async(func() error { return second(c.Semaphore("p", 0).Acquire(background, 1, mortise.WithWait(patience))) }))
+				async(func() error {
+					return second(semaphore.New(c, "p", 0).Acquire(background, 1, mortise.WithWait(patience)))
+				}))
 		}
 		e.settled(f)
-		s.add(semaphore, "2", 5)
+		s.add(countN, "2", 5)
 		s.add(permitsP, "2", 5)
 		for _, w := range all {
 			e.done("Acquire", receive(e, "all are served by one message", w))
@@ -561,18 +565,18 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule09_AnAbandonedAcquireLeavesNothing", func(e *env) {
 		s := e.counter()
-		s.set(semaphore, "1", 2)
+		s.set(countN, "1", 2)
 		s.set(permitsP, "1", 2)
 		for what, fate := range lateFates {
 			for kind, acquire := range map[string]func(context.Context, *mortise.Client) error{
 				"counting semaphore": func(ctx context.Context, c *mortise.Client) error {
-					return c.CountingSemaphore("n").Acquire(ctx, 2)
+					return semaphore.NewCounting(c, "n").Acquire(ctx, 2)
 				},
 				"try": func(ctx context.Context, c *mortise.Client) error {
-					return c.CountingSemaphore("n").TryAcquire(ctx, 2)
+					return semaphore.NewCounting(c, "n").TryAcquire(ctx, 2)
 				},
 				"semaphore": func(ctx context.Context, c *mortise.Client) error {
-					return second(c.Semaphore("p", 0).Acquire(ctx, 1))
+					return second(semaphore.New(c, "p", 0).Acquire(ctx, 1))
 				},
 			} {
 				c, f := e.tapped()
@@ -585,49 +589,51 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 				close(ch)
 				e.until(kind+", "+what+": what arrives late has arrived",
 					func() bool { return f.underway(OpTakeCount, OpAcquire) == 0 })
-				e.until(kind+", "+what+": all are free", func() bool { return s.count(semaphore) == 2 && s.count(permitsP) == 2 })
+				e.until(kind+", "+what+": all are free", func() bool { return s.count(countN) == 2 && s.count(permitsP) == 2 })
 				e.done("Close", c.Close()) // nothing is on its way any more
-				a, b := s.count(semaphore), s.count(permitsP)
+				a, b := s.count(countN), s.count(permitsP)
 				e.errorIf(a != 2 || b != 2, "%s, %s: %d and %d are free in the end, want 2", kind, what, a, b)
 			}
 		}
 	}},
 	{"Rule09_AWaiterThatLeavesLosesNoWakeUp", func(e *env) {
 		s := e.counter()
-		s.set(semaphore, "1", 0)
+		s.set(countN, "1", 0)
 		c, f := e.tapped()
 		ctx, cancel := context.WithCancel(background)
-		first := async(func() error { return c.CountingSemaphore("n").Acquire(ctx, 2) })
+		first := async(func() error { return semaphore.NewCounting(c, "n").Acquire(ctx, 2) })
 		e.settled(f)
-		second := async(func() error { return c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(patience)) })
-		s.add(semaphore, "2", 1)
+		second := async(func() error {
+			return semaphore.NewCounting(c, "n").Acquire(background, 1, mortise.WithWait(patience))
+		})
+		s.add(countN, "2", 1)
 		cancel()
 		e.is("the first", receive(e, "the first leaves", first), context.Canceled)
 		e.done("the second", receive(e, "the second is served", second))
 	}},
 	{"Rule10_AReleaseIsSentThoughTheCallerHasLeft", func(e *env) {
 		s := e.counter()
-		s.set(latch, "1", 1)
+		s.set(latchN, "1", 1)
 		s.set(countingSemaphore("s"), "1", 0)
 		s.set(permitsP, "1", 1)
 		c := e.client()
-		permit, err := c.Semaphore("p", 0).Acquire(background, 1)
+		permit, err := semaphore.New(c, "p", 0).Acquire(background, 1)
 		e.done("Acquire", err)
 		over := ended()
 		for op, err := range map[string]error{
-			"countdown": c.CountDownLatch("n").CountDown(over),
-			"release":   c.CountingSemaphore("s").Release(over, 2),
+			"countdown": latch.New(c, "n").CountDown(over),
+			"release":   semaphore.NewCounting(c, "s").Release(over, 2),
 			"":          permit.Release(over),
 		} {
 			e.errorIf(err != nil && !errors.Is(err, context.Canceled), "%s: %v", op, err)
 		}
 		e.until("all are sent", func() bool {
-			return s.count(latch) == 0 && s.count(countingSemaphore("s")) == 2 && s.count(permitsP) == 1
+			return s.count(latchN) == 0 && s.count(countingSemaphore("s")) == 2 && s.count(permitsP) == 1
 		})
 	}},
 	{"Rule10_AReleaseThatFailedIsRepeatedInTheBackground", func(e *env) {
 		s := e.counter()
-		s.set(latch, "1", 5)
+		s.set(latchN, "1", 5)
 		s.set(countingSemaphore("s"), "1", 0)
 		c, f := e.tapped()
 		var bad atomic.Bool
@@ -638,22 +644,22 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			}
 			return Fate{}
 		})
-		e.named(c.CountDownLatch("n").CountDown(background), "countdown", "n", mortise.ErrUnavailable)
-		e.named(c.CountingSemaphore("s").Release(background, 3), "release", "s", mortise.ErrUnavailable)
+		e.named(latch.New(c, "n").CountDown(background), "countdown", "n", mortise.ErrUnavailable)
+		e.named(semaphore.NewCounting(c, "s").Release(background, 3), "release", "s", mortise.ErrUnavailable)
 		before := f.Count(OpCountDown, OpAddCount)
 		bad.Store(false)
 		e.until("they are repeated", func() bool { return f.Count(OpCountDown, OpAddCount) >= before+2 })
 		e.until("and count once", func() bool {
-			return s.count(latch) == 4 && s.count(countingSemaphore("s")) == 3
+			return s.count(latchN) == 4 && s.count(countingSemaphore("s")) == 3
 		})
 		e.always(300*time.Millisecond, "once", func() bool {
-			return s.count(latch) == 4 && s.count(countingSemaphore("s")) == 3
+			return s.count(latchN) == 4 && s.count(countingSemaphore("s")) == 3
 		})
 	}},
 	{"Rule11_ALostReplyOfACountCountsOnce", func(e *env) {
 		c, f := e.tapped()
 		loseEveryOther(f)
-		l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p", 0)
+		l, s, p := latch.New(c, "l"), semaphore.NewCounting(c, "s"), semaphore.New(c, "p", 0)
 		e.ok(l.TrySet(background, 3))
 		e.done("CountDown", l.CountDown(background))
 		equal(e, "the latch is at %d", value(l.Count(background)).in(e), 2)
@@ -673,30 +679,32 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule11_ARefusalAfterALostReplyIsNone", func(e *env) {
 		s := e.counter()
-		s.set(semaphore, "1", 1)
+		s.set(countN, "1", 1)
 		c, f := e.tapped()
 		lose(f, OpTakeCount, 1)
 		// It took the last one; the second request finds none left, and that
 		// the first was granted.
-		e.done("TryAcquire", c.CountingSemaphore("n").TryAcquire(background, 1))
-		equal(e, "%d are free", s.count(semaphore), 0)
+		e.done("TryAcquire", semaphore.NewCounting(c, "n").TryAcquire(background, 1))
+		equal(e, "%d are free", s.count(countN), 0)
 	}},
 	{"Rule12_AWaiterForACountSurvivesALostConnection", func(e *env) {
 		s := e.counter()
 		sem := countingSemaphore("s")
-		s.set(latch, "1", 1)
+		s.set(latchN, "1", 1)
 		s.set(sem, "1", 0)
 		s.set(permitsP, "1", 0)
 		c, f := e.tapped()
 		all := []<-chan error{
-			async(func() error { return c.CountDownLatch("n").Wait(background, mortise.WithWait(patience)) }),
-			async(func() error { return c.CountingSemaphore("s").Acquire(background, 1, mortise.WithWait(patience)) }),
-			async(func() error { return second(c.Semaphore("p", 0).Acquire(background, 1, mortise.WithWait(patience))) }),
+			async(func() error { return latch.New(c, "n").Wait(background, mortise.WithWait(patience)) }),
+			async(func() error { return semaphore.NewCounting(c, "s").Acquire(background, 1, mortise.WithWait(patience)) }),
+			async(func() error {
+				return second(semaphore.New(c, "p", 0).Acquire(background, 1, mortise.WithWait(patience)))
+			}),
 		}
 		e.until("they listen", func() bool { return f.Watching() >= 3 })
 		e.store.Cut()
 		e.eventually("a change", func() error {
-			return second(s.can.CountDownLatches.CountDown(background, backend.CountRequest{Topic: latch, ID: "2"}))
+			return second(s.can.CountDownLatches.CountDown(background, backend.CountRequest{Topic: latchN, ID: "2"}))
 		})
 		e.eventually("a change", func() error {
 			return second(s.can.CountingSemaphores.AddCount(background, backend.CountRequest{Topic: sem, ID: "2", N: 1}))
@@ -712,56 +720,56 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		c := e.client()
 		e.store.Down()
 		e.allNamed("n", mortise.ErrUnavailable, map[string]error{
-			"set":        second(c.CountDownLatch("n").TrySet(background, 1)),
-			"count":      second(c.CountDownLatch("n").Count(background)),
-			"wait":       c.CountDownLatch("n").Wait(background),
-			"acquire":    c.CountingSemaphore("n").Acquire(background, 1),
-			"tryacquire": second(c.Semaphore("n", 0).TryAcquire(background, 1)),
-			"setpermits": second(c.Semaphore("n", 0).TrySetPermits(background, 1)),
-			"available":  second(c.CountingSemaphore("n").Available(background)),
-			"addpermits": c.CountingSemaphore("n").AddPermits(background, 1),
-			"drain":      second(c.CountingSemaphore("n").Drain(background)),
+			"set":        second(latch.New(c, "n").TrySet(background, 1)),
+			"count":      second(latch.New(c, "n").Count(background)),
+			"wait":       latch.New(c, "n").Wait(background),
+			"acquire":    semaphore.NewCounting(c, "n").Acquire(background, 1),
+			"tryacquire": second(semaphore.New(c, "n", 0).TryAcquire(background, 1)),
+			"setpermits": second(semaphore.New(c, "n", 0).TrySetPermits(background, 1)),
+			"available":  second(semaphore.NewCounting(c, "n").Available(background)),
+			"addpermits": semaphore.NewCounting(c, "n").AddPermits(background, 1),
+			"drain":      second(semaphore.NewCounting(c, "n").Drain(background)),
 		})
 		e.store.Up()
 		e.eventually("the store is up", func() error { return c.Ping(background) })
 		e.allNamed("n", mortise.ErrInvalid, map[string]error{
-			"set":        second(c.CountDownLatch("n").TrySet(background, 0)),
-			"wait":       c.CountDownLatch("n").Wait(background, mortise.WithLease(time.Second)),
-			"acquire":    c.CountingSemaphore("n").Acquire(background, 0),
-			"tryacquire": c.CountingSemaphore("n").TryAcquire(background, -1),
-			"release":    c.CountingSemaphore("n").Release(background, 0),
-			"setpermits": second(c.Semaphore("n", 0).TrySetPermits(background, -1)),
-			"addpermits": c.CountingSemaphore("n").AddPermits(background, 0),
+			"set":        second(latch.New(c, "n").TrySet(background, 0)),
+			"wait":       latch.New(c, "n").Wait(background, mortise.WithLease(time.Second)),
+			"acquire":    semaphore.NewCounting(c, "n").Acquire(background, 0),
+			"tryacquire": semaphore.NewCounting(c, "n").TryAcquire(background, -1),
+			"release":    semaphore.NewCounting(c, "n").Release(background, 0),
+			"setpermits": second(semaphore.New(c, "n", 0).TrySetPermits(background, -1)),
+			"addpermits": semaphore.NewCounting(c, "n").AddPermits(background, 0),
 		})
-		e.named(second(c.Semaphore("n", 0).TryAcquire(background, 1, mortise.WithWait(time.Second))), "tryacquire", "n",
+		e.named(second(semaphore.New(c, "n", 0).TryAcquire(background, 1, mortise.WithWait(time.Second))), "tryacquire", "n",
 			mortise.ErrInvalid)
-		e.named(c.CountingSemaphore("n").Acquire(background, 1, mortise.WithMaxHold(time.Second)), "acquire", "n",
+		e.named(semaphore.NewCounting(c, "n").Acquire(background, 1, mortise.WithMaxHold(time.Second)), "acquire", "n",
 			mortise.ErrInvalid)
 		e.allNamed("a}", mortise.ErrInvalidName, map[string]error{
-			"set":        second(c.CountDownLatch("a}").TrySet(background, 1)),
-			"countdown":  c.CountDownLatch("a}").CountDown(background),
-			"wait":       c.CountDownLatch("a}").Wait(background),
-			"acquire":    second(c.Semaphore("a}", 0).Acquire(background, 1)),
-			"release":    c.Semaphore("a}", 0).Release(background, id(1)),
-			"tryacquire": c.CountingSemaphore("a}").TryAcquire(background, 1),
+			"set":        second(latch.New(c, "a}").TrySet(background, 1)),
+			"countdown":  latch.New(c, "a}").CountDown(background),
+			"wait":       latch.New(c, "a}").Wait(background),
+			"acquire":    second(semaphore.New(c, "a}", 0).Acquire(background, 1)),
+			"release":    semaphore.New(c, "a}", 0).Release(background, id(1)),
+			"tryacquire": semaphore.NewCounting(c, "a}").TryAcquire(background, 1),
 		})
-		e.named(c.CountingSemaphore("n").TryAcquire(background, 1), "tryacquire", "n", mortise.ErrNotAcquired)
-		e.named(c.CountingSemaphore("n").Acquire(background, 1, mortise.WithWait(3*time.Second)), "acquire", "n",
+		e.named(semaphore.NewCounting(c, "n").TryAcquire(background, 1), "tryacquire", "n", mortise.ErrNotAcquired)
+		e.named(semaphore.NewCounting(c, "n").Acquire(background, 1, mortise.WithWait(3*time.Second)), "acquire", "n",
 			mortise.ErrNotAcquired)
-		e.ok(c.CountDownLatch("n").TrySet(background, 1))
-		e.named(c.CountDownLatch("n").Wait(background, mortise.WithWait(3*time.Second)), "wait", "n", mortise.ErrNotAcquired)
+		e.ok(latch.New(c, "n").TrySet(background, 1))
+		e.named(latch.New(c, "n").Wait(background, mortise.WithWait(3*time.Second)), "wait", "n", mortise.ErrNotAcquired)
 	}},
 	{"Rule14_ShutdownWakesWaitersForCountsAndEndsPermits", func(e *env) {
 		s := e.counter()
-		s.set(latch, "1", 1)
+		s.set(latchN, "1", 1)
 		c, f := e.tapped()
-		e.ok(c.Semaphore("p", 0).TrySetPermits(background, 1))
-		p, err := c.Semaphore("p", 0).Acquire(background, 1)
+		e.ok(semaphore.New(c, "p", 0).TrySetPermits(background, 1))
+		p, err := semaphore.New(c, "p", 0).Acquire(background, 1)
 		e.done("Acquire", err)
 		all := []<-chan error{
-			async(func() error { return c.CountDownLatch("n").Wait(background) }),
-			async(func() error { return c.CountingSemaphore("s").Acquire(background, 1) }),
-			async(func() error { return second(c.Semaphore("p", 0).Acquire(background, 1)) }),
+			async(func() error { return latch.New(c, "n").Wait(background) }),
+			async(func() error { return semaphore.NewCounting(c, "s").Acquire(background, 1) }),
+			async(func() error { return second(semaphore.New(c, "p", 0).Acquire(background, 1)) }),
 		}
 		e.until("they listen", func() bool { return f.Watching() >= 3 })
 		over, cancel := context.WithCancel(background)
@@ -774,19 +782,19 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		cancel()
 		e.is("Shutdown", receive(e, "Shutdown returns", down), context.Canceled)
 		e.is("the permit", p.Err(), mortise.ErrClosed)
-		e.is("Acquire", c.CountingSemaphore("s").Acquire(background, 1), mortise.ErrClosed)
-		e.is("TryAcquire", c.CountingSemaphore("s").TryAcquire(background, 1), mortise.ErrClosed)
-		e.is("Release", c.CountingSemaphore("s").Release(background, 1), mortise.ErrClosed)
-		e.is("CountDown", c.CountDownLatch("n").CountDown(background), mortise.ErrClosed)
-		e.is("Wait", c.CountDownLatch("n").Wait(background), mortise.ErrClosed)
+		e.is("Acquire", semaphore.NewCounting(c, "s").Acquire(background, 1), mortise.ErrClosed)
+		e.is("TryAcquire", semaphore.NewCounting(c, "s").TryAcquire(background, 1), mortise.ErrClosed)
+		e.is("Release", semaphore.NewCounting(c, "s").Release(background, 1), mortise.ErrClosed)
+		e.is("CountDown", latch.New(c, "n").CountDown(background), mortise.ErrClosed)
+		e.is("Wait", latch.New(c, "n").Wait(background), mortise.ErrClosed)
 		equal(e, "%d are free: Shutdown released under running work", s.count(permitsP), 0)
 	}},
 })
 
 var (
 	countKinds = []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore}
-	latch      = backend.Topic{Kind: backend.KindCountDownLatch, Name: "n"}
-	semaphore  = countingSemaphore("n")
+	latchN     = backend.Topic{Kind: backend.KindCountDownLatch, Name: "n"}
+	countN     = countingSemaphore("n")
 	permitsP   = backend.Topic{Kind: backend.KindSemaphore, Name: "p"}
 	permits    = backend.Topic{Kind: backend.KindSemaphore, Name: "n"}
 )
@@ -803,9 +811,10 @@ func (e checks) eventually(what string, f func() error) {
 }
 
 // acquire takes a permit of n within patience.
-func (e leases) acquire(c *mortise.Client, opts ...mortise.Option) *mortise.Permit {
+func (e leases) acquire(c *mortise.Client, opts ...mortise.Option) *semaphore.Permit {
 	e.Helper()
-	p, err := c.Semaphore("n", 0).Acquire(background, 1, append([]mortise.Option{mortise.WithWait(patience)}, opts...)...)
+	opts = append([]mortise.Option{mortise.WithWait(patience)}, opts...)
+	p, err := semaphore.New(c, "n", 0).Acquire(background, 1, opts...)
 	e.fatalIf(err != nil, "Acquire: %v", err)
 	return p
 }
@@ -830,14 +839,14 @@ func hasCounts(e *env) bool {
 // permitsBesideALock has a lock where the permits of a semaphore in use are kept.
 func permitsBesideALock(e *env, c *mortise.Client) {
 	beside := e.lock(c, background, "{s}:timeout")
-	p := c.Semaphore("s", 2)
+	p := semaphore.New(c, "s", 2)
 	e.allNamed("s", mortise.ErrWrongKind, map[string]error{
 		"tryacquire": second(p.TryAcquire(background, 1)),
 		"release":    p.Release(background, id(1)),
 		"available":  second(p.Available(background)),
 		"inspect":    second(p.Inspect(background)),
 		"setpermits": p.SetPermits(background, 1),
-		"delete":     second(c.CountingSemaphore("s").Delete(background)),
+		"delete":     second(semaphore.NewCounting(c, "s").Delete(background)),
 	})
 	st := e.inspect(c, "{s}:timeout")
 	e.errorIf(!st.Held || !st.Mine, "operations of a semaphore left of the lock %+v", st)
@@ -863,12 +872,12 @@ func (s *counts) count(t backend.Topic) int64 {
 
 func (s *counts) countDown(id string) int64 {
 	s.e.Helper()
-	return call(s.e, s.can.CountDownLatches.CountDown, backend.CountRequest{Topic: latch, ID: id})
+	return call(s.e, s.can.CountDownLatches.CountDown, backend.CountRequest{Topic: latchN, ID: id})
 }
 
 func (s *counts) deleteCount(id string) bool {
 	s.e.Helper()
-	return call(s.e, s.can.CountDownLatches.DeleteCount, backend.CountRequest{Topic: latch, ID: id})
+	return call(s.e, s.can.CountDownLatches.DeleteCount, backend.CountRequest{Topic: latchN, ID: id})
 }
 
 func (s *counts) add(t backend.Topic, id string, n int64) int64 {
@@ -879,18 +888,18 @@ func (s *counts) add(t backend.Topic, id string, n int64) int64 {
 func (s *counts) take(id string, n int64, again bool) backend.TakeReply {
 	s.e.Helper()
 	return call(s.e, s.can.CountingSemaphores.TakeCount,
-		backend.CountRequest{Topic: semaphore, ID: id, N: n, Again: again})
+		backend.CountRequest{Topic: countN, ID: id, N: n, Again: again})
 }
 
 func (s *counts) cancel(id string, n int64) {
 	s.e.Helper()
 	s.e.done("CancelTake",
-		s.can.CountingSemaphores.CancelTake(background, backend.CountRequest{Topic: semaphore, ID: id, N: n}))
+		s.can.CountingSemaphores.CancelTake(background, backend.CountRequest{Topic: countN, ID: id, N: n}))
 }
 
 func (s *counts) drain(id string) int64 {
 	s.e.Helper()
-	return call(s.e, s.can.CountingSemaphores.DrainCount, backend.CountRequest{Topic: semaphore, ID: id})
+	return call(s.e, s.can.CountingSemaphores.DrainCount, backend.CountRequest{Topic: countN, ID: id})
 }
 
 func (s *counts) permit(id string, lease time.Duration) anykind.AcquireReply {

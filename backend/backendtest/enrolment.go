@@ -7,6 +7,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // queued is a kind whose waiting clients stand in a queue, not that of plain locks.
@@ -23,13 +24,13 @@ type queued struct {
 
 var queuedKinds = []queued{
 	{
-		name: "counting semaphore", topic: semaphore, set: func(s *raw) { setPermits(s, semaphore, 1) },
+		name: "counting semaphore", topic: countN, set: func(s *raw) { setPermits(s, countN, 1) },
 		ask: func(s *raw, owner int, r backend.Enrolment) (bool, backend.QueueReply) {
 			return takePermits(s, owner, 1, r)
 		},
 		free: func(s *raw, owner int) { addPermits(s, owner, 1) },
 		takes: func(c *mortise.Client) (func() error, error) {
-			x := c.CountingSemaphore("n")
+			x := semaphore.NewCounting(c, "n")
 			return func() error { return x.Release(background, 1) }, x.Acquire(background, 1)
 		},
 	},
@@ -44,7 +45,7 @@ var queuedKinds = []queued{
 			call(s.e, s.Capabilities().Semaphores.Release, backend.ReleaseRequest{Name: "n", Owner: id(owner)})
 		},
 		takes: func(c *mortise.Client) (func() error, error) {
-			p, err := c.Semaphore("n", 0).Acquire(background, 1)
+			p, err := semaphore.New(c, "n", 0).Acquire(background, 1)
 			return func() error { return p.Release(background) }, err
 		},
 	},
@@ -73,14 +74,14 @@ func setPermits(s *raw, t backend.Topic, n int64) {
 func takePermits(s *raw, owner int, n int64, r backend.Enrolment) (bool, backend.QueueReply) {
 	s.e.Helper()
 	x := call(s.e, s.Capabilities().CountingSemaphores.TakeCount,
-		backend.CountRequest{Topic: semaphore, ID: fmt.Sprint("take", owner), N: n, Enrolment: r})
+		backend.CountRequest{Topic: countN, ID: fmt.Sprint("take", owner), N: n, Enrolment: r})
 	return x.Granted, x.QueueReply
 }
 
 func addPermits(s *raw, owner int, n int64) {
 	s.e.Helper()
 	call(s.e, s.Capabilities().CountingSemaphores.AddCount,
-		backend.CountRequest{Topic: semaphore, ID: fmt.Sprint("add", owner), N: n})
+		backend.CountRequest{Topic: countN, ID: fmt.Sprint("add", owner), N: n})
 }
 
 func writeWith(s *raw, owner int, r backend.Enrolment) (bool, backend.QueueReply) {
@@ -138,7 +139,7 @@ func eachQueued(waiting int, test func(e *env, k queued, holder *raw, all []*raw
 	}
 }
 
-// enrolmentTests are about the clients that a release of a semaphore, or of a read-write lock, is told to.
+// enrolmentTests are about the clients that a release of a counting semaphore, or of a read-write lock, is told to.
 var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semaphores and read-write locks", []test{
 	{"Port_Enrolment_AReleaseIsToldToTheFirstAndKeptForItForAWhile", eachQueued(3, func(
 		e *env, k queued, holder *raw, all []*raw, ears []*turnEars,
@@ -156,13 +157,13 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		e.errorIf(ears[0].count("released n")+ears[1].count("released n") > 0, "%s: it was announced to all", k.name)
 	})},
 	{"Port_Enrolment_ARefusedTakeTellsForHowLongPermitsAreKept", func(e *env) {
-		all, ears := watchingAll(e, 2, semaphore)
+		all, ears := watchingAll(e, 2, countN)
 		holder := e.bare()
 		take := func(s *raw, number int, r backend.Enrolment) backend.TakeReply {
-			q := backend.CountRequest{Topic: semaphore, ID: fmt.Sprint("take", number), N: 1, Enrolment: r}
+			q := backend.CountRequest{Topic: countN, ID: fmt.Sprint("take", number), N: 1, Enrolment: r}
 			return call(e, s.Capabilities().CountingSemaphores.TakeCount, q)
 		}
-		setPermits(holder, semaphore, 1)
+		setPermits(holder, countN, 1)
 		e.fatalIf(!take(holder, 1, backend.Enrolment{}).Granted, "a free permit is refused")
 		r := take(all[0], 2, backend.Enrolment{Entry: 1})
 		e.errorIf(r.Granted || r.Remaining != 0, "without a permit, and none is kept: %+v", r)
@@ -241,8 +242,8 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		}
 	}},
 	{"Port_Enrolment_PermitsAreToldToThoseThatCanTakeThem", func(e *env) {
-		all, ears := watchingAll(e, 4, semaphore)
-		setPermits(all[0], semaphore, 0)
+		all, ears := watchingAll(e, 4, countN)
+		setPermits(all[0], countN, 0)
 		for i, n := range []int64{3, 1, 2, 1} {
 			got, q := takePermits(all[i], 10+i, n, backend.Enrolment{Entry: 1, Least: n})
 			e.fatalIf(got || !q.Enrolled, "session %d takes %d of none: %v, %+v", i, n, got, q)
@@ -261,8 +262,8 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 		e.errorIf(ears[0].reserved()+ears[3].reserved() > 0, "a session was told that cannot be served")
 	}},
 	{"Port_Enrolment_AnEntryThatStaysGoesToTheEnd", func(e *env) {
-		all, ears := watchingAll(e, 2, semaphore)
-		setPermits(all[0], semaphore, 0)
+		all, ears := watchingAll(e, 2, countN)
+		setPermits(all[0], countN, 0)
 		for i, s := range all {
 			takePermits(s, 10+i, 1, backend.Enrolment{Entry: 1})
 		}
@@ -512,13 +513,13 @@ var enrolmentTests = where(hasEnrolments, "queues of clients that wait for semap
 	})},
 	{"Rule08_AWaiterForOneIsToldOfOneThoughAnotherOfItsClientWantsMore", func(e *env) {
 		b := e.bare()
-		setPermits(b, semaphore, 0)
+		setPermits(b, countN, 0)
 		c, f, waits := queueing(e)
-		s := c.CountingSemaphore("n")
+		s := semaphore.NewCounting(c, "n")
 		d, g, others := queueing(e)
-		most := d.CountingSemaphore("n")
+		most := semaphore.NewCounting(d, "n")
 		all := make(chan int64, 3)
-		wait := func(s *mortise.CountingSemaphore, n int) {
+		wait := func(s *semaphore.Counting, n int) {
 			go func() {
 				if s.Acquire(background, n) == nil {
 					all <- int64(n)

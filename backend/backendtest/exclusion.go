@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // exclusionTests are about one owner at a time, and about releases by other owners.
@@ -31,7 +32,7 @@ var exclusionTests = []test{
 	{"Rule01_AFreeLockIsAcquiredWithAWaitShorterThanARoundTrip", func(e *env) {
 		c, f := e.tapped()
 		read, write := e.sides(c)
-		semaphore := c.CountingSemaphore("counting semaphore")
+		semaphore := semaphore.NewCounting(c, "counting semaphore")
 		e.must("TrySetPermits", second(semaphore.TrySetPermits(background, 1)))
 		f.Hook(func(Call) Fate {
 			return Fate{After: elapsed(20 * time.Millisecond)}

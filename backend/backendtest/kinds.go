@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // pairingTests go through all pairs of kinds: a name that is in use as one kind, asked for
@@ -114,11 +116,11 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 		lock("write", asReadWriteLock, write),
 		count("counting semaphore", func(name string) {
 			e.Helper()
-			e.ok(c.CountingSemaphore(name).TrySetPermits(background, 2))
-			e.done("Acquire", c.CountingSemaphore(name).TryAcquire(background, 1))
-		}, func(name string) (int, error) { return c.CountingSemaphore(name).Available(background) },
+			e.ok(semaphore.NewCounting(c, name).TrySetPermits(background, 2))
+			e.done("Acquire", semaphore.NewCounting(c, name).TryAcquire(background, 1))
+		}, func(name string) (int, error) { return semaphore.NewCounting(c, name).Available(background) },
 			func(name string, wait time.Duration) map[string]error {
-				s := c.CountingSemaphore(name)
+				s := semaphore.NewCounting(c, name)
 				return map[string]error{
 					"available":  second(s.Available(background)),
 					"setpermits": second(s.TrySetPermits(background, 9)),
@@ -131,11 +133,11 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			}),
 		count("semaphore", func(name string) {
 			e.Helper()
-			e.ok(c.Semaphore(name, 0).TrySetPermits(background, 2))
-			e.done("TryAcquire", second(c.Semaphore(name, 0).TryAcquire(background, 1, mortise.WithLease(long))))
-		}, func(name string) (int, error) { return c.Semaphore(name, 0).Available(background) },
+			e.ok(semaphore.New(c, name, 0).TrySetPermits(background, 2))
+			e.done("TryAcquire", second(semaphore.New(c, name, 0).TryAcquire(background, 1, mortise.WithLease(long))))
+		}, func(name string) (int, error) { return semaphore.New(c, name, 0).Available(background) },
 			func(name string, wait time.Duration) map[string]error {
-				p := c.Semaphore(name, 0)
+				p := semaphore.New(c, name, 0)
 				return map[string]error{
 					"available":  second(p.Available(background)),
 					"setpermits": second(p.TrySetPermits(background, 9)),
@@ -146,12 +148,12 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 			}),
 		count("latch", func(name string) {
 			e.Helper()
-			e.ok(c.CountDownLatch(name).TrySet(background, 1))
+			e.ok(latch.New(c, name).TrySet(background, 1))
 		}, func(name string) (int, error) {
-			n, err := c.CountDownLatch(name).Count(background)
+			n, err := latch.New(c, name).Count(background)
 			return int(n), err
 		}, func(name string, wait time.Duration) map[string]error {
-			l := c.CountDownLatch(name)
+			l := latch.New(c, name)
 			return map[string]error{
 				"count":     second(l.Count(background)),
 				"set":       second(l.TrySet(background, 9)),

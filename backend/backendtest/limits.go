@@ -8,6 +8,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // limitTests are about semaphores with several permits to an owner, and with limits that are declared and changed.
@@ -91,8 +92,8 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		e.errorIf(s.renewPermit(id(1), long), "a permit is out")
 		e.errorIf(!s.set(permits, "4", 1), "it is not gone")
 		equal(e, "%d are free", s.count(permits), 1)
-		s.set(semaphore, "5", 2)
-		c := e.client().CountingSemaphore("n")
+		s.set(countN, "5", 2)
+		c := semaphore.NewCounting(e.client(), "n")
 		e.ok(c.Delete(background))
 		e.available(c, 0)
 	}},
@@ -101,7 +102,7 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	{"Rule01_SeveralPermitsAtOnceAreNoMoreThanThereAre", func(e *env) {
 		const size, clients, turns = 5, 3, 8
 		var out atomic.Int64
-		all := several(clients, func() *mortise.Semaphore { return e.client().Semaphore("n", size) })
+		all := several(clients, func() *semaphore.Semaphore { return semaphore.New(e.client(), "n", size) })
 		e.turns(clients*3, turns, func(g, turn int) error {
 			n := 1 + (g+turn)%3
 			p, err := all[g%clients].Acquire(background, n, mortise.WithWait(patience))
@@ -117,27 +118,27 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule02_PermitsThatWereAcquiredTogetherAreLostTogether", func(e *env) {
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client()
-		p := value(a.Semaphore("n", 3).Acquire(background, 3)).in(e)
-		e.done("Release of one of three", b.Semaphore("n", 0).Release(background, p.IDs()[1]))
+		p := value(semaphore.New(a, "n", 3).Acquire(background, 3)).in(e)
+		e.done("Release of one of three", semaphore.New(b, "n", 0).Release(background, p.IDs()[1]))
 		receive(e, "the holder's context ends", p.Context().Done())
 		e.is("Err", p.Err(), mortise.ErrLost)
 		e.until("the two others are free", func() bool {
-			n, err := b.Semaphore("n", 0).Available(background)
+			n, err := semaphore.New(b, "n", 0).Available(background)
 			return n == 3 && err == nil
 		})
 	}},
 	{"Rule03_PermitsThatWereAcquiredTogetherAreRenewedTogether", func(e *env) {
 		c, f := e.tapped(mortise.WithWatchdogTimeout(watchdog))
-		p := value(c.Semaphore("n", 3).Acquire(background, 3)).in(e)
+		p := value(semaphore.New(c, "n", 3).Acquire(background, 3)).in(e)
 		e.until("two renewals", func() bool { return f.Count(OpRenew) >= 2 })
 		time.Sleep(watchdog)
 		e.errorIf(p.Err() != nil, "after a watchdog timeout: %v", p.Err())
-		e.available(e.client().Semaphore("n", 0), 0)
+		e.available(semaphore.New(e.client(), "n", 0), 0)
 		e.done("Release", p.Release(background))
 	}},
 	{"Rule06_PermitsThatWereAcquiredTogetherAreReleasedTogether", func(e *env) {
 		a, b := e.client(), e.client()
-		s := a.Semaphore("n", 4)
+		s := semaphore.New(a, "n", 4)
 		p, q := value(s.Acquire(background, 2)).in(e), value(s.Acquire(background, 2)).in(e)
 		e.named(s.Release(background, p.IDs()[0], q.IDs()[0], q.IDs()[1]), "release", "n", mortise.ErrInvalid)
 		e.named(s.Release(background), "release", "n", mortise.ErrInvalid)
@@ -146,23 +147,23 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		e.is("Err", p.Err(), mortise.ErrReleased)
 		e.is("Err", q.Err(), mortise.ErrReleased)
 		p, q = value(s.Acquire(background, 1)).in(e), value(s.Acquire(background, 3)).in(e)
-		e.done("Release by another process", b.Semaphore("n", 0).Release(background, append(p.IDs(), q.IDs()...)...))
+		e.done("Release by another process", semaphore.New(b, "n", 0).Release(background, append(p.IDs(), q.IDs()...)...))
 		e.available(s, 4)
 	}},
 	{"Rule08_Redisson_testConcurrencyMultiPermits", func(e *env) {
-		s := e.client().Semaphore("n", 0)
+		s := semaphore.New(e.client(), "n", 0)
 		e.ok(s.TrySetPermits(background, 2))
 		bothServed(e, s, 2, 2)
 		e.available(s, 2)
 	}},
 	{"Rule08_Redisson_testConcurrencyMultiPermits2", func(e *env) {
-		s := e.client().Semaphore("n", 0)
+		s := semaphore.New(e.client(), "n", 0)
 		e.ok(s.TrySetPermits(background, 2))
 		bothServed(e, s, 1, 2)
 		e.available(s, 2)
 	}},
 	{"Rule08_Redisson_testAcquireAfterAddPermits", func(e *env) {
-		s := e.client().CountingSemaphore("n")
+		s := semaphore.NewCounting(e.client(), "n")
 		acquired := async(func() error {
 			if err := s.AddPermits(background, 1); err != nil {
 				return err
@@ -181,18 +182,19 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		s := e.counter()
 		s.set(permits, "1", 0)
 		c, f := e.tapped()
-		oneBeforeTwo(e, c.Semaphore("n", 0), c.Semaphore("n", 0), f, func(id string, n int64) { s.add(permits, id, n) })
+		one, two := semaphore.New(c, "n", 0), semaphore.New(c, "n", 0)
+		oneBeforeTwo(e, one, two, f, func(id string, n int64) { s.add(permits, id, n) })
 	}},
 	{"Rule08_APermitIsServedWhileAnotherClientWantsTwo", func(e *env) {
 		s := e.counter()
 		s.set(permits, "1", 0)
 		c, f := e.tapped()
-		oneBeforeTwo(e, c.Semaphore("n", 0), e.client().Semaphore("n", 0), f,
+		oneBeforeTwo(e, semaphore.New(c, "n", 0), semaphore.New(e.client(), "n", 0), f,
 			func(id string, n int64) { s.add(permits, id, n) })
 	}},
 	{"Rule08_WaitersForManyPermitsAreAllServedInTheEnd", func(e *env) {
 		const size = 3
-		all := several(3, func() *mortise.Semaphore { return e.client().Semaphore("n", size) })
+		all := several(3, func() *semaphore.Semaphore { return semaphore.New(e.client(), "n", size) })
 		e.turns(9, 4, func(g, _ int) error {
 			p, err := all[g%3].Acquire(background, 1+g/3, mortise.WithWait(patience))
 			if err != nil {
@@ -204,25 +206,25 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule01_ALimitIsDeclaredByTheFirstCall", func(e *env) {
 		c := e.client()
-		s := c.Semaphore("n", 2)
+		s := semaphore.New(c, "n", 2)
 		e.available(s, 0) // nothing was acquired, so nothing is declared
 		p := value(s.Acquire(background, 1)).in(e)
 		e.available(s, 1)
 		e.named(second(s.TryAcquire(background, 3)), "tryacquire", "n", mortise.ErrInvalid)
-		e.named(second(c.Semaphore("n", -1).TryAcquire(background, 1)), "tryacquire", "n", mortise.ErrInvalid)
+		e.named(second(semaphore.New(c, "n", -1).TryAcquire(background, 1)), "tryacquire", "n", mortise.ErrInvalid)
 		for _, n := range []int{0, -1, 129} {
-			e.named(second(c.Semaphore("n", 0).TryAcquire(background, n)), "tryacquire", "n", mortise.ErrInvalid)
+			e.named(second(semaphore.New(c, "n", 0).TryAcquire(background, n)), "tryacquire", "n", mortise.ErrInvalid)
 		}
 		e.named(s.SetPermits(background, -1), "setpermits", "n", mortise.ErrInvalid)
 		e.done("Release", p.Release(background))
 	}},
 	{"Rule01_ALimitIsRaisedAndLoweredWhilePermitsAreOut", func(e *env) {
 		c, f := e.tapped()
-		s := c.Semaphore("n", 3)
+		s := semaphore.New(c, "n", 3)
 		p := value(s.Acquire(background, 3)).in(e)
 		waiting := async(func() error { return second(s.Acquire(background, 2, mortise.WithWait(patience))) })
 		e.settled(f)
-		e.done("SetPermits", e.client().Semaphore("n", 0).SetPermits(background, 5))
+		e.done("SetPermits", semaphore.New(e.client(), "n", 0).SetPermits(background, 5))
 		e.done("a waiter, after the limit was raised from 3 to 5,", receive(e, "it is served", waiting))
 		e.done("SetPermits", s.SetPermits(background, 1))
 		e.errorIf(p.Err() != nil, "a limit that was lowered took a permit back: %v", p.Err())
@@ -231,13 +233,14 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		e.named(second(s.TryAcquire(background, 1)), "tryacquire", "n", mortise.ErrNotAcquired)
 	}},
 	{"Rule01_OfTwoVersionsTheLastThatDeclaresDecides", func(e *env) {
-		older, newer, clerk := e.client().Semaphore("n", 3), e.client().Semaphore("n", 5), e.client().Semaphore("n", 0)
+		older, newer := semaphore.New(e.client(), "n", 3), semaphore.New(e.client(), "n", 5)
+		clerk := semaphore.New(e.client(), "n", 0)
 		limit := func(want int) {
 			e.Helper()
 			info := value(clerk.Inspect(background)).in(e)
 			e.errorIf(info.Limit != want, "the limit is %d, want %d", info.Limit, want)
 		}
-		use := func(s *mortise.Semaphore) {
+		use := func(s *semaphore.Semaphore) {
 			e.Helper()
 			e.done("Release", value(s.Acquire(background, 1)).in(e).Release(background))
 		}
@@ -249,7 +252,7 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		limit(5)
 		use(clerk) // which declares none
 		limit(5)
-		use(e.client().Semaphore("n", 3)) // one of the older version that starts again
+		use(semaphore.New(e.client(), "n", 3)) // one of the older version that starts again
 		limit(3)
 		e.done("SetPermits", clerk.SetPermits(background, 4))
 		use(newer)
@@ -259,11 +262,11 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 		limit(3)
 	}},
 	{"Rule01_AWaiterDeclaresOnceAndLeavesALaterLimitAlone", func(e *env) {
-		clerk := e.client().Semaphore("n", 0)
+		clerk := semaphore.New(e.client(), "n", 0)
 		e.done("SetPermits", clerk.SetPermits(background, 1))
 		p := value(clerk.Acquire(background, 1)).in(e)
 		c, f := e.tapped()
-		s := c.Semaphore("n", 1)
+		s := semaphore.New(c, "n", 1)
 		acquire := func() error { return second(s.Acquire(background, 1, mortise.WithWait(patience))) }
 		first := async(acquire)
 		e.settled(f)
@@ -278,10 +281,10 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule01_InspectTellsWhichClientHolds", func(e *env) {
 		a, b := e.client(mortise.WithID("a/1")), e.client(mortise.WithID("b/2"))
-		p := value(a.Semaphore("n", 4).Acquire(background, 2, mortise.WithLease(10*time.Second))).in(e)
-		q := value(b.Semaphore("n", 4).Acquire(background, 1)).in(e)
+		p := value(semaphore.New(a, "n", 4).Acquire(background, 2, mortise.WithLease(10*time.Second))).in(e)
+		q := value(semaphore.New(b, "n", 4).Acquire(background, 1)).in(e)
 		e.counter().permit(id(9), 20*time.Second) // as Redisson's are
-		info := value(b.Semaphore("n", 0).Inspect(background)).in(e)
+		info := value(semaphore.New(b, "n", 0).Inspect(background)).in(e)
 		e.errorIf(info.Name != "n" || info.Limit != 4 || info.Free != 0 || info.Out != 4 || len(info.Permits) != 4,
 			"%+v", info)
 		clients := map[string]string{p.IDs()[0]: "a/1", p.IDs()[1]: "a/1", q.IDs()[0]: "b/2", id(9): ""}
@@ -293,9 +296,9 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 	}},
 	{"Rule01_ADeletedSemaphoreIsLostAndMadeAnew", func(e *env) {
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client()
-		s := a.Semaphore("n", 2)
+		s := semaphore.New(a, "n", 2)
 		p := value(s.Acquire(background, 1)).in(e)
-		e.errorIf(!value(b.Semaphore("n", 0).Delete(background)).in(e), "there was none")
+		e.errorIf(!value(semaphore.New(b, "n", 0).Delete(background)).in(e), "there was none")
 		receive(e, "the holder's context ends", p.Context().Done())
 		e.is("Err", p.Err(), mortise.ErrLost)
 		e.done("Release", value(s.Acquire(background, 2)).in(e).Release(background))
@@ -307,7 +310,7 @@ func ids(a, b int) string { return strings.Join([]string{id(a), id(b)}, ",") }
 
 // bothServed has two callers acquire so many permits each, hold them for half a second and release them: both are
 // served within two seconds, as Redisson's test has it, and more where the machine is slow.
-func bothServed(e *env, s *mortise.Semaphore, first, second int) {
+func bothServed(e *env, s *semaphore.Semaphore, first, second int) {
 	e.Helper()
 	hold := func(n int) func() error {
 		return func() error {
@@ -327,9 +330,9 @@ func bothServed(e *env, s *mortise.Semaphore, first, second int) {
 }
 
 // oneBeforeTwo has a caller wait for two permits and then another for one: that one is served as soon as one is free.
-func oneBeforeTwo(e *env, x, y *mortise.Semaphore, f *Faults, add func(id string, n int64)) {
+func oneBeforeTwo(e *env, x, y *semaphore.Semaphore, f *Faults, add func(id string, n int64)) {
 	e.Helper()
-	wait := func(ctx context.Context, s *mortise.Semaphore, n int) <-chan error {
+	wait := func(ctx context.Context, s *semaphore.Semaphore, n int) <-chan error {
 		return async(func() error { return second(s.Acquire(ctx, n, mortise.WithWait(patience))) })
 	}
 	two := wait(background, x, 2)

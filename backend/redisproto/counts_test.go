@@ -22,6 +22,8 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // counter is a session on counts of all kinds.
@@ -364,8 +366,8 @@ func TestEachOperationOnACountIsOneCommand(t *testing.T) {
 		defer c.Close()
 		ctx := t.Context()
 		check.NoError(t, c.Ping(ctx))
-		l, s, p := c.CountDownLatch("l"), c.CountingSemaphore("s"), c.Semaphore("p", 0)
-		var permit, other *mortise.Permit
+		l, s, p := latch.New(c, "l"), semaphore.NewCounting(c, "s"), semaphore.New(c, "p", 0)
+		var permit, other *semaphore.Permit
 		for _, x := range []struct {
 			what string
 			do   func() error

@@ -11,6 +11,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // On a full server permits are renewed as locks are, a fair waiter waits on and gets the lock when there is room again,
@@ -26,7 +27,7 @@ func TestAFullServerTakesNothingFromItsHoldersAndWaiters(t *testing.T) {
 		t.Cleanup(func() { _ = c.Close() })
 		ctx := t.Context()
 		fair := c.With(mortise.Fair())
-		permit := check.Value(c.Semaphore("permits", 1).Acquire(ctx, 1)).In(t)
+		permit := check.Value(semaphore.New(c, "permits", 1).Acquire(ctx, 1)).In(t)
 		held := check.Value(fair.Lock(ctx, "fair")).In(t)
 		again := check.Value(fair.Lock(held.Context(), "fair")).In(t)
 		do(t, srv, "CONFIG", "SET", "maxmemory", "1")
@@ -51,7 +52,7 @@ func TestAFullServerTakesNothingFromItsHoldersAndWaiters(t *testing.T) {
 			}
 		}
 		check.NoError(t, permit.Err())
-		_, err := c.Semaphore("permits", 1).TryAcquire(ctx, 1)
+		_, err := semaphore.New(c, "permits", 1).TryAcquire(ctx, 1)
 		check.ErrorIf(t, !errors.Is(err, mortise.ErrNotAcquired), "another permit: %v", err)
 		_, err = c.TryLock(ctx, "free")
 		check.ErrorIf(t, err == nil, "a free lock was granted")

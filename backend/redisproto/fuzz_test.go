@@ -14,6 +14,8 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/wire"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // FuzzReplies has a server answer scripts with whatever it likes, and publish what it likes,
@@ -68,7 +70,7 @@ const (
 )
 
 func known(err error) bool {
-	for _, is := range []error{mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrReleased,
+	for _, is := range []error{mortise.ErrNotAcquired, semaphore.ErrNotHeld, mortise.ErrLost, mortise.ErrReleased,
 		mortise.ErrClosed,
 		mortise.ErrUnavailable, mortise.ErrWrongKind, mortise.ErrInvalidName, mortise.ErrInvalid,
 		context.DeadlineExceeded} {
@@ -175,18 +177,18 @@ var calls = []struct {
 		return errors.Join(err, err2)
 	}},
 	{"a counting semaphore", func(ctx context.Context, u *user, op byte) error {
-		s := u.client.CountingSemaphore("s")
+		s := semaphore.NewCounting(u.client, "s")
 		_, err := s.TrySetPermits(ctx, int(op))
 		_, err2 := s.Available(ctx)
 		return errors.Join(err, err2, s.Acquire(ctx, 1+int(op), mortise.WithWait(callTime/2)))
 	}},
 	{"a drained counting semaphore", func(ctx context.Context, u *user, op byte) error {
-		s := u.client.CountingSemaphore("s")
+		s := semaphore.NewCounting(u.client, "s")
 		_, err := s.Drain(ctx)
 		return errors.Join(err, s.AddPermits(ctx, -1-int(op)), s.Release(ctx, 1+int(op)), s.TryAcquire(ctx, 1))
 	}},
 	{"a semaphore", func(ctx context.Context, u *user, op byte) error {
-		p := u.client.Semaphore("p", 0)
+		p := semaphore.New(u.client, "p", 0)
 		_, err := p.TrySetPermits(ctx, int(op))
 		_, err2 := p.Available(ctx)
 		got, err3 := p.Acquire(ctx, 1)
@@ -197,7 +199,7 @@ var calls = []struct {
 			p.Release(ctx, "00112233445566778899aabbccddeeff"))
 	}},
 	{"a latch", func(ctx context.Context, u *user, op byte) error {
-		l := u.client.CountDownLatch("l")
+		l := latch.New(u.client, "l")
 		_, err := l.TrySet(ctx, 1+int64(op))
 		_, err2 := l.Count(ctx)
 		err3 := l.CountDown(ctx)

@@ -21,8 +21,10 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/latch"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // clusterAdapters are the ways to a cluster that tests run over. Client-side caching is off:
@@ -66,7 +68,7 @@ var kinds = map[string]struct {
 	"counting semaphore": {acquireOne, acquireOne},
 	"semaphore": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			if _, err := c.Semaphore(name, 0).TrySetPermits(ctx, 1); err != nil {
+			if _, err := semaphore.New(c, name, 0).TrySetPermits(ctx, 1); err != nil {
 				return nil, err
 			}
 			return acquirePermit(ctx, c, name)
@@ -75,12 +77,12 @@ var kinds = map[string]struct {
 	},
 	"latch": {
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			l := c.CountDownLatch(name)
+			l := latch.New(c, name)
 			_, err := l.TrySet(ctx, 1)
 			return func() error { return l.CountDown(context.Background()) }, err
 		},
 		func(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-			return func() error { return nil }, c.CountDownLatch(name).Wait(ctx)
+			return func() error { return nil }, latch.New(c, name).Wait(ctx)
 		},
 	},
 }
@@ -107,7 +109,7 @@ func lockAs(k ...mortise.Option) func(context.Context, *mortise.Client, string) 
 }
 
 func acquireOne(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-	s := c.CountingSemaphore(name)
+	s := semaphore.NewCounting(c, name)
 	if _, err := s.TrySetPermits(ctx, 1); err != nil {
 		return nil, err
 	}
@@ -115,7 +117,7 @@ func acquireOne(ctx context.Context, c *mortise.Client, name string) (func() err
 }
 
 func acquirePermit(ctx context.Context, c *mortise.Client, name string) (func() error, error) {
-	p, err := c.Semaphore(name, 0).Acquire(ctx, 1, mortise.WithLease(forever))
+	p, err := semaphore.New(c, name, 0).Acquire(ctx, 1, mortise.WithLease(forever))
 	return func() error { return p.Release(context.Background()) }, err
 }
 

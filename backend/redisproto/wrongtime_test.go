@@ -14,6 +14,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 const clockBack = "the server's clock set back"
@@ -101,7 +102,7 @@ func TestARenewalPutsAWrongTimeToLiveRight(t *testing.T) {
 			return second(c.RW().Read.Lock(l.Context(), name))
 		},
 		"two permits": func(ctx context.Context, c, _ *mortise.Client, name string) error {
-			return second(c.Semaphore(name, 2).Acquire(ctx, 2))
+			return second(semaphore.New(c, name, 2).Acquire(ctx, 2))
 		},
 	}
 	for _, adapter := range []string{"go-redis", "rueidis"} {

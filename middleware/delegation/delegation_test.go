@@ -24,6 +24,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 var ctx = context.Background()
@@ -601,7 +602,7 @@ func TestHoldsWithoutDelegationsAreCountedAndLogged(t *testing.T) {
 	for kind, take := range map[string]func(context.Context, *testing.T) context.Context{
 		"read": lock(c.RW().Read), "write": lock(c.RW().Write), "quorum": lock(quorum),
 		"permit": func(ctx context.Context, t *testing.T) context.Context {
-			permit := check.Value(c.Semaphore("pool", 9).Acquire(ctx, 1)).In(t)
+			permit := check.Value(semaphore.New(c, "pool", 9).Acquire(ctx, 1)).In(t)
 			t.Cleanup(func() { permit.Release(context.Background()) })
 			return permit.Context()
 		},

@@ -14,6 +14,7 @@ import (
 	goredis "github.com/redis/go-redis/v9"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -272,13 +273,13 @@ func (m *mutated) take(ctx context.Context, name string, w want) (lease, error) 
 	case m.how == writesBeside && w.shape == harness.ReadWrite && !w.reads && rand.IntN(20) == 0:
 		w.reads = true
 	case m.how == onePermitToo && w.shape == harness.Permits:
-		if _, err := m.client.Semaphore(name, 0).TrySetPermits(ctx, permitsMade+1); err != nil {
+		if _, err := semaphore.New(m.client, name, 0).TrySetPermits(ctx, permitsMade+1); err != nil {
 			return nil, err
 		}
 	}
 	l, err := m.mortises.take(ctx, name, w)
 	if err == nil && m.how == givesTwice && w.shape == harness.Permits && rand.IntN(20) == 0 {
-		return twice{l, m.client.Semaphore(name, 0)}, nil
+		return twice{l, semaphore.New(m.client, name, 0)}, nil
 	}
 	return l, err
 }
@@ -286,7 +287,7 @@ func (m *mutated) take(ctx context.Context, name string, w want) (lease, error) 
 // twice is a permit that is given back twice.
 type twice struct {
 	lease
-	semaphore *mortise.Semaphore
+	semaphore *semaphore.Semaphore
 }
 
 func (t twice) Unlock(ctx context.Context) error {

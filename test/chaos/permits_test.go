@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -21,12 +22,12 @@ type permits struct {
 }
 
 // of is the semaphore of a key.
-func (p *permits) of(key string) *mortise.Semaphore {
+func (p *permits) of(key string) *semaphore.Semaphore {
 	p.t.Helper()
 	if p.client == nil {
 		p.client = harness.Client(p.t, p.site.clients.Backend(p.t, harness.GoRedis))
 	}
-	return p.client.Semaphore(key, 0)
+	return semaphore.New(p.client, key, 0)
 }
 
 // since are the names of permits from a generation on, and those that are waited for.

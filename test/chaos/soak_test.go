@@ -23,6 +23,8 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -216,7 +218,7 @@ func (s *soak) over(rest time.Duration) bool {
 
 // expected are the errors that faults may cause.
 var expected = []error{
-	mortise.ErrNotAcquired, mortise.ErrNotHeld, mortise.ErrLost, mortise.ErrUnavailable, context.DeadlineExceeded,
+	mortise.ErrNotAcquired, semaphore.ErrNotHeld, mortise.ErrLost, mortise.ErrUnavailable, context.DeadlineExceeded,
 }
 
 func (s *soak) work(c *soaked, r *rand.Rand) {
@@ -284,13 +286,13 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 			return mortise.Do(ctx, c, fresh, func(context.Context) error { return nil })
 		})
 	case dice < 63:
-		x := c.CountingSemaphore(again("counting semaphore", 5))
+		x := semaphore.NewCounting(c.Client, again("counting semaphore", 5))
 		if _, err := x.TrySetPermits(ctx, 1000); err != nil {
 			return err
 		}
 		return errors.Join(x.Acquire(ctx, 1, wait), x.Release(ctx, 1))
 	case dice < 64:
-		x := c.Semaphore(again("semaphore", 5), 0)
+		x := semaphore.New(c.Client, again("semaphore", 5), 0)
 		if _, err := x.TrySetPermits(ctx, 1000); err != nil {
 			return err
 		}
@@ -300,7 +302,7 @@ func (s *soak) one(c *soaked, r *rand.Rand) error {
 		}
 		return p.Release(context.Background())
 	case dice < 65:
-		x := c.CountDownLatch(again("latch", 5))
+		x := latch.New(c.Client, again("latch", 5))
 		_, err := x.TrySet(ctx, 2)
 		return errors.Join(err, x.CountDown(ctx))
 	case dice < 67:

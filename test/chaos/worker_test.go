@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -220,7 +221,7 @@ func (m *mortises) take(ctx context.Context, name string, w want) (lease, error)
 
 // permit takes one, of those that it makes if there are none.
 func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mortise.Option) (lease, error) {
-	p := m.client.Semaphore(name, 0)
+	p := semaphore.New(m.client, name, 0)
 	if _, err := p.TrySetPermits(ctx, permitsMade); err != nil {
 		return nil, err
 	}
@@ -236,7 +237,7 @@ func (m *mortises) permit(ctx context.Context, name string, try bool, opts []mor
 }
 
 // permitLease is a permit that looks like a lease.
-type permitLease struct{ *mortise.Permit }
+type permitLease struct{ *semaphore.Permit }
 
 func (permitLease) Token() int64                       { return 0 }
 func (p permitLease) Unlock(ctx context.Context) error { return p.Release(ctx) }

@@ -13,7 +13,9 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/conformance"
+	"github.com/mortise-go/mortise/latch"
 	"github.com/mortise-go/mortise/scripts"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -577,7 +579,7 @@ func tourRW(v *visitor) {
 }
 
 func tourCountingSemaphore(v *visitor) {
-	a, b := v.a.CountingSemaphore(v.name), v.b.CountingSemaphore(v.name)
+	a, b := semaphore.NewCounting(v.a, v.name), semaphore.NewCounting(v.b, v.name)
 	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.try(a.Acquire(v.ctx, 1))
 	v.handOver(func(ctx context.Context) error { return b.Acquire(ctx, 1) }, func() error { return a.Release(v.ctx, 1) })
@@ -588,7 +590,7 @@ func tourCountingSemaphore(v *visitor) {
 }
 
 func tourSemaphore(v *visitor) {
-	a, b := v.a.Semaphore(v.name, 0), v.b.Semaphore(v.name, 0)
+	a, b := semaphore.New(v.a, v.name, 0), semaphore.New(v.b, v.name, 0)
 	had(a.TrySetPermits(v.ctx, 1))(v)
 	v.must("PEXPIRE", v.name, "3600000") // as Redisson may
 	permit := had(a.Acquire(v.ctx, 1))(v)
@@ -601,7 +603,7 @@ func tourSemaphore(v *visitor) {
 	}, func() error { return permit.Release(v.ctx) })
 	v.try(a.AddPermits(v.ctx, 1))
 	v.try(a.SetPermits(v.ctx, 3))
-	had(v.a.Semaphore(v.name, 4).TryAcquire(v.ctx, 2))(v)
+	had(semaphore.New(v.a, v.name, 4).TryAcquire(v.ctx, 2))(v)
 	had(a.Inspect(v.ctx))(v)
 	v.must("ZADD", "{"+v.name+"}:timeout", "1", "whose holder died")
 	had(a.Available(v.ctx))(v)
@@ -609,7 +611,7 @@ func tourSemaphore(v *visitor) {
 }
 
 func tourCountDownLatch(v *visitor) {
-	a, b := v.a.CountDownLatch(v.name), v.b.CountDownLatch(v.name)
+	a, b := latch.New(v.a, v.name), latch.New(v.b, v.name)
 	had(a.TrySet(v.ctx, 2))(v)
 	v.try(a.CountDown(v.ctx))
 	v.handOver(func(ctx context.Context) error { return b.Wait(ctx) }, func() error { return a.CountDown(v.ctx) })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -33,7 +34,7 @@ var fleets = map[string]func(c *mortise.Client, ctx context.Context, name string
 		return mortise.Do(ctx, c.RW().Write, name, nothing)
 	},
 	"counting": func(c *mortise.Client, ctx context.Context, name string) error {
-		s := c.CountingSemaphore(name)
+		s := semaphore.NewCounting(c, name)
 		if _, err := s.TrySetPermits(ctx, 2); err != nil {
 			return err
 		}
@@ -43,7 +44,7 @@ var fleets = map[string]func(c *mortise.Client, ctx context.Context, name string
 		return s.Release(ctx, 1)
 	},
 	"semaphores": func(c *mortise.Client, ctx context.Context, name string) error {
-		permit, err := c.Semaphore(name, 2).Acquire(ctx, 1)
+		permit, err := semaphore.New(c, name, 2).Acquire(ctx, 1)
 		if err != nil {
 			return err
 		}

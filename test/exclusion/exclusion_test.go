@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -70,9 +71,9 @@ func (c *crew) semaphore(n int) {
 	var made bool
 	var err error
 	if key := c.key(0); c.config.What == "counting semaphore" {
-		made, err = c.client().CountingSemaphore(key).TrySetPermits(context.Background(), n)
+		made, err = semaphore.NewCounting(c.client(), key).TrySetPermits(context.Background(), n)
 	} else {
-		made, err = c.client().Semaphore(key, 0).TrySetPermits(context.Background(), n)
+		made, err = semaphore.New(c.client(), key, 0).TrySetPermits(context.Background(), n)
 	}
 	harness.FatalIf(c.t, !made || err != nil, "TrySetPermits: %v, %v", made, err)
 }
@@ -90,12 +91,12 @@ func (c *crew) left(v harness.Verdict) {
 	switch c.config.What {
 	case "counting semaphore":
 		// Those that are gone were held by the killed process, or were on their way to it.
-		n, err := client.CountingSemaphore(key).Available(ctx)
+		n, err := semaphore.NewCounting(client, key).Available(ctx)
 		harness.ErrorIf(c.t, err != nil || n > size-v.Dead || n < size-c.rules.Gone,
 			"%d of %d permits are there, %v; %d goroutines of the killed process held one", n, size, err, v.Dead)
 	case "semaphore":
 		c.Await("all permits are back", func() bool {
-			n, err := client.Semaphore(key, 0).Available(ctx)
+			n, err := semaphore.New(client, key, 0).Available(ctx)
 			harness.FatalIf(c.t, err != nil || n > size, "%d of %d permits are there, %v", n, size, err)
 			return n == size
 		})

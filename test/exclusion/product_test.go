@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // The calls of the product whose form differs in the version before: product_older_test.go has the same functions for
@@ -31,6 +32,6 @@ func lockAll(ctx context.Context, l mortise.Locker, names []string, opts []morti
 
 func tokenOf(l *mortise.Lease) int64 { return l.Token() }
 
-func permit(ctx context.Context, c *mortise.Client, name string, opts []mortise.Option) (*mortise.Permit, error) {
-	return c.Semaphore(name, 0).Acquire(ctx, 1, opts...)
+func permit(ctx context.Context, c *mortise.Client, name string, opts []mortise.Option) (*semaphore.Permit, error) {
+	return semaphore.New(c, name, 0).Acquire(ctx, 1, opts...)
 }

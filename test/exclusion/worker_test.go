@@ -16,6 +16,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -195,7 +196,7 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 	case "rw":
 		return w.visitSide(i, name, key, stay, overstay, opts)
 	case "counting semaphore":
-		s := w.client.CountingSemaphore(key)
+		s := semaphore.NewCounting(w.client, key)
 		return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
 			err := s.Acquire(w.ctx, 1, opts...)
 			return always{}, 0, func(int64) error { return s.Release(context.Background(), 1) }, err

@@ -22,6 +22,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -315,7 +316,7 @@ var operations = []operation{
 		}},
 	{name: "counting semaphore: Acquire, Release", want: [4]cost{{2, 44}, {2, 27}, {2, 27}, {0, 24}},
 		prepare: func(t *testing.T, b *setup) func() error {
-			s := b.CountingSemaphore("n")
+			s := semaphore.NewCounting(b.Client, "n")
 			harness.Must(s.TrySetPermits(t.Context(), 2))(t)
 			return func() error {
 				if err := s.Acquire(t.Context(), 1); err != nil {
@@ -326,7 +327,7 @@ var operations = []operation{
 		}},
 	{name: "semaphore: Acquire, Release", want: [4]cost{{2, 51}, {2, 30}, {2, 30}, {0, 18}},
 		prepare: func(t *testing.T, b *setup) func() error {
-			p := b.Semaphore("n", 0)
+			p := semaphore.New(b.Client, "n", 0)
 			harness.Must(p.TrySetPermits(t.Context(), 2))(t)
 			return func() error {
 				permit, err := p.Acquire(t.Context(), 1)

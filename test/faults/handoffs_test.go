@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -37,11 +38,11 @@ func counts(permits int) sharing {
 	return sharing{
 		name: fmt.Sprintf("counting semaphore of %d", permits),
 		set: func(t *testing.T, c *mortise.Client) {
-			_, err := c.CountingSemaphore("n").TrySetPermits(t.Context(), permits)
+			_, err := semaphore.NewCounting(c, "n").TrySetPermits(t.Context(), permits)
 			harness.OK(t, err)
 		},
 		take: func(ctx context.Context, c *mortise.Client, _ int) (func() error, error) {
-			s := c.CountingSemaphore("n")
+			s := semaphore.NewCounting(c, "n")
 			return func() error { return s.Release(context.Background(), 1) }, s.Acquire(ctx, 1)
 		},
 	}
@@ -51,11 +52,11 @@ func permitsOf(permits int) sharing {
 	return sharing{
 		name: fmt.Sprintf("semaphore of %d", permits), granted: true,
 		set: func(t *testing.T, c *mortise.Client) {
-			_, err := c.Semaphore("n", 0).TrySetPermits(t.Context(), permits)
+			_, err := semaphore.New(c, "n", 0).TrySetPermits(t.Context(), permits)
 			harness.OK(t, err)
 		},
 		take: func(ctx context.Context, c *mortise.Client, _ int) (func() error, error) {
-			p, err := c.Semaphore("n", 0).Acquire(ctx, 1)
+			p, err := semaphore.New(c, "n", 0).Acquire(ctx, 1)
 			return func() error { return p.Release(context.Background()) }, err
 		},
 	}

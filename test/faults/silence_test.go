@@ -10,6 +10,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/latch"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -61,7 +62,7 @@ func TestRule08And12_SilenceOfALatch(t *testing.T) {
 	eachParallel(t, func(t *testing.T, s stack) {
 		srv, _, c := wired(t, s, config{})
 		ctx := within(t, patience)
-		latch := c.CountDownLatch("n")
+		latch := latch.New(c, "n")
 		harness.OK(t, harness.Err(latch.TrySet(ctx, 1)))
 		over := make(chan error, 2)
 		for range 2 {

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -277,7 +279,7 @@ func (in *calls) readAndWrite(t *testing.T, c *mortise.Client, say func(string, 
 func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) bool) {
 	ask := func(what string, f func(ctx context.Context) error) bool { return say(what, does(t, what, enough, f)) }
 	n := int(in.lease)
-	s := c.CountingSemaphore(in.name + "s")
+	s := semaphore.NewCounting(c, in.name+"s")
 	if ask("TrySetPermits", func(ctx context.Context) error { return harness.Err(s.TrySetPermits(ctx, n)) }) {
 		ask("TryAcquire", func(ctx context.Context) error { return s.TryAcquire(ctx, int(in.hold)) })
 		ask("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, int(in.pause)) })
@@ -285,10 +287,10 @@ func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) 
 		ask("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) })
 	}
 
-	p := c.Semaphore(in.name+"p", 0)
+	p := semaphore.New(c, in.name+"p", 0)
 	set := func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, n)) }
 	if ask("TrySetPermits of a semaphore", set) {
-		got, err := call(t, "TryAcquire", enough, func(ctx context.Context) (*mortise.Permit, error) {
+		got, err := call(t, "TryAcquire", enough, func(ctx context.Context) (*semaphore.Permit, error) {
 			return p.TryAcquire(ctx, 1)
 		})
 		if say("TryAcquire of a semaphore", err) {
@@ -296,7 +298,7 @@ func (in *calls) count(t *testing.T, c *mortise.Client, say func(string, error) 
 		}
 	}
 
-	latch := c.CountDownLatch(in.name + "l")
+	latch := latch.New(c, in.name+"l")
 	if ask("TrySet", func(ctx context.Context) error { return harness.Err(latch.TrySet(ctx, int64(n))) }) {
 		ask("CountDown", latch.CountDown)
 		does(t, "Wait", short, func(ctx context.Context) error { return latch.Wait(ctx) })

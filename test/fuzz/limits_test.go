@@ -20,6 +20,8 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -215,13 +217,13 @@ func (u *usage) one(prefix string, i int) error {
 	case 11:
 		u.kept.counts.Add(1)
 		u.kept.once.Add(3)
-		s := u.client.CountingSemaphore(name)
+		s := semaphore.NewCounting(u.client, name)
 		_, err := s.TrySetPermits(ctx, 2)
 		return errors.Join(err, s.Acquire(ctx, 1), s.Release(ctx, 1))
 	case 12:
 		u.kept.counts.Add(1)
 		u.kept.once.Add(1)
-		p := u.client.Semaphore(name, 0)
+		p := semaphore.New(u.client, name, 0)
 		if _, err := p.TrySetPermits(ctx, 2); err != nil {
 			return err
 		}
@@ -232,7 +234,7 @@ func (u *usage) one(prefix string, i int) error {
 		return got.Release(ctx)
 	case 13:
 		u.kept.once.Add(2)
-		l := u.client.CountDownLatch(name)
+		l := latch.New(u.client, name)
 		_, err := l.TrySet(ctx, 1)
 		return errors.Join(err, l.CountDown(ctx), l.Wait(ctx))
 	case 14:

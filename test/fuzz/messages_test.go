@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -179,19 +181,19 @@ var waits = []struct {
 		}},
 	{name: "a counting semaphore", counts: true,
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			s := c.CountingSemaphore("n")
+			s := semaphore.NewCounting(c, "n")
 			if _, err := s.TrySetPermits(ctx, 1); err != nil {
 				return nil, err
 			}
 			return func(ctx context.Context) error { return s.Release(ctx, 1) }, s.TryAcquire(ctx, 1)
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			s := c.CountingSemaphore("n")
+			s := semaphore.NewCounting(c, "n")
 			return func(ctx context.Context) error { return s.Release(ctx, 1) }, s.Acquire(ctx, 1)
 		}},
 	{name: "a semaphore", counts: true,
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			p := c.Semaphore("n", 0)
+			p := semaphore.New(c, "n", 0)
 			if _, err := p.TrySetPermits(ctx, 1); err != nil {
 				return nil, err
 			}
@@ -199,19 +201,19 @@ var waits = []struct {
 			return func(ctx context.Context) error { return got.Release(ctx) }, err
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			got, err := c.Semaphore("n", 0).Acquire(ctx, 1)
+			got, err := semaphore.New(c, "n", 0).Acquire(ctx, 1)
 			return func(ctx context.Context) error { return got.Release(ctx) }, err
 		}},
 	{name: "a latch", counts: true,
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			l := c.CountDownLatch("n")
+			l := latch.New(c, "n")
 			if set, err := l.TrySet(ctx, 1); err != nil || !set {
 				return nil, fmt.Errorf("not set: %v %w", set, err)
 			}
 			return l.CountDown, nil
 		},
 		wait: func(ctx context.Context, c *mortise.Client) (undo, error) {
-			return func(context.Context) error { return nil }, c.CountDownLatch("n").Wait(ctx)
+			return func(context.Context) error { return nil }, latch.New(c, "n").Wait(ctx)
 		}},
 	{name: "plain, and many wait",
 		hold: func(ctx context.Context, c *mortise.Client) (undo, error) { return locked(c.Lock(ctx, "n")) },

@@ -15,6 +15,8 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -230,7 +232,7 @@ type damage struct {
 	damaged map[string]bool
 	users   [2]*mortise.Client
 	leases  []*mortise.Lease
-	permits []*mortise.Permit
+	permits []*semaphore.Permit
 	orderly bool // all that was had was given back
 }
 
@@ -277,7 +279,7 @@ func (d *damage) run() {
 }
 
 func (d *damage) gaveBack(err error) {
-	if err != nil && !errors.Is(err, mortise.ErrLost) && !errors.Is(err, mortise.ErrNotHeld) {
+	if err != nil && !errors.Is(err, mortise.ErrLost) && !errors.Is(err, semaphore.ErrNotHeld) {
 		d.orderly = false
 	}
 }
@@ -379,7 +381,7 @@ var uses = []struct {
 	{"read", func(d *damage, c *mortise.Client) error { read := c.RW().Read; return d.lock(read) }},
 	{"write", func(d *damage, c *mortise.Client) error { write := c.RW().Write; return d.lock(write) }},
 	{"a counting semaphore", func(d *damage, c *mortise.Client) error {
-		s := c.CountingSemaphore(d.name)
+		s := semaphore.NewCounting(c, d.name)
 		return errors.Join(
 			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(s.TrySetPermits(ctx, 3)) }),
 			d.does("TryAcquire", func(ctx context.Context) error { return s.TryAcquire(ctx, 2) }),
@@ -387,22 +389,22 @@ var uses = []struct {
 	}},
 	{"a counting semaphore's Acquire", func(d *damage, c *mortise.Client) error {
 		return does(d.t, "Acquire", patience, func(ctx context.Context) error {
-			return c.CountingSemaphore(d.name).Acquire(ctx, 2)
+			return semaphore.NewCounting(c, d.name).Acquire(ctx, 2)
 		})
 	}},
 	{"a counting semaphore's size", func(d *damage, c *mortise.Client) error {
-		s, n := c.CountingSemaphore(d.name), int(d.tape.int())
+		s, n := semaphore.NewCounting(c, d.name), int(d.tape.int())
 		return errors.Join(
 			d.does("AddPermits", func(ctx context.Context) error { return s.AddPermits(ctx, n) }),
 			d.does("Release", func(ctx context.Context) error { return s.Release(ctx, n) }),
 			d.does("Drain", func(ctx context.Context) error { return harness.Err(s.Drain(ctx)) }))
 	}},
 	{"a semaphore", func(d *damage, c *mortise.Client) error {
-		p := c.Semaphore(d.name, 0)
+		p := semaphore.New(c, d.name, 0)
 		err := errors.Join(
 			d.does("TrySetPermits", func(ctx context.Context) error { return harness.Err(p.TrySetPermits(ctx, 2)) }),
 			d.does("Available", func(ctx context.Context) error { return harness.Err(p.Available(ctx)) }))
-		got, err2 := call(d.t, "Acquire", patience, func(ctx context.Context) (*mortise.Permit, error) {
+		got, err2 := call(d.t, "Acquire", patience, func(ctx context.Context) (*semaphore.Permit, error) {
 			return p.Acquire(ctx, 1)
 		})
 		if err2 == nil {
@@ -411,22 +413,22 @@ var uses = []struct {
 		return errors.Join(err, err2)
 	}},
 	{"a semaphore's size", func(d *damage, c *mortise.Client) error {
-		p, n := c.Semaphore(d.name, 0), int(d.tape.int())
+		p, n := semaphore.New(c, d.name, 0), int(d.tape.int())
 		return errors.Join(
 			d.does("AddPermits", func(ctx context.Context) error { return p.AddPermits(ctx, n) }),
 			d.does("Release", func(ctx context.Context) error { return p.Release(ctx, "30313233343536373839616263646566") }))
 	}},
 	{"a latch", func(d *damage, c *mortise.Client) error {
-		l, n := c.CountDownLatch(d.name), d.tape.int()
+		l, n := latch.New(c, d.name), d.tape.int()
 		return errors.Join(
 			d.does("TrySet", func(ctx context.Context) error { return harness.Err(l.TrySet(ctx, n)) }),
 			d.does("CountDown", l.CountDown),
 			d.does("Count", func(ctx context.Context) error { return harness.Err(l.Count(ctx)) }))
 	}},
 	{"a latch's Wait", func(d *damage, c *mortise.Client) error {
-		err := does(d.t, "Wait", patience, func(ctx context.Context) error { return c.CountDownLatch(d.name).Wait(ctx) })
+		err := does(d.t, "Wait", patience, func(ctx context.Context) error { return latch.New(c, d.name).Wait(ctx) })
 		return errors.Join(err, d.does("Delete", func(ctx context.Context) error {
-			return harness.Err(c.CountDownLatch(d.name).Delete(ctx))
+			return harness.Err(latch.New(c, d.name).Delete(ctx))
 		}))
 	}},
 	{"Inspect", func(d *damage, c *mortise.Client) error {

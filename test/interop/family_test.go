@@ -13,6 +13,8 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -677,7 +679,7 @@ func semaphoreCounts(p *pair) {
 	ctx := context.Background()
 	java := p.java1("semaphore", p.name)
 	g := p.golang()
-	s := g.CountingSemaphore(p.name)
+	s := semaphore.NewCounting(g.Client, p.name)
 	free := func(want int) {
 		p.Helper()
 		n, err := s.Available(ctx)
@@ -756,7 +758,7 @@ func permitCounts(p *pair) {
 	ctx := context.Background()
 	java := p.java1("permits", p.name)
 	g := p.golang(slow)
-	s := g.Semaphore(p.name, 0)
+	s := semaphore.New(g.Client, p.name, 0)
 	counts := func(free, out int) {
 		p.Helper()
 		n, err := s.Available(ctx)
@@ -798,7 +800,7 @@ func permitCounts(p *pair) {
 	// Each releases by its id what the other has.
 	g.must(s.Release(ctx, theirs))
 	harness.ErrorIf(p, java("tryRelease", request{Permit: theirs}).OK, "Java released what Go had released")
-	harness.CheckIsf(p, s.Release(ctx, theirs), mortise.ErrNotHeld, "Go releases it again")
+	harness.CheckIsf(p, s.Release(ctx, theirs), semaphore.ErrNotHeld, "Go releases it again")
 	g.must(s.Release(ctx, strings.ToUpper(forever)))
 	counts(2, 1)
 	harness.ErrorIf(p, !java("tryRelease", request{Permit: mine.IDs()[0]}).OK, "Java could not release the permit of Go")
@@ -813,7 +815,7 @@ func permitCounts(p *pair) {
 	waiter := rested(p.goUser(p.golang(slow), "permits", p.name))
 	java("release", request{Permit: mine.IDs()[0]})
 	waiter.woken(time.Now())
-	notMine := func(permit *mortise.Permit) {
+	notMine := func(permit *semaphore.Permit) {
 		p.Helper()
 		harness.CheckIsf(p, permit.Release(ctx), mortise.ErrLost,
 			"Release of a permit that another has released by its id")
@@ -840,14 +842,14 @@ func permitsEnd(p *pair) {
 	ctx := context.Background()
 	java := p.java1("permits", p.name)
 	g := p.golang()
-	set, err := g.Semaphore(p.name, 0).TrySetPermits(ctx, 1)
+	set, err := semaphore.New(g.Client, p.name, 0).TrySetPermits(ctx, 1)
 	harness.FatalIf(p, err != nil || !set, "Go sets the permits: %v, %v", set, err)
-	mine := harness.Must(g.Semaphore(p.name, 0).Acquire(ctx, 1, mortise.WithLease(short)))(g.t)
+	mine := harness.Must(semaphore.New(g.Client, p.name, 0).Acquire(ctx, 1, mortise.WithLease(short)))(g.t)
 	got := java("acquire", request{Wait: long.Milliseconds(), Lease: short.Milliseconds()})
 	harness.FatalIf(p, !got.OK, "Java did not get the permit that had ended")
 	harness.CheckIsf(p, mine.Err(), mortise.ErrLost, "Java has the permit, and Go's says")
 	harness.CheckIsf(p, mine.Release(ctx), mortise.ErrLost, "Go releases a permit that had ended")
-	next := harness.Must(g.Semaphore(p.name, 0).Acquire(ctx, 1, in(long)))(g.t)
+	next := harness.Must(semaphore.New(g.Client, p.name, 0).Acquire(ctx, 1, in(long)))(g.t)
 	harness.ErrorIf(p, java("tryRelease", request{Permit: got.Text}).OK, "Java released a permit that had ended")
 	g.must(next.Err())
 	g.must(next.Release(ctx))
@@ -859,7 +861,7 @@ func latchCounts(p *pair) {
 	ctx := context.Background()
 	java := p.java1("latch", p.name)
 	g := p.golang()
-	l := g.CountDownLatch(p.name)
+	l := latch.New(g.Client, p.name)
 	left := func(want int) {
 		p.Helper()
 		n, err := l.Count(ctx)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -16,7 +17,7 @@ func severalPermits(p *pair) {
 	ctx := context.Background()
 	java := p.java1("permits", p.name)
 	g := p.golang()
-	declared := g.Semaphore(p.name, 2)
+	declared := semaphore.New(g.Client, p.name, 2)
 	both := harness.Must(declared.Acquire(ctx, 2))(g.t)
 	harness.ErrorIf(p, java("permits", request{}).Number != 2, "Java does not see the limit that Go declared")
 	harness.ErrorIf(p, java("acquireSeveral", request{Count: 1}).OK, "Java took 1 of none")
@@ -25,7 +26,7 @@ func severalPermits(p *pair) {
 	}
 	harness.CheckIsf(p, both.Release(ctx), mortise.ErrLost, "Go releases what Java had released")
 
-	s := g.Semaphore(p.name, 0)
+	s := semaphore.New(g.Client, p.name, 0)
 	theirs := java("acquireSeveral", request{Count: 2, Lease: minutes.Milliseconds()})
 	harness.ErrorIf(p, !theirs.OK, "Java could not take two of two")
 	_, err := s.TryAcquire(ctx, 1)
@@ -77,13 +78,13 @@ func acquireAfterAddPermits(p *pair) {
 		g := p.golang()
 		two := make(chan error, 1)
 		java("add", request{Count: 1})
-		go func() { two <- g.CountingSemaphore(p.name).Acquire(ctx, 2, in(long)) }()
+		go func() { two <- semaphore.NewCounting(g.Client, p.name).Acquire(ctx, 2, in(long)) }()
 		afterAddPermits(p.T, func() bool { return len(two) > 0 }, func(op string) { java(op, request{Count: 1}) })
 		g.must(<-two)
 		p.gone(p.name, 0)
 	})
 	p.leaf("Java", "java", func(p *pair) {
-		s := p.golang().CountingSemaphore(p.name)
+		s := semaphore.NewCounting(p.golang().Client, p.name)
 		thread := p.redisson.thread(p.T, "two")
 		harness.OK(p, s.AddPermits(ctx, 1))
 		call := thread.start(request{Op: "acquire", Kind: "semaphore", Name: p.name, Count: 2, Wait: long.Milliseconds()})

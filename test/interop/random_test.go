@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -83,7 +85,7 @@ func (p *javaParty) countDown(name string) error {
 type goParty struct {
 	client  *golang
 	leases  map[string][]*mortise.Lease
-	permits map[string][]*mortise.Permit
+	permits map[string][]*semaphore.Permit
 }
 
 func (p *goParty) take(kind, name string, amount int, wait, lease time.Duration) (token int64, ok bool, err error) {
@@ -122,7 +124,7 @@ func (p *goParty) release(kind, name string, amount int) error {
 	ctx := context.Background()
 	switch kind {
 	case "semaphore":
-		return p.client.CountingSemaphore(name).Release(ctx, amount)
+		return semaphore.NewCounting(p.client.Client, name).Release(ctx, amount)
 	case "permits":
 		held := p.permits[name]
 		last := held[len(held)-1]
@@ -131,7 +133,7 @@ func (p *goParty) release(kind, name string, amount int) error {
 			return fmt.Errorf("the permit had ended: %w", err)
 		}
 		if len(held)%2 == 0 {
-			return p.client.Semaphore(name, 0).Release(ctx, last.IDs()[0])
+			return semaphore.New(p.client.Client, name, 0).Release(ctx, last.IDs()[0])
 		}
 		return last.Release(ctx)
 	}
@@ -145,7 +147,7 @@ func (p *goParty) release(kind, name string, amount int) error {
 }
 
 func (p *goParty) countDown(name string) error {
-	return p.client.CountDownLatch(name).CountDown(context.Background())
+	return latch.New(p.client.Client, name).CountDown(context.Background())
 }
 
 // ledger is where it is written down which owner holds what, outside of Redis: after it
@@ -268,9 +270,9 @@ func random(p *pair) {
 			p.redisson.thread(p.T, "set").do(request{Op: "set", Kind: r.kinds[0], Name: r.name, Count: r.total})
 		}
 	}
-	latch := p.name + "/latch"
+	counted := p.name + "/latch"
 	opener := p.redisson.thread(p.T, "opener")
-	opener.do(request{Op: "set", Kind: "latch", Name: latch, Count: 4*each + 1})
+	opener.do(request{Op: "set", Kind: "latch", Name: counted, Count: 4*each + 1})
 
 	var javas []*redisson
 	parties := make(map[string]party)
@@ -281,9 +283,9 @@ func random(p *pair) {
 		parties[who] = &javaParty{c.thread(p.T, "1"), make(map[string][]string)}
 	}
 	for _, who := range all[2:] {
-		parties[who] = &goParty{p.golang(), make(map[string][]*mortise.Lease), make(map[string][]*mortise.Permit)}
+		parties[who] = &goParty{p.golang(), make(map[string][]*mortise.Lease), make(map[string][]*semaphore.Permit)}
 	}
-	waits := []user{p.javaUser(p.redisson, "latch", latch, "waiter"), p.goUser(p.golang(), "latch", latch)}
+	waits := []user{p.javaUser(p.redisson, "latch", counted, "waiter"), p.goUser(p.golang(), "latch", counted)}
 	for _, u := range waits {
 		u.begin()
 	}
@@ -293,7 +295,7 @@ func random(p *pair) {
 	for i, who := range all {
 		wg.Go(func() {
 			s := &play{r: rand.New(rand.NewPCG(seed, uint64(i))), who: who, party: parties[who], book: book, names: names,
-				latch: latch}
+				latch: counted}
 			harness.Checkf(p, s.run(each), "%s", who)
 		})
 	}
@@ -331,9 +333,9 @@ func random(p *pair) {
 		}
 	}
 	// Each has counted down as often as it did something.
-	left, err := p.golang().CountDownLatch(latch).Count(context.Background())
-	p.agree("the latch", opener.do(request{Op: "count", Kind: "latch", Name: latch}).Number, int(left), err, 1)
-	opener.do(request{Op: "countDown", Kind: "latch", Name: latch})
+	left, err := latch.New(p.golang().Client, counted).Count(context.Background())
+	p.agree("the latch", opener.do(request{Op: "count", Kind: "latch", Name: counted}).Number, int(left), err, 1)
+	opener.do(request{Op: "countDown", Kind: "latch", Name: counted})
 	for _, u := range waits {
 		u.woken(time.Now())
 	}

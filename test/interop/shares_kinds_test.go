@@ -8,6 +8,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -30,7 +31,7 @@ func TestSharesOfOtherKinds(t *testing.T) {
 		{"semaphore", "redisson_sc", counting},
 		{"permits", "redisson_sc", expiring},
 		{"three permits", "redisson_sc", func(c *mortise.Client, _ int, name string) taker {
-			harness.Must(c.CountingSemaphore(name).TrySetPermits(context.Background(), 3))(t)
+			harness.Must(semaphore.NewCounting(c, name).TrySetPermits(context.Background(), 3))(t)
 			return counting(c, 0, name)
 		}},
 	} {
@@ -84,7 +85,7 @@ func TestSharesOfOtherKinds(t *testing.T) {
 
 // counting takes the one permit of a counting semaphore.
 func counting(c *mortise.Client, _ int, name string) taker {
-	s := c.CountingSemaphore(name)
+	s := semaphore.NewCounting(c, name)
 	_, err := s.TrySetPermits(context.Background(), 1)
 	return func(ctx context.Context, _ string, wait mortise.Option) (func(context.Context) error, error) {
 		if err == nil {
@@ -96,7 +97,7 @@ func counting(c *mortise.Client, _ int, name string) taker {
 
 // expiring takes the one permit of a semaphore.
 func expiring(c *mortise.Client, _ int, name string) taker {
-	s := c.Semaphore(name, 0)
+	s := semaphore.New(c, name, 0)
 	_, err := s.TrySetPermits(context.Background(), 1)
 	return func(ctx context.Context, _ string, wait mortise.Option) (func(context.Context) error, error) {
 		if err != nil {

@@ -19,6 +19,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -318,7 +319,7 @@ func (g *golang) refused(k mortise.Option, name string) time.Duration {
 type waiting struct {
 	done   chan struct{}
 	lease  *mortise.Lease
-	permit *mortise.Permit
+	permit *semaphore.Permit
 	err    error
 	at     time.Time
 }

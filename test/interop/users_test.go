@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -177,7 +179,7 @@ type goUser struct {
 	since      int
 	wait       *waiting
 	lease      *mortise.Lease
-	permit     *mortise.Permit
+	permit     *semaphore.Permit
 }
 
 func (p *pair) goUser(g *golang, kind, name string) *goUser {
@@ -242,16 +244,16 @@ func (u *goUser) owner() string {
 func (u *goUser) acquire(ctx context.Context, try bool, opts ...mortise.Option) (err error) {
 	switch u.kind {
 	case "latch":
-		return u.CountDownLatch(u.name).Wait(ctx, opts...)
+		return latch.New(u.Client, u.name).Wait(ctx, opts...)
 	case "semaphore":
 		if try {
-			return u.CountingSemaphore(u.name).TryAcquire(ctx, u.amount)
+			return semaphore.NewCounting(u.Client, u.name).TryAcquire(ctx, u.amount)
 		}
-		return u.CountingSemaphore(u.name).Acquire(ctx, u.amount, opts...)
+		return semaphore.NewCounting(u.Client, u.name).Acquire(ctx, u.amount, opts...)
 	case "permits":
-		take := u.Semaphore(u.name, 0).Acquire
+		take := semaphore.New(u.Client, u.name, 0).Acquire
 		if try {
-			take = u.Semaphore(u.name, 0).TryAcquire
+			take = semaphore.New(u.Client, u.name, 0).TryAcquire
 		}
 		u.permit, err = take(ctx, 1, opts...)
 		return err
@@ -273,14 +275,14 @@ func (u *goUser) take(lease time.Duration) {
 	}
 	switch u.kind {
 	case "latch":
-		set, err := u.CountDownLatch(u.name).TrySet(ctx, 1)
+		set, err := latch.New(u.Client, u.name).TrySet(ctx, 1)
 		harness.FatalIf(u.t, err != nil || !set, "Go sets the latch %s: %v, %v", u.name, set, err)
 		return
 	case "semaphore":
 		options = options[:1] // its permits have no lease
-		harness.Must(u.CountingSemaphore(u.name).TrySetPermits(ctx, 1))(u.t)
+		harness.Must(semaphore.NewCounting(u.Client, u.name).TrySetPermits(ctx, 1))(u.t)
 	case "permits":
-		harness.Must(u.Semaphore(u.name, 0).TrySetPermits(ctx, 1))(u.t)
+		harness.Must(semaphore.New(u.Client, u.name, 0).TrySetPermits(ctx, 1))(u.t)
 	}
 	u.must(u.acquire(ctx, false, options...))
 }
@@ -294,7 +296,7 @@ func (u *goUser) refused() {
 func (u *goUser) left() time.Duration {
 	u.t.Helper()
 	if u.kind == "latch" {
-		n, err := u.CountDownLatch(u.name).Count(context.Background())
+		n, err := latch.New(u.Client, u.name).Count(context.Background())
 		harness.ErrorIf(u.t, err != nil || n <= 0, "Go says that the count is %d, %v", n, err)
 		return 0
 	}
@@ -338,9 +340,9 @@ func (u *goUser) give() {
 	ctx := context.Background()
 	switch u.kind {
 	case "latch":
-		u.must(u.CountDownLatch(u.name).CountDown(ctx))
+		u.must(latch.New(u.Client, u.name).CountDown(ctx))
 	case "semaphore":
-		u.must(u.CountingSemaphore(u.name).Release(ctx, 1))
+		u.must(semaphore.NewCounting(u.Client, u.name).Release(ctx, 1))
 	case "permits":
 		u.must(u.permit.Release(ctx))
 	default:

@@ -13,6 +13,8 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -343,8 +345,8 @@ func TestEveryLockAnswersThroughAClientAsTheContractSays(t *testing.T) {
 
 var countKinds = []backend.Kind{backend.KindCountingSemaphore, backend.KindSemaphore, backend.KindCountDownLatch}
 
-// semaphore is what semaphores of both kinds have.
-type semaphore interface {
+// counted is what semaphores of both kinds have.
+type counted interface {
 	TrySetPermits(ctx context.Context, n int) (bool, error)
 	AddPermits(ctx context.Context, n int) error
 	Available(ctx context.Context) (int, error)
@@ -387,7 +389,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 		says := func(r reply) string { return fmt.Sprint(r.yes, " ", r.err) }
 		said := func(yes bool, err error) string { return fmt.Sprint(yes, " ", verdict(err)) }
 		number := func(n int64) string { return fmt.Sprint(n, " ok") }
-		var out [][]*mortise.Permit // by acquisition and world
+		var out [][]*semaphore.Permit // by acquisition and world
 		ops := actions{}
 		some := func(t *rapid.T) int { return rapid.IntRange(1, 4).Draw(t, "permits") }
 		took := func(yes bool) string {
@@ -397,7 +399,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 			return "NotAcquired"
 		}
 		var available func(c at) (int64, error)
-		semaphores := func(of func(c at) semaphore) {
+		semaphores := func(of func(c at) counted) {
 			ops["set"] = func(t *rapid.T) {
 				n := rapid.IntRange(0, 4).Draw(t, "permits")
 				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(c at) string {
@@ -416,16 +418,16 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 		}
 		switch kind {
 		case backend.KindCountingSemaphore:
-			semaphores(func(c at) semaphore { return c.CountingSemaphore(c.name) })
+			semaphores(func(c at) counted { return semaphore.NewCounting(c.Client, c.name) })
 			ops["acquire"] = func(t *rapid.T) {
 				n := some(t)
 				r := k.take(request(n))
 				wait := r.yes && rapid.Bool().Draw(t, "wait")
 				each(t, fmt.Sprint("acquire ", n), took(r.yes), func(c at) string {
 					if wait {
-						return verdict(c.CountingSemaphore(c.name).Acquire(ctx, n))
+						return verdict(semaphore.NewCounting(c.Client, c.name).Acquire(ctx, n))
 					}
-					return verdict(c.CountingSemaphore(c.name).TryAcquire(ctx, n))
+					return verdict(semaphore.NewCounting(c.Client, c.name).TryAcquire(ctx, n))
 				})
 			}
 			ops["acquire too"] = ops["acquire"]
@@ -433,24 +435,24 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 				n := some(t)
 				k.addCount(request(n))
 				each(t, fmt.Sprint("release ", n), "ok", func(c at) string {
-					return verdict(c.CountingSemaphore(c.name).Release(ctx, n))
+					return verdict(semaphore.NewCounting(c.Client, c.name).Release(ctx, n))
 				})
 			}
 			ops["drain"] = func(t *rapid.T) {
 				each(t, "drain", number(k.drain(request(0)).n), func(c at) string {
-					n, err := c.CountingSemaphore(c.name).Drain(ctx)
+					n, err := semaphore.NewCounting(c.Client, c.name).Drain(ctx)
 					return fmt.Sprint(n, " ", verdict(err))
 				})
 			}
 		case backend.KindSemaphore:
-			semaphores(func(c at) semaphore { return c.Semaphore(c.name, 0) })
+			semaphores(func(c at) counted { return semaphore.New(c.Client, c.name, 0) })
 			ops["acquire"] = func(t *rapid.T) {
 				q := anykind.AcquireRequest{Owner: fmt.Sprint(len(out)), Lease: long}
 				r := k.permit(q)
-				got := make([]*mortise.Permit, len(worlds))
+				got := make([]*semaphore.Permit, len(worlds))
 				each(t, "acquire", took(r.yes), func(c at) string {
 					var err error
-					got[c.world], err = c.Semaphore(c.name, 0).TryAcquire(ctx, 1, mortise.WithLease(long))
+					got[c.world], err = semaphore.New(c.Client, c.name, 0).TryAcquire(ctx, 1, mortise.WithLease(long))
 					return verdict(err)
 				})
 				if r.yes {
@@ -472,11 +474,11 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 					each(t, what, want, func(c at) string {
 						var err error
 						if p := out[i][c.world]; byID {
-							err = c.Semaphore(c.name, 0).Release(ctx, p.IDs()[0])
+							err = semaphore.New(c.Client, c.name, 0).Release(ctx, p.IDs()[0])
 						} else {
 							err = p.Release(ctx)
 						}
-						if errors.Is(err, mortise.ErrNotHeld) || errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrReleased) {
+						if errors.Is(err, semaphore.ErrNotHeld) || errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrReleased) {
 							return "NotHeld"
 						}
 						return verdict(err)
@@ -485,26 +487,26 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 			}
 			ops["release"], ops["release by id"] = release(false), release(true)
 		case backend.KindCountDownLatch:
-			available = func(c at) (int64, error) { return c.CountDownLatch(c.name).Count(ctx) }
+			available = func(c at) (int64, error) { return latch.New(c.Client, c.name).Count(ctx) }
 			ops["set"] = func(t *rapid.T) {
 				n := some(t)
 				each(t, fmt.Sprint("set ", n), says(k.setCount(request(n))), func(c at) string {
-					return said(c.CountDownLatch(c.name).TrySet(ctx, int64(n)))
+					return said(latch.New(c.Client, c.name).TrySet(ctx, int64(n)))
 				})
 			}
 			ops["down"] = func(t *rapid.T) {
 				k.countDown(request(1))
-				each(t, "count down", "ok", func(c at) string { return verdict(c.CountDownLatch(c.name).CountDown(ctx)) })
+				each(t, "count down", "ok", func(c at) string { return verdict(latch.New(c.Client, c.name).CountDown(ctx)) })
 			}
 			ops["down too"] = ops["down"]
 			ops["delete"] = func(t *rapid.T) {
 				each(t, "delete", says(k.deleteCount(request(0))), func(c at) string {
-					return said(c.CountDownLatch(c.name).Delete(ctx))
+					return said(latch.New(c.Client, c.name).Delete(ctx))
 				})
 			}
 			ops["wait"] = func(t *rapid.T) {
 				if k.there() == 0 {
-					each(t, "wait", "ok", func(c at) string { return verdict(c.CountDownLatch(c.name).Wait(ctx)) })
+					each(t, "wait", "ok", func(c at) string { return verdict(latch.New(c.Client, c.name).Wait(ctx)) })
 				}
 			}
 		}

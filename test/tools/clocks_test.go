@@ -40,7 +40,6 @@ const knownClocks = `
 	backend/valkey/valkey_test.go
 	countingsemaphore_test.go
 	delegation_test.go
-	example_counts_test.go
 	examples/costs_test.go
 	examples/kleppmann_test.go
 	examples/orders/main_test.go
@@ -65,6 +64,7 @@ const knownClocks = `
 	replicas_test.go
 	rueidis/lone_test.go
 	rw_test.go
+	semaphore/example_test.go
 	semaphore_test.go
 	spy_test.go
 	test/faults/costs_test.go

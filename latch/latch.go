@@ -1,14 +1,17 @@
-package mortise
+// Package latch has counts down to zero, for which calls in any process wait.
+package latch
 
 import (
 	"context"
 
+	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/bridge"
 	"github.com/mortise-go/mortise/internal/counters"
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// CountDownLatch is a count down to zero; calls in any process wait for zero. It shares its record
+// Latch is a count down to zero; calls in any process wait for zero. It shares its record
 // with Redisson's RCountDownLatch. Its methods may be called concurrently.
 //
 // The store removes a latch at zero, so a latch without a count is open. Set the count before a call
@@ -16,18 +19,25 @@ import (
 //
 // A count has no owner: if a worker dies, its share is not counted down. Bound the wait. On the wire
 // a latch is an integer, as a counting semaphore is; the use of a name for both is not noticed.
-type CountDownLatch struct{ count counters.CountDownLatch }
+type Latch struct{ count counters.CountDownLatch }
 
-// CountDownLatch returns the latch of a name, without I/O: a bad name, or a backend without
-// latches, is an error of its methods ([ErrInvalidName], [ErrInvalid]).
-func (c *Client) CountDownLatch(name string) *CountDownLatch {
-	return &CountDownLatch{counters.NewCountDownLatch(c.inner(), engine.FullName(c.inner(), name))}
+// New returns the latch of a name, without I/O: a bad name, or a backend without
+// latches, is an error of its methods ([mortise.ErrInvalidName], [mortise.ErrInvalid]).
+func New(c *mortise.Client, name string) *Latch {
+	e := engineOf(c)
+	return &Latch{counters.NewCountDownLatch(e, engine.FullName(e, name))}
 }
 
-// made returns l, or for nil a zero latch, whose methods return [ErrInvalid].
-func (l *CountDownLatch) made() *CountDownLatch {
+// The way to the engine of a client.
+var (
+	engineOf = bridge.Engine.(func(*mortise.Client) *engine.Engine)
+	with     = bridge.Request.(func(engine.Request, []mortise.Option) (engine.Request, error))
+)
+
+// made returns l, or for nil a zero latch, whose methods return [mortise.ErrInvalid].
+func (l *Latch) made() *Latch {
 	if l == nil {
-		return new(CountDownLatch)
+		return new(Latch)
 	}
 	return l
 }
@@ -36,7 +46,7 @@ func (l *CountDownLatch) made() *CountDownLatch {
 // n is between one and 1<<53.
 //
 // Redisson: trySetCount. Cost: one command.
-func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
+func (l *Latch) TrySet(ctx context.Context, n int64) (bool, error) {
 	return l.made().count.TrySet(ctx, n)
 }
 
@@ -45,25 +55,25 @@ func (l *CountDownLatch) TrySet(ctx context.Context, n int64) (bool, error) {
 //
 // A call counts once, even if its request is sent again after a lost reply. A ctx that ends, even
 // before the call, bounds how long CountDown waits for the answer; the request is sent all the same.
-// The text of [ErrUnavailable] says whether the request is retried in the background, for a minute:
+// The text of [mortise.ErrUnavailable] says whether the request is retried in the background, for a minute:
 // then do not call again.
 //
 // Redisson: countDown. Cost: one command, and a key of some 150 bytes for two minutes, to recognise
 // the request.
-func (l *CountDownLatch) CountDown(ctx context.Context) error { return l.made().count.CountDown(ctx) }
+func (l *Latch) CountDown(ctx context.Context) error { return l.made().count.CountDown(ctx) }
 
 // Count returns the count; zero if the latch is open, or not set.
 //
 // Redisson: getCount. Cost: one command.
-func (l *CountDownLatch) Count(ctx context.Context) (int64, error) { return l.made().count.Count(ctx) }
+func (l *Latch) Count(ctx context.Context) (int64, error) { return l.made().count.Count(ctx) }
 
 // Wait returns when the count is zero: at once for an open latch. It waits until ctx ends, or for
-// as long as [WithWait] says; then it returns [ErrNotAcquired]. WithWait and [WithMaxWaiters] are the
-// only options that apply. The other errors are those of Lock.
+// as long as [mortise.WithWait] says; then it returns [mortise.ErrNotAcquired]. WithWait and
+// [mortise.WithMaxWaiters] are the only options that apply. The other errors are those of Lock.
 //
 // Redisson: await. Cost: one command for an open latch. Otherwise another once the client has
 // subscribed, and another when the latch opens, for all waiters of this client together.
-func (l *CountDownLatch) Wait(ctx context.Context, opts ...Option) error {
+func (l *Latch) Wait(ctx context.Context, opts ...mortise.Option) error {
 	l = l.made()
 	r := engine.Request{Name: l.count.Topic.Name, Family: backend.KindCountDownLatch}
 	if err := l.count.Made(); err != nil {
@@ -81,4 +91,4 @@ func (l *CountDownLatch) Wait(ctx context.Context, opts ...Option) error {
 // retried in the background counts down the new count.
 //
 // Redisson: delete. Cost: one command.
-func (l *CountDownLatch) Delete(ctx context.Context) (bool, error) { return l.made().count.Delete(ctx) }
+func (l *Latch) Delete(ctx context.Context) (bool, error) { return l.made().count.Delete(ctx) }

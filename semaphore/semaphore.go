@@ -1,4 +1,12 @@
-package mortise
+// Package semaphore has permits that all clients of a store share: [Semaphore], whose permits are held for a lease and
+// have owners, and [Counting], a number of permits without owners.
+//
+//	jobs := semaphore.New(client, "jobs", 4)
+//	permit, err := jobs.Acquire(ctx, 1)
+//	if err != nil { ... }
+//	defer permit.Release(ctx)
+//	work(permit.Context()) // ends if the permit is lost
+package semaphore
 
 import (
 	"cmp"
@@ -6,15 +14,18 @@ import (
 	"strings"
 	"time"
 
+	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/bridge"
 	"github.com/mortise-go/mortise/internal/counters"
 	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
 )
 
 // Semaphore is a number of permits that all clients of a store share. Each permit is held for a
 // lease, so permits of a dead process expire. It shares its record with Redisson's
-// RPermitExpirableSemaphore. Its methods may be called concurrently. [CountingSemaphore] has
+// RPermitExpirableSemaphore. Its methods may be called concurrently. [Counting] has
 // permits without owners.
 //
 // The names "n" and "{n}" are two semaphores that share the key of their permits on Redis, as in
@@ -28,9 +39,9 @@ type Semaphore struct {
 	limit engine.Limit
 }
 
-// Semaphore returns the semaphore of a name, and declares its limit: the number of permits, free or
-// in use. Make a Semaphore once and keep it. Semaphore does no I/O: for a bad name, a negative limit,
-// or a backend without semaphores, the methods return an error ([ErrInvalidName], [ErrInvalid]).
+// New returns the semaphore of a name, and declares its limit: the number of permits, free or
+// in use. Make a Semaphore once and keep it. New does no I/O: for a bad name, a negative limit,
+// or a backend without semaphores, the methods return an error ([mortise.ErrInvalidName], [mortise.ErrInvalid]).
 //
 // The first Acquire or TryAcquire sets the limit in the store, in the same command. Later calls set
 // it only if the store has no semaphore of the name, because it is new or lost its data. So a process
@@ -41,13 +52,26 @@ type Semaphore struct {
 // A limit of zero declares none: the store's limit applies, set by [Semaphore.SetPermits], by another
 // process or by Redisson. If the store has none, Acquire waits. Use zero if the limit is managed
 // elsewhere, or is changed while processes that declare a limit come and go.
-func (c *Client) Semaphore(name string, limit int) *Semaphore {
-	s := &Semaphore{count: counters.NewSemaphore(c.inner(), engine.FullName(c.inner(), name))}
+func New(c *mortise.Client, name string, limit int) *Semaphore {
+	e := engineOf(c)
+	s := &Semaphore{count: counters.NewSemaphore(e, engine.FullName(e, name))}
 	s.limit.N.Store(int64(limit))
 	return s
 }
 
-// made returns p, or for nil a zero semaphore, whose methods return [ErrInvalid].
+// The way to the engine of a client.
+var (
+	engineOf = bridge.Engine.(func(*mortise.Client) *engine.Engine)
+	with     = bridge.Request.(func(engine.Request, []mortise.Option) (engine.Request, error))
+	leaseOf  = bridge.Lease.(func(*lease.Handle) *mortise.Lease)
+)
+
+// ErrNotHeld: [Semaphore.Release] found a permit that is not in use: it was released before, has expired, or never was.
+var ErrNotHeld error
+
+func init() { ErrNotHeld = fail.NotHeld }
+
+// made returns p, or for nil a zero semaphore, whose methods return [mortise.ErrInvalid].
 func (p *Semaphore) made() *Semaphore {
 	if p == nil {
 		return new(Semaphore)
@@ -58,11 +82,11 @@ func (p *Semaphore) made() *Semaphore {
 // SetPermits sets the number of permits, free or in use, zero or more, and wakes waiters if there are
 // more permits. Permits in use stay in use, so the number of free permits may be negative then. The
 // number replaces the limits that clients have declared. It becomes the limit of this Semaphore, even
-// if that was not declared yet; zero declares none: see [Client.Semaphore].
+// if that was not declared yet; zero declares none: see [New].
 //
 // A first Acquire that declares a limit, of another Semaphore or of one whose first Acquire timed out,
 // may reach the store after SetPermits, and then replaces the number: the store does not remember who
-// set it. Where the number is changed at run time, all processes use [Client.Semaphore] with a limit of
+// set it. Where the number is changed at run time, all processes use [New] with a limit of
 // zero.
 //
 // Redisson: setPermits. Cost: one command.
@@ -101,34 +125,34 @@ func (p *Semaphore) Available(ctx context.Context) (int, error) { return p.made(
 func (p *Semaphore) Delete(ctx context.Context) (bool, error) { return p.made().count.Delete(ctx) }
 
 // Acquire takes n permits, between 1 and 128, all or none. While fewer are free, it waits, until ctx
-// ends, or for as long as [WithWait] says. A release, or the end of a lease, wakes the call. Waiters
+// ends, or for as long as [mortise.WithWait] says. A release, or the end of a lease, wakes the call. Waiters
 // of this client for the same number are served in order; a waiter for fewer may overtake a waiter
 // for more, as in Redisson, so a steady stream of calls for few permits can keep a call for many
 // waiting.
 //
-// The permits are held as one [Permit], renewed until its release; [WithLease] takes a Permit
-// without renewal, [WithMaxHold] bounds the renewal. A call that ends without a Permit keeps no
+// The permits are held as one [Permit], renewed until its release; [mortise.WithLease] takes a Permit
+// without renewal, [mortise.WithMaxHold] bounds the renewal. A call that ends without a Permit keeps no
 // permit.
 //
-// Errors are those of Lock; [ErrInvalid] also if n is above the declared limit. Like a lease, a
-// Permit ends with [ErrLost] before another Go process can get its permits.
+// Errors are those of Lock; [mortise.ErrInvalid] also if n is above the declared limit. Like a lease, a
+// Permit ends with [mortise.ErrLost] before another Go process can get its permits.
 //
 // Redisson: acquire(n, lease, unit), tryAcquire(n, wait, lease, unit). Cost: one command if n are
 // free; renewals are batched, in one command for up to 256 permits of a slot.
-func (p *Semaphore) Acquire(ctx context.Context, n int, opts ...Option) (*Permit, error) {
+func (p *Semaphore) Acquire(ctx context.Context, n int, opts ...mortise.Option) (*Permit, error) {
 	return p.acquire(ctx, n, engine.Request{}, opts)
 }
 
-// TryAcquire takes n permits, between 1 and 128, or returns [ErrNotAcquired] if fewer are free;
-// [Error.Remaining] is then the time until the first lease ends if it is not renewed. TryAcquire does
+// TryAcquire takes n permits, between 1 and 128, or returns [mortise.ErrNotAcquired] if fewer are free;
+// [mortise.Error.Remaining] is then the time until the first lease ends if it is not renewed. TryAcquire does
 // not queue behind waiters. The other errors are those of Acquire.
 //
 // Redisson: tryAcquire(n). Cost: one command.
-func (p *Semaphore) TryAcquire(ctx context.Context, n int, opts ...Option) (*Permit, error) {
+func (p *Semaphore) TryAcquire(ctx context.Context, n int, opts ...mortise.Option) (*Permit, error) {
 	return p.acquire(ctx, n, engine.Request{Try: true}, opts)
 }
 
-func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) (*Permit, error) {
+func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts []mortise.Option) (*Permit, error) {
 	p = p.made()
 	r.Name, r.Family, r.Wants = p.count.Topic.Name, backend.KindSemaphore, int32(n)
 	r.Limit = &p.limit
@@ -146,7 +170,7 @@ func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts [
 	if err != nil {
 		return nil, err
 	}
-	return &Permit{lease: (*Lease)(l), ids: l.Holding().(*lease.Hold).Tenure.Owner}, nil
+	return &Permit{lease: leaseOf(l), ids: l.Holding().(*lease.Hold).Tenure.Owner}, nil
 }
 
 // Release releases permits by their ids, whichever client acquired them. A [Permit] of this client
@@ -155,7 +179,7 @@ func (p *Semaphore) acquire(ctx context.Context, n int, r engine.Request, opts [
 // releases the other permits.
 //
 // Release returns [ErrNotHeld] if a permit is not in use, or has expired; the others are released all
-// the same. It returns [ErrInvalid] without an id, for a malformed id, or for some ids of a Permit of
+// the same. It returns [mortise.ErrInvalid] without an id, for a malformed id, or for some ids of a Permit of
 // this client: then nothing is released.
 //
 // Redisson: release(id), release(ids). Cost: one command for up to 128 ids of one length.
@@ -163,8 +187,8 @@ func (p *Semaphore) Release(ctx context.Context, ids ...string) error {
 	return p.made().count.Release(ctx, ids)
 }
 
-// SemaphoreInfo is the record of a semaphore in the store.
-type SemaphoreInfo struct {
+// Info is the record of a semaphore in the store.
+type Info struct {
 	Name string
 	// Limit is the number of permits, free and in use.
 	Limit int
@@ -192,12 +216,12 @@ type PermitInfo struct {
 const listed = 100
 
 // Inspect reads the limit and the permits in use. It is for operators and tools: the answer may be
-// outdated on arrival. Errors are those of [Client.Inspect].
+// outdated on arrival. Errors are those of [mortise.Client.Inspect].
 //
 // Redisson: getPermits, acquiredPermits. Cost: one command.
-func (p *Semaphore) Inspect(ctx context.Context) (SemaphoreInfo, error) {
+func (p *Semaphore) Inspect(ctx context.Context) (Info, error) {
 	p = p.made()
-	s := SemaphoreInfo{Name: p.count.Topic.Name}
+	s := Info{Name: p.count.Topic.Name}
 	r, err := p.count.Inspect(ctx, listed)
 	if err != nil {
 		return s, err
@@ -214,14 +238,14 @@ func (p *Semaphore) Inspect(ctx context.Context) (SemaphoreInfo, error) {
 // Permit is the result of a call of Acquire: a permit, or several that end together. Its methods
 // may be called concurrently, and on a nil *Permit, which holds nothing.
 type Permit struct {
-	lease *Lease
+	lease *mortise.Lease
 	ids   string // joined by commas
 }
 
-// NewPermit makes a Permit without a [*Client], for fakes and mocks. It ends as a lease of [NewLease]
+// NewPermit makes a Permit without a [*mortise.Client], for fakes and mocks. It ends as a lease of [mortise.NewLease]
 // does; Release calls release, which may be nil.
 func NewPermit(ctx context.Context, name string, release func(context.Context) error, ids ...string) *Permit {
-	return &Permit{lease: NewLease(ctx, name, 0, release), ids: strings.Join(ids, ",")}
+	return &Permit{lease: mortise.NewLease(ctx, name, 0, release), ids: strings.Join(ids, ",")}
 }
 
 // IDs returns the ids of the permits, with which any process can release them, Redisson included. An
@@ -236,20 +260,20 @@ func (p *Permit) IDs() []string {
 // Name returns the semaphore's name.
 func (p *Permit) Name() string { return p.inner().Name() }
 
-// Context returns a child of Acquire's context that ends with the permit: see [Lease.Context].
+// Context returns a child of Acquire's context that ends with the permit: see [mortise.Lease.Context].
 func (p *Permit) Context() context.Context { return p.inner().Context() }
 
-// Err returns nil while the permit is held, and afterwards the reason of its end: see [Lease.Err].
+// Err returns nil while the permit is held, and afterwards the reason of its end: see [mortise.Lease.Err].
 func (p *Permit) Err() error { return p.inner().Err() }
 
-// Release ends the permits and releases them, as [Lease.Unlock] does a lock, and with the same errors.
+// Release ends the permits and releases them, as [mortise.Lease.Unlock] does a lock, and with the same errors.
 //
 // Redisson: release(ids). Cost: one command.
 func (p *Permit) Release(ctx context.Context) error {
 	return counters.Released(p.inner().Unlock(ctx))
 }
 
-func (p *Permit) inner() *Lease {
+func (p *Permit) inner() *mortise.Lease {
 	if p == nil {
 		return nil
 	}

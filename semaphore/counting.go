@@ -1,14 +1,15 @@
-package mortise
+package semaphore
 
 import (
 	"context"
 
+	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/counters"
 	"github.com/mortise-go/mortise/internal/engine"
 )
 
-// CountingSemaphore is a number of permits without owners, shared by all clients of a store. It
+// Counting is a number of permits without owners, shared by all clients of a store. It
 // shares its record with Redisson's RSemaphore. Its methods may be called concurrently.
 //
 // A permit has no owner: any process may release a permit, and permits of a dead process are gone
@@ -18,18 +19,19 @@ import (
 // Each change counts once, even if its request is sent again after a lost reply. For this the store
 // keeps a key of some 150 bytes for two minutes for each change: a thousand changes a second take
 // some 18 MB.
-type CountingSemaphore struct{ count counters.CountingSemaphore }
+type Counting struct{ count counters.CountingSemaphore }
 
-// CountingSemaphore returns the counting semaphore of a name, without I/O: a bad name, or a backend
-// without counting semaphores, is an error of its methods ([ErrInvalidName], [ErrInvalid]).
-func (c *Client) CountingSemaphore(name string) *CountingSemaphore {
-	return &CountingSemaphore{counters.NewCountingSemaphore(c.inner(), engine.FullName(c.inner(), name))}
+// NewCounting returns the counting semaphore of a name, without I/O: a bad name, or a backend
+// without counting semaphores, is an error of its methods ([mortise.ErrInvalidName], [mortise.ErrInvalid]).
+func NewCounting(c *mortise.Client, name string) *Counting {
+	e := engineOf(c)
+	return &Counting{counters.NewCountingSemaphore(e, engine.FullName(e, name))}
 }
 
-// made returns s, or for nil a zero semaphore, whose methods return [ErrInvalid].
-func (s *CountingSemaphore) made() *CountingSemaphore {
+// made returns s, or for nil a zero semaphore, whose methods return [mortise.ErrInvalid].
+func (s *Counting) made() *Counting {
 	if s == nil {
-		return new(CountingSemaphore)
+		return new(Counting)
 	}
 	return s
 }
@@ -38,35 +40,35 @@ func (s *CountingSemaphore) made() *CountingSemaphore {
 // it did. A semaphore that is not set has no permits.
 //
 // Redisson: trySetPermits. Cost: one command.
-func (s *CountingSemaphore) TrySetPermits(ctx context.Context, n int) (bool, error) {
+func (s *Counting) TrySetPermits(ctx context.Context, n int) (bool, error) {
 	return s.made().count.TrySet(ctx, n)
 }
 
 // Acquire takes n permits, one or more, waiting while fewer are free: until ctx ends, or for as
-// long as [WithWait] says. WithWait and [WithMaxWaiters] are the only options that apply. All or none
+// long as [mortise.WithWait] says. WithWait and [mortise.WithMaxWaiters] are the only options that apply. All or none
 // are taken. A waiter of this client is served as soon as enough permits are free for it. Waiters for the same number
 // are served in order; a waiter for fewer may overtake a waiter for more. So a steady stream of calls for few permits
 // can keep a call for many waiting, as in Redisson. A release wakes clients in the order in which they began to wait. A
 // call that ends without permits keeps none: a grant whose caller has left is released.
 //
-// Errors are those of Lock: [ErrNotAcquired] when WithWait ran out, [ErrUnavailable], ...
+// Errors are those of Lock: [mortise.ErrNotAcquired] when WithWait ran out, [mortise.ErrUnavailable], ...
 //
 // Redisson: acquire(n), and tryAcquire(n, wait) with WithWait. Cost: one command if n are free.
 // Otherwise another once the client has subscribed, another each time that a release wakes the
 // client, for all its waiters together, and another for each waiter that then overtakes the first.
-func (s *CountingSemaphore) Acquire(ctx context.Context, n int, opts ...Option) error {
+func (s *Counting) Acquire(ctx context.Context, n int, opts ...mortise.Option) error {
 	return s.acquire(ctx, n, engine.Request{}, opts)
 }
 
-// TryAcquire takes n permits, one or more, or returns [ErrNotAcquired] if fewer are free. It does
+// TryAcquire takes n permits, one or more, or returns [mortise.ErrNotAcquired] if fewer are free. It does
 // not queue behind waiters. The other errors are those of Lock.
 //
 // Redisson: tryAcquire(n). Cost: one command.
-func (s *CountingSemaphore) TryAcquire(ctx context.Context, n int) error {
+func (s *Counting) TryAcquire(ctx context.Context, n int) error {
 	return s.acquire(ctx, n, engine.Request{Try: true}, nil)
 }
 
-func (s *CountingSemaphore) acquire(ctx context.Context, n int, r engine.Request, opts []Option) error {
+func (s *Counting) acquire(ctx context.Context, n int, r engine.Request, opts []mortise.Option) error {
 	s = s.made()
 	r.Name, r.Family, r.Wants = s.count.Topic.Name, backend.KindCountingSemaphore, int32(n)
 	if err := s.count.Made(); err != nil {
@@ -84,18 +86,18 @@ func (s *CountingSemaphore) acquire(ctx context.Context, n int, r engine.Request
 //
 // A call counts once, even if its request is sent again. A ctx that ends, even before the call,
 // bounds how long Release waits for the answer; the request is sent all the same. The text of
-// [ErrUnavailable] says whether the request is retried in the background, for a minute: then do not
+// [mortise.ErrUnavailable] says whether the request is retried in the background, for a minute: then do not
 // call again.
 //
 // Redisson: release(n). Cost: one command.
-func (s *CountingSemaphore) Release(ctx context.Context, n int) error {
+func (s *Counting) Release(ctx context.Context, n int) error {
 	return s.made().count.Release(ctx, n)
 }
 
 // Available returns the number of free permits, which may be negative after AddPermits.
 //
 // Redisson: availablePermits. Cost: one command.
-func (s *CountingSemaphore) Available(ctx context.Context) (int, error) {
+func (s *Counting) Available(ctx context.Context) (int, error) {
 	return s.made().count.Available(ctx)
 }
 
@@ -103,7 +105,7 @@ func (s *CountingSemaphore) Available(ctx context.Context) (int, error) {
 // number of free permits may be negative then. delta is not zero.
 //
 // Redisson: addPermits. Cost: one command.
-func (s *CountingSemaphore) AddPermits(ctx context.Context, delta int) error {
+func (s *Counting) AddPermits(ctx context.Context, delta int) error {
 	return s.made().count.Add(ctx, delta)
 }
 
@@ -111,7 +113,7 @@ func (s *CountingSemaphore) AddPermits(ctx context.Context, delta int) error {
 // becomes zero.
 //
 // Redisson: drainPermits. Cost: one command.
-func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) { return s.made().count.Drain(ctx) }
+func (s *Counting) Drain(ctx context.Context) (int, error) { return s.made().count.Drain(ctx) }
 
 // Delete removes the semaphore from the store, and reports whether there was one. Waiters go on
 // waiting until there are permits again. If the semaphore is set again, a release of permits that
@@ -119,6 +121,6 @@ func (s *CountingSemaphore) Drain(ctx context.Context) (int, error) { return s.m
 // caller has left: use another name for other permits.
 //
 // Redisson: delete. Cost: one command.
-func (s *CountingSemaphore) Delete(ctx context.Context) (bool, error) {
+func (s *Counting) Delete(ctx context.Context) (bool, error) {
 	return s.made().count.Delete(ctx)
 }

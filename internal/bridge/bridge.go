@@ -1,0 +1,13 @@
+// Package bridge is the way of the packages beside mortise to the engine of its clients. Package mortise sets the
+// variables when it is initialised, before any package that imports it. Their types are in the comments: this package
+// cannot name what mortise exports.
+package bridge
+
+var (
+	// Engine returns a client's engine; nil for a nil or zero client.
+	Engine any // func(*mortise.Client) *engine.Engine
+	// Request applies options to a request, and checks the name and the combination of options.
+	Request any // func(engine.Request, []mortise.Option) (engine.Request, error)
+	// Lease returns an engine's lease as users have it, without an allocation.
+	Lease any // func(*lease.Handle) *mortise.Lease
+)
