@@ -7,6 +7,8 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/semaphore"
 )
 
 // operatorTests are about what an operator asks.
@@ -86,7 +88,7 @@ var operatorTests = where(
 			is("plain", mortise.LockInfo{Kind: "lock", Held: true, Holds: 1, Mine: true})
 			e.lock(e.side(other, true), background, "written")
 			is("written", mortise.LockInfo{Kind: "read-write", Held: true, Holds: 1})
-			permits := c.Semaphore("permits", 0)
+			permits := semaphore.New(c, "permits", 0)
 			e.ok(permits.TrySetPermits(background, 5))
 			is("permits", mortise.LockInfo{Kind: "count", Holds: 5})
 			p, err := permits.TryAcquire(background, 2)
@@ -94,9 +96,9 @@ var operatorTests = where(
 			is("permits", mortise.LockInfo{Kind: "semaphore", Held: true, Holds: 2, Mine: true})
 			e.fatalIf(p.Release(background) != nil, "Release")
 			is("permits", mortise.LockInfo{Kind: "count", Holds: 5})
-			e.ok(c.CountingSemaphore("slots").TrySetPermits(background, 3))
+			e.ok(semaphore.NewCounting(c, "slots").TrySetPermits(background, 3))
 			is("slots", mortise.LockInfo{Kind: "count", Holds: 3})
-			e.ok(c.CountDownLatch("latch").TrySet(background, 2))
+			e.ok(latch.New(c, "latch").TrySet(background, 2))
 			is("latch", mortise.LockInfo{Kind: "count", Holds: 2})
 			e.store.Occupy("data")
 			e.named(second(c.Inspect(background, "data")), "inspect", "data", mortise.ErrWrongKind)
@@ -139,9 +141,9 @@ var operatorTests = where(
 		}},
 		{"Rule13_InspectTellsWhoWaitsForPermits", func(e *env) {
 			a, b := e.client(), e.client()
-			e.ok(a.Semaphore("n", 0).TrySetPermits(background, 3))
-			held := value(a.Semaphore("n", 0).TryAcquire(background, 2)).in(e)
-			waiter := async(func() *mortise.Permit { return value(b.Semaphore("n", 0).Acquire(background, 2)).in(e) })
+			e.ok(semaphore.New(a, "n", 0).TrySetPermits(background, 3))
+			held := value(semaphore.New(a, "n", 0).TryAcquire(background, 2)).in(e)
+			waiter := async(func() *semaphore.Permit { return value(semaphore.New(b, "n", 0).Acquire(background, 2)).in(e) })
 			e.until("it waits", func() bool { return e.inspect(a, "n").Waiters == 1 })
 			w := e.inspect(a, "n").Queue[0]
 			e.errorIf(w.Owner != "" && w.Client != b.ID() || w.Owner == "" && w.Tag == "", "the entry is %+v", w)

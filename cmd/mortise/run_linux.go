@@ -167,7 +167,9 @@ type held struct {
 
 // margin is how long before the end of the lease the group is killed: the guardian may get the processor late, and two
 // clocks may differ in their rate.
-func margin(left time.Duration) time.Duration { return min(max(left/10, 50*time.Millisecond), 2*time.Second) }
+func margin(left time.Duration) time.Duration {
+	return min(max(left/10, 50*time.Millisecond), 2*time.Second)
+}
 
 // look asks the store how long the lock is this program's, counted from before the question.
 func (h *held) look(ctx context.Context) (mortise.LockInfo, error) {
