@@ -258,6 +258,39 @@ func ExampleClient_Inspect() {
 	// Output: true billing-1/4711 1 true
 }
 
+// printLocks lists the locks whose names begin with prefix.
+func printLocks(ctx context.Context, locks *mortise.Client, prefix string) error {
+	for info, err := range locks.Locks(ctx, prefix) {
+		if err != nil {
+			return err // begin again
+		}
+		fmt.Println(info.Name, info.Kind, info.Client, info.Waiters)
+	}
+	return nil
+}
+
+// Locks lists what is held.
+func ExampleClient_Locks() {
+	locks, err := mortise.New(memory.New(), mortise.WithID("billing-1/4711"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer locks.Close()
+	ctx := context.Background()
+
+	lease, err := locks.LockAll(ctx, []string{"orders:1", "orders:2", "stock:7"})
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer lease.Unlock(ctx)
+	if err := printLocks(ctx, locks, "orders:"); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// orders:1 lock billing-1/4711 0
+	// orders:2 lock billing-1/4711 0
+}
+
 func ship(ctx context.Context, order int) error {
 	if err := ctx.Err(); err != nil {
 		return err

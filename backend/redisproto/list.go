@@ -14,8 +14,8 @@ import (
 )
 
 // listing implements [backend.ListStore]: SCAN, on one master after the other, and the script describe for each key
-// that may be a lock. Each master is scanned twice: for hashes, which locks are, and for sorted sets, since a semaphore has
-// one of the permits in use.
+// that may be a lock. Each master is scanned twice: for hashes, which locks are, and for sorted sets, since a semaphore
+// has one of the permits in use.
 type listing struct {
 	*core
 	asker Asker

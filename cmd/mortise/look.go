@@ -2,10 +2,12 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -63,23 +65,80 @@ func inspectCommand(s *settings, code *int) *cobra.Command {
 // show prints what a store knows about a name.
 func show(c *cobra.Command, info mortise.LockInfo) error {
 	t := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
-	fmt.Fprintf(t, "name\t%s\n", info.Name)
-	if !info.Held {
-		fmt.Fprintf(t, "held\tno\n")
-		return t.Flush()
+	row := func(name string, value any, known bool) {
+		if known {
+			fmt.Fprintf(t, "%s\t%v\n", name, value)
+		}
 	}
-	fmt.Fprintf(t, "owner\t%s\n", info.Owner)
-	fmt.Fprintf(t, "client\t%s\n", info.Client)
-	fmt.Fprintf(t, "holds\t%d\n", info.Holds)
-	if info.Readers > 0 {
-		fmt.Fprintf(t, "readers\t%d\n", info.Readers)
+	row("name", info.Name, true)
+	row("kind", info.Kind, info.Kind != "")
+	row("held", "no", !info.Held)
+	row("owner", info.Owner, info.Held)
+	row("host", info.Host, info.Host != "")
+	row("pid", info.PID, info.PID != 0)
+	row("since", info.Since.Format(time.RFC3339), !info.Since.IsZero())
+	row("left", left(info), info.Held)
+	row("holds", info.Holds, info.Held || info.Kind == "count")
+	row("readers", info.Readers, info.Readers > 0)
+	row("token", info.Token, info.Token > 0)
+	row("waiters", info.Waiters, true)
+	for _, w := range info.Queue {
+		row("waits", cmp.Or(w.Owner, w.Tag, "a client that the store does not name"), true)
 	}
-	left := "without end"
-	if info.Remaining >= 0 {
-		left = info.Remaining.Round(time.Millisecond).String()
-	}
-	fmt.Fprintf(t, "left\t%s\n", left)
 	return t.Flush()
+}
+
+// left says how long a lease still is.
+func left(info mortise.LockInfo) string {
+	if info.Remaining < 0 {
+		return "no end"
+	}
+	return info.Remaining.Round(time.Millisecond).String()
+}
+
+func lsCommand(s *settings, code *int) *cobra.Command {
+	return &cobra.Command{
+		Use:   "ls [PREFIX]",
+		Short: "List the locks that are held; exit code 0 found, 1 none, 69 the store is unavailable",
+		Args:  cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			return withClient(s, func(_ context.Context, locks *mortise.Client) error {
+				prefix := strings.Join(args, "")
+				t := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
+				found := 0
+				for info, err := range locks.Locks(context.Background(), prefix) { // as long as it takes: page by page
+					if err != nil {
+						return errors.Join(t.Flush(), err)
+					}
+					if found++; found == 1 {
+						fmt.Fprintln(t, "NAME\tKIND\tHOLDER\tHOST\tPID\tLEFT\tHOLDS\tWAITERS\tTOKEN")
+					}
+					fmt.Fprintf(t, "%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s\n", info.Name, info.Kind, info.Owner,
+						cmp.Or(info.Host, "-"), number(info.PID), left(info), info.Holds, info.Waiters, number(int(info.Token)))
+					if found%rows == 0 {
+						if err := t.Flush(); err != nil {
+							return err
+						}
+					}
+				}
+				if found == 0 {
+					*code = codeNone
+				}
+				return t.Flush()
+			})
+		},
+	}
+}
+
+// rows is how many rows of a table are laid out together: a list without end needs no memory without end.
+const rows = 200
+
+// number is a number that is unknown if it is zero.
+func number(n int) string {
+	if n == 0 {
+		return "-"
+	}
+	return strconv.Itoa(n)
 }
 
 func unlockCommand(s *settings, code *int) *cobra.Command {

@@ -33,8 +33,8 @@ func Main(args []string) int {
 	root.PersistentFlags().StringVar(&settings.prefix, "prefix", os.Getenv("MORTISE_PREFIX"),
 		"prefix of all names (default: $MORTISE_PREFIX)")
 	code := 0
-	root.AddCommand(runCommand(settings, &code), inspectCommand(settings, &code), unlockCommand(settings, &code),
-		doctorCommand(settings, &code))
+	root.AddCommand(runCommand(settings, &code), lsCommand(settings, &code), inspectCommand(settings, &code),
+		unlockCommand(settings, &code), doctorCommand(settings, &code))
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "mortise:", err)

@@ -141,6 +141,8 @@ func TestTheExitCodeSaysWhatHappened(t *testing.T) {
 		"memory":                {[]string{"run", "--store", "memory:", "demo", "--", "true"}, 0},
 		"inspect, held":         {[]string{"inspect", "held"}, 0},
 		"inspect, free":         {[]string{"inspect", "free"}, 1},
+		"ls, one":               {[]string{"ls", "he"}, 0},
+		"ls, none":              {[]string{"ls", "x"}, 1},
 		"unlock, free":          {[]string{"unlock", "--yes", "free"}, 1},
 		"doctor":                {[]string{"doctor"}, 0},
 	} {
@@ -236,6 +238,23 @@ func TestAStoreThatIsAwayEndsTheCommandWithinTheLease(t *testing.T) {
 	check.ErrorIf(t, p.line() != "asked", "the command was not asked to end")
 	code := p.code()
 	check.ErrorIf(t, code != 4 && code != codeLost, "exit code %d; %s", code, &p.said)
+}
+
+func TestLsAndInspectShowWhoHoldsAndWaits(t *testing.T) {
+	server := redistest.Start(t)
+	locks := client(t, server)
+	lease := check.Value(locks.Lock(t.Context(), "orders:42", mortise.Fenced())).In(t)
+	defer lease.Unlock(context.Background())
+	host := check.Value(os.Hostname()).In(t)
+	for _, args := range [][]string{{"ls", "orders:"}, {"inspect", "orders:42"}} {
+		p := begin(t, at(server), args...)
+		text := check.Value(io.ReadAll(p.lines)).In(t)
+		<-p.ended
+		pid, token := strconv.Itoa(os.Getpid()), strconv.FormatInt(lease.Token(), 10)
+		for _, want := range []string{"orders:42", "lock", host, pid, token} {
+			check.ErrorIf(t, !strings.Contains(string(text), want), "%v: no %q in\n%s%s", args, want, text, &p.said)
+		}
+	}
 }
 
 func TestUnlockFreesTheOwnerThatItShowed(t *testing.T) {
