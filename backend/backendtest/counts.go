@@ -284,7 +284,7 @@ var countTests = where(hasCounts, "latches and semaphores of both kinds", []test
 				"addpermits": semaphore.New(c, n, 0).AddPermits(background, 1),
 			})
 		}
-		if !e.oneValue() {
+		if !e.permitsWithin() {
 			permitsBesideALock(e, c)
 		}
 		s.set(countN, "1", 2)

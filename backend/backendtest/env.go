@@ -69,6 +69,12 @@ func (e *env) oneValue() bool {
 	return is
 }
 
+// permitsWithin reports whether the store keeps a semaphore's permits in use with its count, not in a key of their own.
+func (e *env) permitsWithin() bool {
+	_, is := e.store.(interface{ PermitsWithin() })
+	return is || e.oneValue()
+}
+
 // client opens a client on the store. At the end of the test it is shut down
 // without waiting for its leases.
 func (e *env) client(opts ...mortise.ClientOption) *mortise.Client {

@@ -48,16 +48,10 @@ type polled struct {
 	said   record.Said
 }
 
-// call is a request: a step of the name.
+// call is a request: a step of the name. Session.mu is locked while its Then is called.
 type call struct {
-	// run is called again after a conflict: what it did before has not happened.
-	run func(*record.Name, *record.Step) error
-	// lenient: of a value that is no name, the call sees nothing; otherwise it fails.
-	lenient bool
-	err     error
-	done    chan struct{}
-	// then is called in the end, if it is not nil, under session.mu.
-	then func(error)
+	record.Call
+	done chan struct{}
 }
 
 // hashed begins the keys that are hashes of names.
@@ -106,9 +100,9 @@ func (x *session) plan(t *flight) {
 	n, err := record.Decode(t.cur.Value, t.cur.Stamp)
 	if err != nil {
 		for _, c := range t.calls {
-			if c.err = unreadable(err); c.lenient && errors.Is(err, backend.ErrWrongKind) {
+			if c.Err = unreadable(err); c.Lenient && errors.Is(err, backend.ErrWrongKind) {
 				n := new(record.Name)
-				c.err = c.run(n, n.Begin(t.name, x.id, record.Moment(store)))
+				c.Err = c.Run(n, n.StepOf(t.name, x.id, record.Moment(store)))
 			}
 		}
 		return
@@ -120,12 +114,12 @@ func (x *session) plan(t *flight) {
 		n.Name = t.name
 	}
 	was := n.Encode(nil, now)
-	s := n.Begin(t.name, x.id, now)
+	s := n.StepOf(t.name, x.id, now)
 	x.takeNotices(t, n, s)
 	for _, c := range t.calls {
-		c.err = nil
-		if c.run != nil {
-			c.err = c.run(n, s)
+		c.Err = nil
+		if c.Run != nil {
+			c.Err = c.Run(n, s)
 		}
 		x.takeNotices(t, n, s)
 	}
@@ -145,7 +139,7 @@ func (x *session) write(t *flight, n *record.Name, value []byte, now record.Time
 	t.swap.Value = value
 	if most := x.limits.Value; len(t.swap.Value) > most {
 		for _, c := range t.calls {
-			c.err = errors.Join(c.err, &backend.Fault{
+			c.Err = errors.Join(c.Err, &backend.Fault{
 				Err:    fmt.Errorf("cas: the data of this name would have %d bytes, more than %d", len(t.swap.Value), most),
 				Remedy: "fewer clients must wait for it, or hold it",
 			})
@@ -289,10 +283,10 @@ func (x *session) answer(t *flight, err error) {
 	}
 	for _, c := range t.calls {
 		if err != nil {
-			c.err = err
+			c.Err = err
 		}
-		if c.then != nil {
-			c.then(c.err)
+		if c.Then != nil {
+			c.Then(c.Err)
 		}
 		close(c.done)
 	}

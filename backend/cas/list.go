@@ -70,7 +70,7 @@ func (x listing) List(ctx context.Context, q backend.ListRequest) (page backend.
 		if hashes {
 			name = n.Name
 		}
-		if one, is := n.List(name, record.Moment(k.Now), clockTime); is && strings.HasPrefix(name, q.Prefix) {
+		if one, is := n.Listed(n.StepOf(name, 0, record.Moment(k.Now))); is && strings.HasPrefix(name, q.Prefix) {
 			page.Locks = append(page.Locks, one)
 		}
 	}

@@ -145,12 +145,12 @@ func (x *session) look(k *key, changed func()) {
 		now = polled{n.Permits.Counts, n.Permits.N, n.Said}
 		return nil
 	}
-	x.queueUp(k, &call{run: run, lenient: true, done: make(chan struct{}), then: func(err error) {
+	x.queueUp(k, &call{record.Call{Run: run, Lenient: true, Then: func(err error) {
 		if err == nil && now != k.polled {
 			k.polled = now
 			changed()
 		}
-	}})
+	}}, make(chan struct{})})
 }
 
 // missed has those ask that wait for a count or a proclamation, and ask only when they are told: a notice may be lost.

@@ -36,7 +36,7 @@ func (open opener) Open(h backend.Handler) (backend.Store, error) {
 	}
 	x.queue, _ = h.(backend.QueueHandler)
 	x.ctx, x.end = context.WithCancel(context.Background())
-	return &locks{x}, nil
+	return &port{record.Over(x), x}, nil
 }
 
 // session is a client's session.
@@ -48,7 +48,6 @@ type session struct {
 	id      record.Session
 	clock   clock
 	wrote   atomic.Uint64
-	known   known
 	// ctx ends when the session has closed. Running has its goroutines.
 	ctx     context.Context
 	end     context.CancelFunc
@@ -127,7 +126,7 @@ func (x *session) begin(ctx context.Context, name string, c *call) *key {
 	c.done = make(chan struct{})
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if c.err = x.refuses(ctx); c.err != nil {
+	if c.Err = x.refuses(ctx); c.Err != nil {
 		close(c.done)
 		return nil
 	}
@@ -172,7 +171,7 @@ func (x *session) toLane(t *flight) {
 func (x *session) wait(ctx context.Context, k *key, c *call) error {
 	select {
 	case <-c.done:
-		return c.err
+		return c.Err
 	case <-ctx.Done():
 	}
 	x.mu.Lock()
@@ -269,25 +268,34 @@ func (x *session) update(u Updater, t *flight) []*flight {
 	return []*flight{t}
 }
 
-// ask sends a request, and returns its reply.
-func ask[R any](ctx context.Context, x *session, name string,
-	run func(*record.Name, *record.Step) (R, error)) (R, error) {
-	return askOf(ctx, x, name, false, run)
+// port is a session with the operations of package record. The store lacks Batch, Age, Partitions, Leaver and Replicas.
+type port struct {
+	record.Locks
+	*session
 }
 
-// askOf is ask for a call that may be lenient.
-func askOf[R any](ctx context.Context, x *session, name string, lenient bool,
-	run func(*record.Name, *record.Step) (R, error)) (reply R, err error) {
-	var last R
-	c := &call{lenient: lenient, run: func(n *record.Name, s *record.Step) (err error) {
-		last, err = run(n, s)
-		return err
-	}}
-	k := x.begin(ctx, name, c)
-	if err = x.wait(ctx, k, c); err == nil {
-		reply = last
+// Capabilities implements [backend.Store].
+func (x *port) Capabilities() backend.Capabilities {
+	c := x.Locks.Capabilities()
+	c.Check, c.List = checks{x.session}, x.lister()
+	return c
+}
+
+// Renew implements [backend.Store].
+func (x *port) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	x.Locks.Renew(ctx, in, out)
+}
+
+// Ask implements [record.Asker].
+func (x *session) Ask(ctx context.Context, in ...*record.Call) {
+	keys, calls := make([]*key, len(in)), make([]*call, len(in))
+	for i, c := range in {
+		calls[i] = &call{Call: *c}
+		keys[i] = x.begin(ctx, c.Name, calls[i])
 	}
-	return reply, err
+	for i, c := range in {
+		c.Err = x.wait(ctx, keys[i], calls[i])
+	}
 }
 
 // Ping implements [backend.Store].
@@ -321,11 +329,11 @@ func (x *session) Close() error {
 	for _, k := range x.keys {
 		clear(k.watched)
 		for _, c := range k.pend {
-			c.err = closedErr()
+			c.Err = closedErr()
 			close(c.done)
 		}
 		if k.pend = nil; k.mine {
-			c := &call{run: forget, done: make(chan struct{})}
+			c := &call{record.Call{Run: forget}, make(chan struct{})}
 			x.queueUp(k, c)
 			left = append(left, c)
 		}

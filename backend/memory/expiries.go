@@ -3,13 +3,15 @@ package memory
 import (
 	"container/heap"
 	"time"
+
+	"github.com/mortise-go/mortise/backend/record"
 )
 
-// expiries is a heap of stored data; the next one to expire is the first.
+// expiries is a heap of names; the next one to be looked at is the first.
 type expiries []*stored
 
 func (e expiries) Len() int           { return len(e) }
-func (e expiries) Less(i, j int) bool { return e[i].deadline.Before(e[j].deadline) }
+func (e expiries) Less(i, j int) bool { return e[i].deadline < e[j].deadline }
 
 func (e expiries) Swap(i, j int) {
 	e[i], e[j] = e[j], e[i]
@@ -31,27 +33,24 @@ func (e *expiries) Pop() any {
 	return r
 }
 
-// put stores r, which expires at a deadline.
-func (s *Store) put(r *stored, deadline time.Time) {
-	r.deadline = deadline
-	s.records[r.name] = r
-	heap.Push(&s.expiries, r)
-	s.arm()
-}
-
-// end sets the deadline of r.
-func (s *Store) end(r *stored, deadline time.Time) {
-	r.deadline = deadline
-	heap.Fix(&s.expiries, r.index)
-	s.arm()
-}
-
-func (s *Store) remove(r *stored) {
-	delete(s.records, r.name)
-	if r.index >= 0 {
+// expireAt has a name looked at when it ends; not at all if it is gone, or end is 0.
+func (s *Store) expireAt(r *stored, gone bool, end record.Time) {
+	switch in := r.index >= 0; {
+	case gone || end == 0:
+		if !in {
+			return
+		}
 		heap.Remove(&s.expiries, r.index)
-		s.arm()
+	case !in:
+		r.deadline = end
+		heap.Push(&s.expiries, r)
+	case r.deadline == end:
+		return
+	default:
+		r.deadline = end
+		heap.Fix(&s.expiries, r.index)
 	}
+	s.arm()
 }
 
 // arm sets the timer for the next expiry. A timer that is set too early stays: renewals and releases, which put the
@@ -64,16 +63,16 @@ func (s *Store) arm() {
 			s.timer = nil
 		}
 		return
-	case s.timer != nil && !s.timerFor.After(s.expiries[0].deadline):
+	case s.timer != nil && s.timerFor <= s.expiries[0].deadline:
 		return
 	case s.timer != nil:
 		s.timer.Stop()
 	}
 	s.timerFor = s.expiries[0].deadline
-	s.timer = time.AfterFunc(time.Until(s.timerFor), s.expire)
+	s.timer = time.AfterFunc(s.timerFor-s.now(), s.expire)
 }
 
-// expire removes the expired records. The timer calls expire, perhaps late, or once too often after arm has replaced
+// expire ends what is over. The timer calls expire, perhaps late, or once too often after arm has replaced
 // the timer. Neither matters: expire compares the deadlines with the clock.
 func (s *Store) expire() {
 	s.mu.Lock()
@@ -89,8 +88,8 @@ func (s *Store) expireNow() {
 	if s.down != nil {
 		return // SetDown(nil) expires what has ended
 	}
-	for now := time.Now(); len(s.expiries) > 0 && !now.Before(s.expiries[0].deadline); {
-		s.pass(s.expiries[0])
+	for now := s.now(); len(s.expiries) > 0 && now >= s.expiries[0].deadline; {
+		s.run(s.expiries[0].name, func(*record.Name, *record.Step) {})
 	}
 	s.arm()
 }

@@ -11,7 +11,8 @@
 // testing/synctest bubble; make the Store within the bubble.
 //
 // The store answers every request as the scripts on Redis do, and passes the same conformance
-// suite: memory is the reference model for other backends.
+// suite: memory is the reference model for other backends. Unlike on Redis a name is one thing: no
+// other data can have the place of a semaphore's permits in use or of a proclamation.
 //
 // Limits: processes share nothing, and nothing survives the process. Two replicas of a service with
 // a Store each exclude their own goroutines only. Fencing tokens start from the wall clock's
@@ -22,7 +23,7 @@ package memory
 
 import (
 	"errors"
-	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -34,20 +35,17 @@ import (
 // mortise.New. All clients opened on a Store share its locks. The methods may be called
 // concurrently.
 type Store struct {
-	mu      sync.Mutex
-	epoch   time.Time // from which package record counts time
-	records map[string]*stored
-	// The states of package record, by name. None is as the zero value.
-	locks   map[string]*record.Lock
-	sides   map[string]*record.Sides
-	permits map[string]*record.Permits
-	// spare are locks for reuse, and steps a step.
-	spare    []*record.Lock
-	steps    *record.Step
+	mu    sync.Mutex
+	epoch time.Time          // from which package record counts time
+	names map[string]*stored // of which something is kept
+	known record.Known
+	// spare are names for reuse, and step is the one that is under way.
+	spare    []*stored
+	step     record.Step
 	expiries expiries
 	// timer runs at the deadline of expiries[0], or earlier; nil if no record expires.
 	timer    *time.Timer
-	timerFor time.Time
+	timerFor record.Time
 	sessions map[record.Session]*client
 	opened   record.Session // the last one
 	watchers watchers
@@ -56,19 +54,12 @@ type Store struct {
 	lost     time.Time // the time of the last Flush; zero if none
 }
 
-// stored is the data under one name.
+// stored is a name that something is kept of.
 type stored struct {
+	record.Name
 	name string
-	// state is a *record.Lock or a *record.Sides that is held, a *record.Permits with a count, or *out. Nil: the data
-	// is foreign, or one of those below.
-	state any
-	// took is the result of a remembered request: 1 for success, 0 for a refusal, or the number that DrainCount took.
-	took int64
-	// tick is the last tick of a schedule. said is the proclamation of a lock's owner.
-	tick *record.Tick
-	said *record.Said
-	// The data expires at deadline if it is in Store.expiries, at index; index is -1 if it is not in there.
-	deadline time.Time
+	// The name is to be looked at at deadline if it is in Store.expiries, at index; index is -1 if it is not in there.
+	deadline record.Time
 	index    int
 }
 
@@ -76,10 +67,7 @@ type stored struct {
 func New() *Store {
 	return &Store{
 		epoch:    time.Now(),
-		records:  make(map[string]*stored),
-		locks:    make(map[string]*record.Lock),
-		sides:    make(map[string]*record.Sides),
-		permits:  make(map[string]*record.Permits),
+		names:    make(map[string]*stored),
 		sessions: make(map[record.Session]*client),
 		watchers: make(watchers),
 	}
@@ -87,7 +75,7 @@ func New() *Store {
 
 // made reports whether New has made s. The other methods of a Store that is nil or a zero value do nothing: no client
 // can have it.
-func (s *Store) made() bool { return s != nil && s.records != nil }
+func (s *Store) made() bool { return s != nil && s.names != nil }
 
 // Open implements [backend.Backend].
 func (s *Store) Open(h backend.Handler) (backend.Store, error) {
@@ -98,12 +86,13 @@ func (s *Store) Open(h backend.Handler) (backend.Store, error) {
 		return nil, errors.New("memory: nil Handler")
 	}
 	x := &client{store: s, handler: h, watched: make(map[backend.Topic]struct{})}
+	x.Locks = record.Within(x, &s.known)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opened++
 	x.id = s.opened
 	s.sessions[x.id] = x
-	return &session{x}, nil
+	return x, nil
 }
 
 // SetDown makes every operation fail from now on, as on an unreachable store: with a temporary
@@ -152,10 +141,8 @@ func (s *Store) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lost = time.Now()
-	clear(s.records)
-	clear(s.locks)
-	clear(s.sides)
-	clear(s.permits)
+	clear(s.names)
+	s.known = record.Known{}
 	s.expiries = nil
 	s.arm()
 	s.tokens.fold()
@@ -173,86 +160,20 @@ func (s *Store) Occupy(name string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.vacate(name)
-	s.records[name] = &stored{name: name, index: -1}
+	r, st := s.begin(nil, name)
+	r.Foreign = true
+	s.end(r, st)
 }
 
 // vacate removes the data under a name, as another program would.
 func (s *Store) vacate(name string) {
-	r := s.find(name)
-	if r == nil {
-		return
+	if lock, is := strings.CutPrefix(name, saidKey); is {
+		s.run(strings.TrimSuffix(lock, "}"), func(n *record.Name, _ *record.Step) { n.Said = record.Said{} })
 	}
-	switch l := r.state.(type) {
-	case *record.Lock:
-		step(s, nil, s.locks, name, (*record.Lock).Delete)
-		return
-	case *record.Sides:
-		step(s, nil, s.sides, name, (*record.Sides).Delete)
-		return
-	case *record.Permits:
-		step(s, nil, s.permits, name, func(p *record.Permits, _ *record.Step) { p.Counts, p.N = false, 0 })
-	case *out:
-		l.Out = nil
-		s.remove(r)
-	default:
-		s.remove(r)
-	}
-	s.changed(name)
+	r, st := s.begin(nil, name)
+	r.Delete(st)
+	s.end(r, st)
 }
 
-// find returns the live record of name, or nil. A record past its deadline expires here if the timer has not run yet.
-func (s *Store) find(name string) *stored {
-	r := s.records[name]
-	if r == nil || r.index < 0 || time.Now().Before(r.deadline) {
-		return r
-	}
-	s.pass(r)
-	return s.records[name]
-}
-
-// anyLock stands for the kinds of locks, which have a state of their own each.
-const anyLock backend.Kind = 255
-
-// lookup returns an error if name has other data than a lock of a kind: data that is no lock, a read-write lock where k
-// is no side of one, or another lock where k is a side.
-func (s *Store) lookup(k backend.Kind, name string) error {
-	r := s.find(name)
-	if r == nil {
-		return nil
-	}
-	side := k == backend.KindRead || k == backend.KindWrite
-	switch r.state.(type) {
-	case *record.Lock:
-		if !side {
-			return nil
-		}
-	case *record.Sides:
-		if side || k == anyLock {
-			return nil
-		}
-	}
-	return wrongKind(r)
-}
-
-// changed tells the sessions that watch counts of a name that its data is gone.
-func (s *Store) changed(name string) {
-	for _, k := range []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore} {
-		s.watchers.tell(changed, backend.Topic{Kind: k, Name: name})
-	}
-}
-
-func lockTopic(name string) backend.Topic {
-	return backend.Topic{Kind: backend.KindLock, Name: name}
-}
-
-// wrongKind returns the error of a call for a name whose record, r, is of another kind.
-func wrongKind(r *stored) error {
-	what, remedy := "foreign data under this name", "choose another name, or delete the data"
-	switch r.state.(type) {
-	case *record.Sides:
-		what, remedy = "a read-write lock", "choose another name, or use Client.RW"
-	case *record.Lock:
-		what, remedy = "a lock that is no read-write lock", "choose another name, or use Lock, Inspect and ForceUnlock"
-	}
-	return &backend.Fault{Err: fmt.Errorf("memory: %w: %s", backend.ErrWrongKind, what), Remedy: remedy}
-}
+// saidKey begins the key of a proclamation on Redis; here it is a part of its lock's name.
+const saidKey = "mortise:1:proclaim:{"

@@ -21,6 +21,14 @@ type turns struct {
 
 var _ backend.QueueHandler = (*turns)(nil)
 
+// lockOf returns the lock of a name.
+func lockOf(s *Store, name string) *record.Lock {
+	if r := s.names[name]; r != nil {
+		return &r.Lock
+	}
+	return new(record.Lock)
+}
+
 func (j *turns) Granted(t backend.Topic, g backend.Grant) {
 	j.from = g.From
 	j.add(fmt.Sprintf("granted %s %s %v", t.Name, g.Owner, g.Lease))
@@ -132,8 +140,8 @@ func TestTheEndOfALeaseAlsoOfAFirstOneServesTheQueueAtOnce(t *testing.T) {
 		if r, err := a.Inspect(t.Context(), "n"); err != nil || r.Remaining != time.Minute {
 			t.Errorf("the record then is %+v, %v; want the lease to begin with the request", r, err)
 		}
-		if len(s.records) != 1 || s.expiries.Len() != 1 {
-			t.Errorf("%d records, %d of them expire; want one", len(s.records), s.expiries.Len())
+		if len(s.names) != 1 || s.expiries.Len() != 1 {
+			t.Errorf("%d names, %d of them expire; want one", len(s.names), s.expiries.Len())
 		}
 	})
 }
@@ -245,8 +253,8 @@ func TestOnlyEntriesOfSessionsThatWatchAreServed(t *testing.T) {
 		second.Close()
 		time.Sleep(backend.FirstLease)
 		synctest.Wait()
-		if len(s.records) != 0 || len(s.locks) != 0 {
-			t.Errorf("sessions that closed left %d records and %d queues", len(s.records), len(s.locks))
+		if len(s.names) != 0 {
+			t.Errorf("sessions that closed left %d names", len(s.names))
 		}
 	})
 	synctest.Test(t, func(t *testing.T) {
@@ -308,7 +316,7 @@ func TestASessionThatYieldsGoesToTheEndOfTheQueue(t *testing.T) {
 		first.expect(t)
 		second.leave(2)
 		first.expect(t, "granted n f:1 1s")
-		if n := len(s.locks["n"].Queue); n != 0 {
+		if n := len(lockOf(s, "n").Queue); n != 0 {
 			t.Errorf("%d entries, want none", n)
 		}
 		if r := serve("f:1", "f:2"); !r.Granted {
@@ -352,8 +360,8 @@ func TestAGrantBeginsAtTheTimeOfItsStep(t *testing.T) {
 	queueing(t, time.Minute, func(t *testing.T, s *Store, _ backend.Store, first, _ *waiter) {
 		begun := time.Now()
 		s.mu.Lock()
-		step(s, nil, s.locks, "n", func(l *record.Lock, st *record.Step) {
-			l.Release(st, backend.ReleaseRequest{Name: "n", Owner: "a:1"})
+		s.run("n", func(n *record.Name, st *record.Step) {
+			n.Lock.Release(st, backend.ReleaseRequest{Name: "n", Owner: "a:1"})
 			time.Sleep(backend.FirstLease / 2)
 		})
 		s.mu.Unlock()
@@ -379,7 +387,7 @@ func TestPermitsOfOneAcquisitionEndTogether(t *testing.T) {
 	if _, err := session.Capabilities().Semaphores.Acquire(t.Context(), q); err != nil {
 		t.Fatal(err)
 	}
-	out := s.permits["n"].Out
+	out := s.names["n"].Permits.Out
 	if len(out) != len(ids) {
 		t.Fatalf("%d permits are in use, want %d", len(out), len(ids))
 	}
@@ -428,8 +436,8 @@ func TestAStoreThatIsDownServesNoQueueAndFlushForgetsIt(t *testing.T) {
 		first.expect(t, "changed all", "watching n", "changed n", first.granted(1))
 		first.wait(2)
 		s.Flush()
-		if r := acquire(t, a, "n", "a:1", lease); !r.Granted || len(s.locks["n"].Queue) != 0 {
-			t.Errorf("Acquire after Flush: %+v, and the lock is %+v; want it granted, and no queue", r, s.locks["n"])
+		if r := acquire(t, a, "n", "a:1", lease); !r.Granted || len(lockOf(s, "n").Queue) != 0 {
+			t.Errorf("Acquire after Flush: %+v, and the lock is %+v; want it granted, and no queue", r, lockOf(s, "n"))
 		}
 	})
 }
@@ -441,10 +449,7 @@ func TestARecordThatEndsWithoutAQueueLeavesNoTurn(t *testing.T) {
 		t.Helper()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		l := s.locks["n"]
-		if l == nil {
-			l = new(record.Lock)
-		}
+		l := lockOf(s, "n")
 		if (l.Extra.Session != 0) != extra || (l.Turn != 0) != turns {
 			t.Errorf("the lock is %+v; want an extra entry: %v, a turn: %v", l, extra, turns)
 		}
@@ -536,7 +541,7 @@ func TestALeaveWithoutAnOwnerEndsNoReservationForTheFairLock(t *testing.T) {
 		s := New()
 		w := watch(t, s)
 		s.mu.Lock()
-		step(s, nil, s.locks, "n", func(l *record.Lock, st *record.Step) { l.KeptFair = st.Now + backend.Absence })
+		s.run("n", func(n *record.Name, st *record.Step) { n.Lock.KeptFair = st.Now + backend.Absence })
 		s.mu.Unlock()
 		if err := w.Capabilities().Queue.Leave(t.Context(), backend.LeaveEntryRequest{Name: "n", Entry: 1}); err != nil {
 			t.Fatal(err)

@@ -8,61 +8,23 @@ import (
 	"github.com/mortise-go/mortise/backend/record"
 )
 
-// session is a client's connection to the store, with the operations of plain locks. The operations of other kinds are
-// in components: types that share the session's client.
-type session struct{ *client }
-
 // Capabilities implements [backend.Store]. The store lacks Partitions, Leaver and Replicas.
-func (x *session) Capabilities() backend.Capabilities {
-	c, n := x.client, counts{x.client}
-	return backend.Capabilities{
-		ReadWrite: sided{c}, Fair: fair{c}, Batch: multi{c}, CountingSemaphores: semaphores{n}, CountDownLatches: n,
-		Semaphores: permits{semaphores{n}}, Delegation: delegated{c}, Queue: queue{x}, Grants: true,
-		Enrolments: enrolling{c}, Age: aged{x},
-		Ticks: ticks{c}, Proclamations: proclaimed{c}, Check: checks{c}, Operator: operator{c}, List: operator{c},
-	}
+func (x *client) Capabilities() backend.Capabilities {
+	c := x.Locks.Capabilities()
+	c.Batch, c.Age, c.Check, c.List = multi{x}, aged{x}, checks{x}, listing{x}
+	return c
 }
 
-// locked runs an operation under the store's mutex, unless client.refuses returns an error.
-func locked[R any](ctx context.Context, x *client, run func(s *Store) (R, error)) (R, error) {
-	x.store.mu.Lock()
-	defer x.store.mu.Unlock()
-	if err := x.refuses(ctx); err != nil {
-		var none R
-		return none, err
-	}
-	return run(x.store)
-}
-
-// renewEach answers each renewal by renew, all under one locking of the store's mutex.
-func (x *client) renewEach(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult,
-	renew func(backend.RenewRequest) backend.RenewResult) {
-	x.store.mu.Lock()
-	defer x.store.mu.Unlock()
-	err := x.refuses(ctx)
-	for i, q := range in {
-		if out[i] = (backend.RenewResult{Err: err}); err == nil {
-			out[i] = renew(q)
-		}
-	}
-}
-
-// renewing returns the renewal of leases of a kind. Other data counts as not held, as in the script on Redis.
-func renewing[T any, P state[T]](x *client, all map[string]P,
-	renew func(P, *record.Step, backend.RenewRequest) backend.RenewResult) func(backend.RenewRequest) backend.RenewResult {
-	return func(q backend.RenewRequest) (r backend.RenewResult) {
-		step(x.store, x, all, q.Name, func(l P, st *record.Step) { r = renew(l, st, q) })
-		return r
-	}
-}
-
-// client is the state that all components of a session share. store.mu guards all fields.
+// client is a session: the operations of package record on the store's names. Store.mu guards all fields.
 type client struct {
+	record.Locks
 	store   *Store
 	id      record.Session
 	handler backend.Handler
 	watched map[backend.Topic]struct{}
 	closed  bool
+	// under is the name of the step that is under way.
+	under *stored
 	// queue has the events that are not yet delivered to the handler, oldest first.
 	queue []event
 	// done is closed when the goroutine that delivers the events ends; nil if none runs.
@@ -172,7 +134,9 @@ func (x *client) Close() error {
 		}
 		clear(x.watched)
 		delete(s.sessions, x.id)
-		s.forget(x)
+		for name := range s.names {
+			s.run(name, func(n *record.Name, st *record.Step) { n.Forget(st, x.id) })
+		}
 		x.queue = nil
 	}
 	done := x.done
@@ -207,12 +171,5 @@ func (w watchers) add(t backend.Topic, x *client) {
 func (w watchers) drop(t backend.Topic, x *client) {
 	if delete(w[t], x); len(w[t]) == 0 {
 		delete(w, t)
-	}
-}
-
-// tell queues an event for each session that watches t.
-func (w watchers) tell(what func(backend.Handler, backend.Topic), t backend.Topic) {
-	for x := range w[t] {
-		x.tell(event{what, t})
 	}
 }

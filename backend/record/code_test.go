@@ -187,7 +187,7 @@ func FuzzDecode(f *testing.F) {
 		if second := again.Encode(nil, now); !bytes.Equal(first, second) {
 			t.Fatalf("%x was written again as %x", first, second)
 		}
-		s := n.Begin("n", 1, now) // no panic, whatever is in it
+		s := n.StepOf("n", 1, now) // no panic, whatever is in it
 		n.Lock.Acquire(n.For(s, LockData), backend.AcquireRequest{Owner: "z", Lease: time.Second})
 	})
 }

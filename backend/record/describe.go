@@ -10,14 +10,19 @@ import (
 	"github.com/mortise-go/mortise/backend"
 )
 
-// Clock tells what a time of a step is by the store's clock.
-type Clock func(Time) time.Time
+// clock returns what a time is by the store's clock; zero for zero.
+func (s *Step) clock(t Time) time.Time {
+	if t == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(s.Wall).Add(t - s.Now)
+}
 
 // Describe is [backend.OperatorStore].Describe. Entries of other kinds may wait for the name, too.
-func (n *Name) Describe(s *Step, entries int, clock Clock) (d backend.Description) {
+func (n *Name) Describe(s *Step, entries int) (d backend.Description) {
 	for _, of := range []backend.Description{
-		n.Lock.Describe(n.For(s, LockData), entries, clock), n.Sides.Describe(n.For(s, SidesData), entries, clock),
-		n.Permits.Describe(n.For(s, CountData), entries, clock),
+		n.Lock.Describe(n.For(s, LockData), entries), n.Sides.Describe(n.For(s, SidesData), entries),
+		n.Permits.Describe(n.For(s, CountData), entries),
 	} {
 		if of.Exists {
 			d.Record, d.Exists, d.Token, d.Since = of.Record, true, of.Token, of.Since
@@ -28,23 +33,23 @@ func (n *Name) Describe(s *Step, entries int, clock Clock) (d backend.Descriptio
 	return d
 }
 
-// List returns what a listing of a store at a time says of a name; not is if it has no lock. The name is used up.
-func (n *Name) List(name string, now Time, clock Clock) (x backend.Listed, is bool) {
-	d := n.Describe(n.Begin(name, 0, now), 0, clock)
-	return backend.Listed{Name: name, Description: d}, d.Exists && d.Kind != backend.KindCountingSemaphore
+// Listed returns what a listing of a store says of a name; not is if it has no lock.
+func (n *Name) Listed(s *Step) (x backend.Listed, is bool) {
+	d := n.Describe(s, 0)
+	return backend.Listed{Name: s.Name, Description: d}, d.Exists && d.Kind != backend.KindCountingSemaphore
 }
 
 // Describe is [backend.OperatorStore].Describe for a lock.
-func (l *Lock) Describe(s *Step, entries int, clock Clock) backend.Description {
+func (l *Lock) Describe(s *Step, entries int) backend.Description {
 	d := backend.Description{Record: l.Inspect(s), Exists: !l.Free(), Waiting: len(l.Queue) + len(l.Places)}
 	if len(l.Owners) > 0 {
-		d.Since = clock(l.Owners[0].Since)
+		d.Since = s.clock(l.Owners[0].Since)
 	}
 	for _, o := range l.Owners {
 		d.Token = max(d.Token, o.Token)
 	}
 	for _, e := range l.Queue[:min(entries, len(l.Queue))] {
-		d.Queue = append(d.Queue, backend.Waiter{Owner: e.Owner, Session: e.Session.String(), Since: clock(e.Came)})
+		d.Queue = append(d.Queue, backend.Waiter{Owner: e.Owner, Session: e.Session.String(), Since: s.clock(e.Came)})
 	}
 	for _, p := range l.Places[:min(entries-len(d.Queue), len(l.Places))] {
 		d.Queue = append(d.Queue, backend.Waiter{Kind: backend.KindFair, Owner: p.Owner})
@@ -53,22 +58,22 @@ func (l *Lock) Describe(s *Step, entries int, clock Clock) backend.Description {
 }
 
 // Describe is [backend.OperatorStore].Describe for a read-write lock.
-func (l *Sides) Describe(s *Step, entries int, clock Clock) backend.Description {
+func (l *Sides) Describe(s *Step, entries int) backend.Description {
 	d := backend.Description{Record: l.Inspect(s)}
 	d.Exists = d.Held
-	d.Waiting, d.Queue = l.Line.describe(entries, clock)
+	d.Waiting, d.Queue = l.Line.describe(s, entries)
 	switch {
 	case d.Kind == backend.KindWrite:
-		d.Since = clock(l.Writer.Since)
+		d.Since = s.clock(l.Writer.Since)
 	case d.Held:
-		d.Since = clock(l.Readers[d.Owner].Since)
+		d.Since = s.clock(l.Readers[d.Owner].Since)
 	}
 	return d
 }
 
 // Describe is [backend.OperatorStore].Describe for a count.
-func (p *Permits) Describe(s *Step, entries int, clock Clock) (d backend.Description) {
-	d.Waiting, d.Queue = p.Line.describe(entries, clock)
+func (p *Permits) Describe(s *Step, entries int) (d backend.Description) {
+	d.Waiting, d.Queue = p.Line.describe(s, entries)
 	if d.Exists = p.Counts; !d.Exists {
 		return d
 	}
@@ -88,11 +93,11 @@ func (p *Permits) Describe(s *Step, entries int, clock Clock) (d backend.Descrip
 }
 
 // describe returns how many entries the line has, and the first of them.
-func (l Line) describe(entries int, clock Clock) (int, []backend.Waiter) {
+func (l Line) describe(s *Step, entries int) (int, []backend.Waiter) {
 	var all []backend.Waiter
 	for _, w := range l[:min(entries, len(l))] {
 		all = append(all, backend.Waiter{
-			Kind: w.Kind, Owner: w.Owner, Session: w.Session.String(), Since: clock(w.Came),
+			Kind: w.Kind, Owner: w.Owner, Session: w.Session.String(), Since: s.clock(w.Came),
 		})
 	}
 	return len(l), all

@@ -12,6 +12,8 @@ import (
 //
 // At most one of Lock, Sides and Permits has data: see [Name.Data]. The others may have waiters.
 type Name struct {
+	// Foreign: another program's data has the name. It is not encoded.
+	Foreign bool
 	Lock    Lock
 	Sides   Sides
 	Permits Permits
@@ -64,19 +66,27 @@ const (
 	LockData
 	SidesData
 	CountData
+	ForeignData
 )
 
-// AnyLock stands for the kinds of locks in [Name.Refuses], which have a state of their own each.
-const AnyLock backend.Kind = 255
+// AnyLock stands for the kinds of locks in [Name.Refuses], which have a state of their own each, AnyRecord for any data
+// of the port, and AnyData for any data at all.
+const (
+	AnyLock backend.Kind = 255 - iota
+	AnyRecord
+	AnyData
+)
 
 // Data returns what data a name has.
 func (n *Name) Data() Data {
 	switch {
+	case n.Foreign:
+		return ForeignData
 	case !n.Lock.Free():
 		return LockData
 	case n.Sides.End != 0:
 		return SidesData
-	case n.Permits.Counts || len(n.Permits.Out) > 0:
+	case n.Permits.Counts:
 		return CountData
 	}
 	return NoData
@@ -84,12 +94,12 @@ func (n *Name) Data() Data {
 
 // Empty reports whether nothing has to be kept, but perhaps a token and a time until which requests are remembered.
 func (n *Name) Empty(now Time) bool {
-	return n.Lock.Empty(now) && n.Sides.Empty(now) && n.Permits.Empty(now) && len(n.Watches) == 0 &&
+	return !n.Foreign && n.Lock.Empty(now) && n.Sides.Empty(now) && n.Permits.Empty(now) && len(n.Watches) == 0 &&
 		n.Said == Said{} && n.Tick == Tick{} && len(n.Did) == 0
 }
 
 // Refuses returns an error if a name has other data than a kind of lock needs: a side of a read-write lock, a count,
-// any other kind of lock, or AnyLock.
+// any other kind of lock, AnyLock or AnyRecord.
 func (n *Name) Refuses(k backend.Kind) error {
 	want := LockData
 	switch k {
@@ -99,11 +109,14 @@ func (n *Name) Refuses(k backend.Kind) error {
 		want = CountData
 	}
 	has := n.Data()
-	if has == NoData || has == want || k == AnyLock && has == SidesData {
+	if has == NoData || has == want || k == AnyLock && has == SidesData ||
+		k == AnyRecord && has != ForeignData || k == AnyData {
 		return nil
 	}
 	what, remedy := "a count", "choose another name, or use latches and semaphores"
 	switch has {
+	case ForeignData:
+		what, remedy = "foreign data under this name", "choose another name, or delete the data"
 	case SidesData:
 		what, remedy = "a read-write lock", "choose another name, or use Client.RW"
 	case LockData:
@@ -112,10 +125,34 @@ func (n *Name) Refuses(k backend.Kind) error {
 	return &backend.Fault{Err: fmt.Errorf("%w: %s", backend.ErrWrongKind, what), Remedy: remedy}
 }
 
-// Begin returns the step of a request by a session, for the data that the request is about, after what is over has
-// ended. The name is the World of the step.
-func (n *Name) Begin(name string, by Session, now Time) *Step {
-	s := &Step{World: &world{n, now}, Name: name, Now: now, By: by}
+// Ends returns when the name has to be looked at if nothing happens until then; 0 if never.
+func (n *Name) Ends() (first Time) {
+	for _, end := range [...]Time{n.Lock.Ends(), n.Sides.Ends(), n.Said.Until, n.Tick.Until} {
+		if end != 0 && (first == 0 || end < first) {
+			first = end
+		}
+	}
+	return first
+}
+
+// Reset makes the name as the zero Name, for reuse: it keeps memory.
+func (n *Name) Reset() {
+	l := n.Lock
+	l.Reset()
+	*n = Name{Lock: l}
+}
+
+// StepOf returns the step of a request by a session, with the name as its World. The store's clock counts from the Unix
+// epoch.
+func (n *Name) StepOf(name string, by Session, now Time) *Step {
+	s := &Step{World: &world{n, now}, Name: name, Now: now, By: by, Wall: now.Milliseconds()}
+	n.Begin(s)
+	return s
+}
+
+// Begin begins a step: it ends what is over.
+func (n *Name) Begin(s *Step) {
+	now := s.Now
 	over := func(until Time) bool { return now >= until }
 	n.Watches = slices.DeleteFunc(n.Watches, func(w Watch) bool { return over(w.Until) })
 	n.Did = slices.DeleteFunc(n.Did, func(d Did) bool { return over(d.Until) })
@@ -125,6 +162,9 @@ func (n *Name) Begin(name string, by Session, now Time) *Step {
 	if over(n.Tick.Until) {
 		n.Tick = Tick{}
 	}
+	if s.NoGrants = s.Down; s.Down {
+		return // what is over ends when the store is in service again
+	}
 	switch n.Data() {
 	case LockData:
 		n.Lock.Pass(s)
@@ -133,14 +173,34 @@ func (n *Name) Begin(name string, by Session, now Time) *Step {
 			n.Lock.Ask(s, "")
 		}
 	}
-	return s
 }
 
 // For makes s a step of the given data: nothing is granted if other data has the name.
 func (n *Name) For(s *Step, d Data) *Step {
 	has := n.Data()
-	s.NoGrants = has != NoData && has != d
+	s.NoGrants = s.Down || has != NoData && has != d
 	return s
+}
+
+// Delete removes the data of a name as another program would: nothing is released, and nobody is served.
+func (n *Name) Delete(s *Step) {
+	n.Tick = Tick{}
+	switch n.Data() {
+	case NoData:
+		return
+	case LockData:
+		n.Lock.Delete(n.For(s, LockData))
+		return
+	case SidesData:
+		n.Sides.Delete(n.For(s, SidesData))
+		return
+	case CountData:
+		n.Permits.Counts, n.Permits.N = false, 0 // permits in use are not the count's
+	}
+	n.Foreign = false
+	for _, k := range []backend.Kind{backend.KindCountDownLatch, backend.KindCountingSemaphore, backend.KindSemaphore} {
+		s.tell(Notice{What: Changed, Topic: s.topic(k), All: true})
+	}
 }
 
 // Remembered returns what a request came to that is remembered.

@@ -34,8 +34,12 @@ type Step struct {
 	Now  Time
 	// By is the session that sent the request; 0 if there is no request, only time that has passed.
 	By Session
-	// NoGrants: nothing is granted. Other data than a lock has the name, or the store is out of service.
-	NoGrants bool
+	// Wall is the store's time in ms since the Unix epoch, for ticks.
+	Wall int64
+	// NoGrants: nothing is granted. Other data than a lock has the name, or the store is out of service (Down).
+	NoGrants, Down bool
+	// memory is scratch space for counts.
+	memory memory
 	// Notices are for sessions, in the order in which they are to be told.
 	Notices []Notice
 }
