@@ -4,8 +4,10 @@ package postgres_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -45,4 +47,19 @@ func ExampleNew() {
 func TestTheExampleRuns(t *testing.T) {
 	t.Setenv("DATABASE_URL", server.url(server.database(t)))
 	ExampleNew()
+}
+
+func TestAURLNamesADatabase(t *testing.T) {
+	locks, err := mortise.Open(server.url(server.database(t)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer locks.Close()
+	if err := mortise.Do(t.Context(), locks, "n", func(context.Context) error { return nil }); err != nil {
+		t.Error(err)
+	}
+	_, err = mortise.Open("postgres://u:secret@host:port/db")
+	if !errors.Is(err, mortise.ErrInvalid) || strings.Contains(err.Error(), "secret") {
+		t.Errorf("a wrong URL: %v", err)
+	}
 }

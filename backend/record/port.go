@@ -8,7 +8,7 @@ import (
 
 // Locks has the operations of plain locks of [backend.Store]. The operations of other kinds are in components: types
 // that share the session.
-type Locks struct{ *session }
+type Locks struct{ by *session }
 
 // Over returns the operations of a session whose store is elsewhere.
 func Over(a Asker) Locks { return Locks{&session{asker: a, known: new(Known)}} }
@@ -18,7 +18,7 @@ func Within(h Holder, k *Known) Locks { return Locks{&session{holder: h, known: 
 
 // Capabilities returns the components of all kinds.
 func (x Locks) Capabilities() backend.Capabilities {
-	s, c := x.session, counts(x)
+	s, c := x.by, counts{x.by}
 	return backend.Capabilities{
 		ReadWrite: sides{s}, Fair: fair{s}, Delegation: delegated{s}, Queue: queue{s}, Grants: true, Enrolments: enrolling{s},
 		CountDownLatches: c, CountingSemaphores: semaphores{c}, Semaphores: permits{semaphores{c}},
@@ -28,33 +28,38 @@ func (x Locks) Capabilities() backend.Capabilities {
 
 // Acquire implements [backend.Store].
 func (x Locks) Acquire(ctx context.Context, q backend.AcquireRequest) (backend.AcquireReply, error) {
-	return on(ctx, ofLock(x.session, backend.KindLock, q.Name), q, (*Lock).Acquire)
+	return on(ctx, ofLock(x.by, backend.KindLock, q.Name), q, (*Lock).Acquire)
 }
 
 // SetHolds implements [backend.Store].
 func (x Locks) SetHolds(ctx context.Context, q backend.HoldsRequest) (backend.HoldsReply, error) {
-	return on(ctx, ofLock(x.session, AnyLock, q.Name), q, (*Lock).SetHolds)
+	return on(ctx, ofLock(x.by, AnyLock, q.Name), q, (*Lock).SetHolds)
 }
 
 // Release implements [backend.Store].
 func (x Locks) Release(ctx context.Context, q backend.ReleaseRequest) (backend.ReleaseReply, error) {
-	return on(ctx, ofLock(x.session, AnyLock, q.Name), q, (*Lock).Release)
+	return on(ctx, ofLock(x.by, AnyLock, q.Name), q, (*Lock).Release)
 }
 
-// Renew implements [backend.Store] and [backend.DelegationStore].
+// Renew implements [backend.Store].
+func (x Locks) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
+	x.by.Renew(ctx, in, out)
+}
+
+// Renew implements [backend.DelegationStore], and that of plain locks.
 func (x *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	renew(ctx, ofLock(x, AnyData, ""), in, out, (*Lock).Renew)
 }
 
 // Inspect implements [backend.Store].
 func (x Locks) Inspect(ctx context.Context, name string) (backend.Record, error) {
-	return on(ctx, ofLock(x.session, backend.KindLock, name), none{},
+	return on(ctx, ofLock(x.by, backend.KindLock, name), none{},
 		func(l *Lock, s *Step, _ none) backend.Record { return l.Inspect(s) })
 }
 
 // ForceRelease implements [backend.Store].
 func (x Locks) ForceRelease(ctx context.Context, q backend.ForceRequest) (bool, error) {
-	return on(ctx, ofLock(x.session, backend.KindLock, q.Name), q, (*Lock).ForceRelease)
+	return on(ctx, ofLock(x.by, backend.KindLock, q.Name), q, (*Lock).ForceRelease)
 }
 
 // operator implements [backend.OperatorStore].

@@ -138,6 +138,7 @@ func TestTheExitCodeSaysWhatHappened(t *testing.T) {
 		"an empty name":         {[]string{"run", "", "--", "true"}, 64},
 		"no such store":         {[]string{"run", "--store", "mongodb://x", "n", "--", "true"}, 64},
 		"a store that is away":  {[]string{"run", "--store", "redis://127.0.0.1:1?max_retries=-1", "n", "--", "true"}, 69},
+		"a file":                {[]string{"run", "--store", "sqlite:" + t.TempDir() + "/l.db", "n", "--", "true"}, 0},
 		"memory":                {[]string{"run", "--store", "memory:", "demo", "--", "true"}, 0},
 		"inspect, held":         {[]string{"inspect", "held"}, 0},
 		"inspect, free":         {[]string{"inspect", "free"}, 1},

@@ -435,7 +435,9 @@ func TestLimit_AListOfManyLocks(t *testing.T) {
 		ctx := t.Context()
 		many := limit(1000, 100_000)
 		p.fill(t, 10*many, func(pipe goredis.Pipeliner, i int) { pipe.Set(ctx, fmt.Sprint("locks:other:", i), i, 0) })
-		p.fill(t, many/10, func(pipe goredis.Pipeliner, i int) { pipe.HSet(ctx, fmt.Sprint("locks:user:", i), "name", "a:1") })
+		p.fill(t, many/10, func(pipe goredis.Pipeliner, i int) {
+			pipe.HSet(ctx, fmt.Sprint("locks:user:", i), "name", "a:1")
+		})
 		p.fill(t, many, func(pipe goredis.Pipeliner, i int) {
 			name := fmt.Sprint("locks:", i)
 			pipe.HSet(ctx, name, "some/host/12:7", 1)

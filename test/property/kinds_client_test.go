@@ -478,7 +478,8 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 						} else {
 							err = p.Release(ctx)
 						}
-						if errors.Is(err, semaphore.ErrNotHeld) || errors.Is(err, mortise.ErrLost) || errors.Is(err, mortise.ErrReleased) {
+						if errors.Is(err, semaphore.ErrNotHeld) || errors.Is(err, mortise.ErrLost) ||
+							errors.Is(err, mortise.ErrReleased) {
 							return "NotHeld"
 						}
 						return verdict(err)
