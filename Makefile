@@ -89,6 +89,10 @@ conformance: deps ## the conformance suites alone, of all adapters, on those ser
 	@.ci/servers
 	@.ci/conformance '$(CONFORMANCE)' $(abspath $(SERVERS))
 
+.PHONY: other-servers
+other-servers: ## the suite alone, of all adapters, on those servers
+	@$(MAKE) --no-print-directory conformance CONFORMANCE='^TestConformance$$$$'
+
 .PHONY: newest
 newest: deps ## the adapters, fxmodule and the middleware with the newest go-redis, rueidis, valkey-go, fx and grpc: build, vet, short tests
 	@.ci/newest
@@ -243,7 +247,7 @@ api: tools ## the exported API against revision API, by default the last tag: co
 .PHONY: vuln
 vuln: tools ## look for known vulnerabilities in what is called
 	.ci/vuln-check
-	@rc=0; $(call each,. $(published) examples/shop examples/fencedstore examples/orders,$(CURDIR)/.ci/vuln ./...)
+	@.ci/vuln-each . $(published) examples/shop examples/fencedstore examples/orders
 
 .PHONY: deps
 deps:
