@@ -57,6 +57,8 @@ begin
           values (keys[i], n, vals[i], m, owners[i])
           on conflict (key) do update set version = n, value = excluded.value, stamp = m, owner = excluded.owner
           where t.value is null;
+      else
+        perform 1 where not exists (select from mortise_names t where t.key = keys[i] and t.value is not null);
       end if;
       if found then
         done[i] := true;

@@ -237,6 +237,23 @@ var obligations = []obligation{
 			e.Errorf("%d swaps of one version were done", n)
 		}
 	}},
+	{"ARemovalOfNothingIsDoneWhereThereIsNothing", func(e *env) {
+		d := e.driver()
+		e.put(d, "a", cas.None, "of a")
+		for _, first := range []cas.Swap{ // a batch's swap before it is done, or not
+			{Key: "b", Version: cas.None, Value: []byte("of b")}, {Key: "b", Version: cas.None, Value: []byte("again")},
+		} {
+			out := e.swaps(d, first, cas.Swap{Key: "a", Version: cas.None}, cas.Swap{Key: "c", Version: cas.None})
+			if r := out[1]; r.Done || r.Version == cas.None {
+				e.Errorf("the removal of a value from no version: %+v, want it refused", r)
+			}
+			if r := out[2]; !r.Done || r.Version != cas.None {
+				e.Errorf("the removal of nothing: %+v, want it done", r)
+			}
+		}
+		e.has(d, "a", "of a")
+		e.has(d, "c", "")
+	}},
 	{"SwapsOfABatchAreIndependent", func(e *env) {
 		d := e.driver()
 		most := d.Limits().Batch
