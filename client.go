@@ -95,7 +95,7 @@ func WithName(name string) ClientOption {
 }
 
 // WithPrefix puts a prefix before each name that the client uses in the store, for example "orders:":
-// names of locks of all kinds, of [Client.LockAll] and [Quorum], of semaphores and latches, of ticks and
+// names of locks of all kinds, of [Client.LockAll] and quorum.New, of semaphores and latches, of ticks and
 // proclamations, and names given to Inspect and ForceUnlock. The program passes names without the
 // prefix. Errors, events, log lines, [Lease.Name], [LockInfo] and delegations have the full name, as in
 // the store. Clients share no lock if neither prefix begins with the other; a schedule begins anew
@@ -123,7 +123,7 @@ func WithPrefix(prefix string) ClientOption {
 // WithDefaults sets options for all calls of the client that have no other: locks of all kinds, semaphores
 // and latches. Each option applies to the calls that it is for: [WithWait] to calls that wait, [WithLease] and
 // [WithMaxHold] to locks and semaphores, [WithReplicas] to locks, and [Fair], [Fenced], [NonReentrant] and
-// [Polling] to the reentrant lock, but not to [Quorum]. [Option] says which of two options counts. If an
+// [Polling] to the reentrant lock, but not to quorum.New. [Option] says which of two options counts. If an
 // option is wrong, New returns [ErrInvalid].
 //
 // WithDefaults(WithMaxHold(d)) makes a lock whose Unlock was forgotten free after d, even if its process
@@ -200,8 +200,9 @@ func (c *Client) inner() *engine.Engine {
 // usable returns an error for a nil or zero client.
 func (c *Client) usable() error { return c.inner().Usable() }
 
-// The packages beside this one make semaphores and latches of a client.
+// The packages beside this one make semaphores, latches and quorums of clients.
 func init() {
+	bridge.Configure = func(set func(*engine.Config) error) ClientOption { return ClientOption{set} }
 	bridge.Engine = (*Client).inner
 	bridge.Request = with
 	bridge.Lease = func(h *lease.Handle) *Lease { return (*Lease)(h) }

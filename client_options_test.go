@@ -11,6 +11,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/semaphore"
 )
 
@@ -89,11 +90,11 @@ func TestQuorumHasOnePrefix(t *testing.T) {
 	stores := []*memory.Store{memory.New(), memory.New(), memory.New()}
 	var same, mixed []*Client
 	for i, s := range stores {
-		same = append(same, on(t, s, WithPrefix("app:"), WithRejoinDelay(0)))
+		same = append(same, on(t, s, WithPrefix("app:"), quorum.WithRejoinDelay(0)))
 		mixed = append(mixed, on(t, s, WithPrefix(strings.Repeat("a", i+1))))
 	}
-	wants(t, errorOf(Quorum(mixed...)), ErrInvalid)
-	lease := need(need(Quorum(same...))(t).Lock(t.Context(), "x"))(t)
+	wants(t, errorOf(quorum.New(mixed...)), ErrInvalid)
+	lease := need(need(quorum.New(same...))(t).Lock(t.Context(), "x"))(t)
 	wants(t, errorOf(on(t, stores[0]).TryLock(t.Context(), "app:x")), ErrNotAcquired)
 	must(t, lease.Unlock(t.Context()))
 }
@@ -221,7 +222,7 @@ func TestAnOptionThatDoesNotApplyIsRefused(t *testing.T) {
 	wants(t, errorOf(c.TryLock(ctx, "x", WithMaxWaiters(1))), ErrInvalid)
 	clients := []*Client{c, on(t, memory.New()), on(t, memory.New())}
 	for _, o := range append(kinds, WithReplicas(1, time.Second)) {
-		wants(t, errorOf(need(Quorum(clients...))(t).Lock(ctx, "x", o)), ErrInvalid)
+		wants(t, errorOf(need(quorum.New(clients...))(t).Lock(ctx, "x", o)), ErrInvalid)
 	}
 }
 

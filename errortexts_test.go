@@ -11,6 +11,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/semaphore"
 )
 
@@ -74,9 +75,9 @@ func TestErrorTextsNameOperationAndLockOnce(t *testing.T) {
 		var stores []*memory.Store
 		for range 3 {
 			stores = append(stores, memory.New())
-			clients = append(clients, on(t, stores[len(stores)-1], WithRejoinDelay(0)))
+			clients = append(clients, on(t, stores[len(stores)-1], quorum.WithRejoinDelay(0)))
 		}
-		q := need(Quorum(clients...))(t)
+		q := need(quorum.New(clients...))(t)
 		lost := need(q.Lock(ctx, "q", WithLease(time.Second)))(t)
 		time.Sleep(2 * time.Second)
 		add("the end of a lease of Quorum", lost.Err(), ErrLost)

@@ -17,6 +17,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/semaphore"
 )
 
@@ -213,7 +214,7 @@ func TestAQuorumsHoldIsLoggedWithItsCallSite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		logs, clients := [3]holdLog{}, [3]*mortise.Client{}
 		for i := range clients {
-			opts := []mortise.ClientOption{mortise.WithRejoinDelay(0)}
+			opts := []mortise.ClientOption{quorum.WithRejoinDelay(0)}
 			if i > 0 { // the first has no logger
 				opts = append(opts, mortise.WithLogger(logs[i].logger()))
 			}
@@ -224,7 +225,7 @@ func TestAQuorumsHoldIsLoggedWithItsCallSite(t *testing.T) {
 			defer c.Close()
 			clients[i] = c
 		}
-		q, err := mortise.Quorum(clients[:]...)
+		q, err := quorum.New(clients[:]...)
 		if err != nil {
 			t.Fatal(err)
 		}

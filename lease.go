@@ -73,7 +73,7 @@ func (l *Lease) Token() int64 {
 // lease that has proclaimed a text.
 //
 // Errors: [ErrLost] or [ErrReleased] if the lease has ended, [ErrUnavailable], [ErrClosed], ctx's own;
-// [ErrInvalid] for a text that is not allowed, for a lease of [Client.LockAll], [Quorum], [Client.RW] or a
+// [ErrInvalid] for a text that is not allowed, for a lease of [Client.LockAll], quorum.New, [Client.RW] or a
 // delegation, and with a backend without proclamations. A lease made by [NewLease] ignores Proclaim.
 //
 // Cost: one command.

@@ -136,6 +136,11 @@ func partsOf(
 	return set, cmp.Or(probe.Wait, wait), nil
 }
 
+// requester is the Locker of package quorum, which applies options as a client does.
+type requester interface {
+	Request(q engine.Request, opts []Option) (engine.Request, error)
+}
+
 // partOf fills in x for the part p.
 func partOf(p Part, opts []Option, x *lockset.Part) error {
 	var request func(engine.Request, []Option) (engine.Request, error)
@@ -145,13 +150,11 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 		request, client = l.with, l
 	case *locker:
 		request, client = l.request, l.client
-	case *stores:
-		request = l.request
+	case requester:
+		request = l.Request
 	}
-	own := request != nil
-	if _, several := p.Locker.(*stores); several {
-		own = false
-	}
+	_, several := p.Locker.(requester)
+	own := request != nil && !several
 	if p.Locker == nil || own && client == nil {
 		return fail.Invalidf("the Locker of part %q is nil", fail.Shorten(p.Name))
 	}

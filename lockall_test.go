@@ -13,6 +13,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/quorum"
 )
 
 // LockAll states how many parts it takes, and does not run into the caller's context with more.
@@ -83,7 +84,7 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 						c.Close()
 					}
 				}()
-				quorum := need(Quorum(clients...))(t)
+				quorum := need(quorum.New(clients...))(t)
 				parts := Parts{{quorum, "quorum"}, {open(), "a"}}
 				parts[0], parts[at] = parts[at], parts[0]
 				all, err := parts.Lock(t.Context(), WithWait(time.Minute))
@@ -367,7 +368,7 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 			s := on(t, memory.New())
 			stores = append(stores, s)
 		}
-		quorum := need(Quorum(stores...))(t)
+		quorum := need(quorum.New(stores...))(t)
 		p := Parts{
 			{c, "plain"}, {fair, "fair"}, {polling, "polling"}, {fenced, "fenced"}, {quorum, "quorum"},
 			{read, "read"}, {write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
@@ -523,7 +524,7 @@ func TestLockAllACallerThatLeavesDoesNotWaitForAQuorumThatHangs(t *testing.T) {
 			clients = append(clients, on(t, b))
 			b.hook("Release", delayed(10*time.Second))
 		}
-		quorum := need(Quorum(clients...))(t)
+		quorum := need(quorum.New(clients...))(t)
 		c := newClient(t)
 		must(t, errorOf(c.Lock(t.Context(), "y")))
 		ctx, leave := context.WithCancel(t.Context())

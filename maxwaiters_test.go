@@ -14,6 +14,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/semaphore"
 )
 
@@ -194,9 +195,9 @@ func TestMaxWaitersOfAQuorum(t *testing.T) {
 		var mine, others []*Client
 		for range 3 {
 			s := memory.New()
-			mine, others = append(mine, on(t, s, WithRejoinDelay(0))), append(others, on(t, s, WithRejoinDelay(0)))
+			mine, others = append(mine, on(t, s, quorum.WithRejoinDelay(0))), append(others, on(t, s, quorum.WithRejoinDelay(0)))
 		}
-		q, other := need(Quorum(mine...))(t), need(Quorum(others...))(t)
+		q, other := need(quorum.New(mine...))(t), need(quorum.New(others...))(t)
 		held := need(other.Lock(t.Context(), "x"))(t)
 		ctx, leave := context.WithCancel(t.Context())
 		all := []waiter{queued(ctx, q, "x", WithMaxWaiters(2)), queued(ctx, q, "x", WithMaxWaiters(2))}
@@ -221,7 +222,7 @@ func TestMaxWaitersWhereItDoesNotApply(t *testing.T) {
 	c := newClient(t)
 	ctx, rw, parts := t.Context(), c.RW(), Parts{}.And(c, "a", "b")
 	fair := c.With(Fair())
-	q := need(Quorum(newClient(t), newClient(t), newClient(t)))(t)
+	q := need(quorum.New(newClient(t), newClient(t), newClient(t)))(t)
 	for name, err := range map[string]error{
 		"TryLock":                       errorOf(c.TryLock(ctx, "x", WithMaxWaiters(1))),
 		"TryLock, fair":                 errorOf(fair.TryLock(ctx, "x", WithMaxWaiters(1))),

@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/semaphore"
 )
 
@@ -36,7 +37,7 @@ func invalidClient(t *testing.T, c *Client) {
 		"read":               func() error { return errorOf(read.Lock(ctx, "x")) },
 		"write":              func() error { return errorOf(write.TryLock(ctx, "x")) },
 		"LockAll":            func() error { return errorOf(c.LockAll(ctx, []string{"x", "y"})) },
-		"Quorum":             func() error { return errorOf(Quorum(c, new(Client), new(Client))) },
+		"Quorum":             func() error { return errorOf(quorum.New(c, new(Client), new(Client))) },
 		"Inspect":            func() error { return errorOf(c.Inspect(ctx, "x")) },
 		"RW().Inspect":       func() error { return errorOf(c.RW().Inspect(ctx, "x")) },
 		"ForceUnlock":        func() error { return errorOf(c.ForceUnlock(ctx, "x", "")) },

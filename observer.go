@@ -15,7 +15,7 @@ import (
 // Waiting, Acquired, NotAcquired and Released are called by the goroutine of the user's call, before
 // the call returns: a slow function delays the call, and a slow Waiting also the client's later calls
 // for the same name. A panic reaches the caller; a lock that the call acquired is then released, and
-// after a panic of Waiting neither Acquired nor NotAcquired is called. A call of [Quorum] has a
+// after a panic of Waiting neither Acquired nor NotAcquired is called. A call of quorum.New has a
 // goroutine for each store, and the Unlock of a [Client.LockAll] one for each node, which call them; a panic
 // reaches the caller there, too. A lease of Quorum that locks a store again, or is lost, has no caller.
 //

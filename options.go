@@ -87,7 +87,7 @@ func WithMaxHold(d time.Duration) Option { return Option{is: isMaxHold, d: d} }
 // possible in a failover. The fencing token of a grant that was released is not drawn again.
 //
 // The option is for all kinds of locks. In [Client.LockAll] it applies to each part, with a request for each.
-// It is not for [Quorum], which needs a majority of stores instead, nor for semaphores and latches:
+// It is not for quorum.New, which needs a majority of stores instead, nor for semaphores and latches:
 // they return [ErrInvalid], as does any call with the option on a backend without replicas.
 //
 // Cost: a second command, WAIT, in the same round trip, and the time of replication. A refusal
@@ -112,7 +112,7 @@ func WithReplicas(n int, timeout time.Duration) Option {
 // refused behind n calls that want four, though one permit may be free; TryAcquire asks for it.
 //
 // The option does not apply to TryLock, which does not wait. In [Client.LockAll] it applies to the wait for
-// each part, and the first refusal ends the call. [Quorum] counts the calls that wait in it.
+// each part, and the first refusal ends the call. quorum.New counts the calls that wait in it.
 //
 // Cost: none. A call that is refused sends no command, except in LockAll and Quorum, which try all
 // locks before they wait.

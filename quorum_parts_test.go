@@ -13,6 +13,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/quorum"
 )
 
 // trio is Quorum over three spies, which can as in spy. The client of the third hears of changes, or does not.
@@ -27,7 +28,7 @@ func trio(t *testing.T, hears bool, can ...string) (Locker, []*spy, []*Client) {
 		}
 		stores, clients = append(stores, s), append(clients, on(t, s))
 	}
-	return need(Quorum(clients...))(t), stores, clients
+	return need(quorum.New(clients...))(t), stores, clients
 }
 
 // A store that drops each record at once, for example by eviction, is not locked again in a loop.
@@ -161,9 +162,9 @@ func TestAPartOfQuorumHasThePrefixAndTheDefaultsOfTheFirstClient(t *testing.T) {
 		quorum := func(stores []*memory.Store, opts ...ClientOption) Locker {
 			var clients []*Client
 			for _, s := range stores {
-				clients = append(clients, on(t, s, append(opts, WithRejoinDelay(0), WithPrefix("p:"))...))
+				clients = append(clients, on(t, s, append(opts, quorum.WithRejoinDelay(0), WithPrefix("p:"))...))
 			}
-			return need(Quorum(clients...))(t)
+			return need(quorum.New(clients...))(t)
 		}
 		stores, other := []*memory.Store{memory.New(), memory.New(), memory.New()}, memory.New()
 		var stop atomic.Bool

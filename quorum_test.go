@@ -15,6 +15,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/quorum"
 )
 
 // fleet is Quorum over five stores, for as many processes as asked for.
@@ -30,7 +31,7 @@ func fleet(t *testing.T, f func(t *testing.T, stores []*memory.Store, open func(
 				c := on(t, s, opts...)
 				clients = append(clients, c)
 			}
-			quorum := need(Quorum(clients...))(t)
+			quorum := need(quorum.New(clients...))(t)
 			return quorum, clients
 		})
 	})
@@ -65,7 +66,7 @@ func TestQuorumAtRandomHasOneHolder(t *testing.T) {
 					mine[i] = c
 				}
 				clients = append(clients, mine...)
-				quorum := need(Quorum(mine...))(t)
+				quorum := need(quorum.New(mine...))(t)
 				wg.Go(func() {
 					for time.Now().Before(end) {
 						l, err := quorum.Lock(context.Background(), "x", WithWait(time.Second+rand.N(20*time.Second)))
@@ -247,9 +248,9 @@ func TestQuorumUnderContentionHasOneHolderAndMakesProgress(t *testing.T) {
 func TestQuorumRefusesWhatCannotVote(t *testing.T) {
 	a, b := newClient(t), newClient(t)
 	for _, clients := range [][]*Client{nil, {a}, {a, b}, {a, b, nil}, {a, b, a}} {
-		wants(t, errorOf(Quorum(clients...)), ErrInvalid)
+		wants(t, errorOf(quorum.New(clients...)), ErrInvalid)
 	}
-	quorum := need(Quorum(a, b, newClient(t)))(t)
+	quorum := need(quorum.New(a, b, newClient(t)))(t)
 	wants(t, errorOf(quorum.Lock(t.Context(), "")), ErrInvalidName)
 	wants(t, errorOf(quorum.TryLock(t.Context(), "x", WithWait(1))), ErrInvalid)
 }
@@ -264,7 +265,7 @@ func TestQuorumAStoreThatLostItsDataHasNoVoteUntilAllItsLeasesAreOver(t *testing
 }
 
 func TestQuorumWithoutTheRuleTwoGetIn(t *testing.T) {
-	lostVote(t, []ClientOption{WithRejoinDelay(0)}, func(t *testing.T, a, b Locker, l *Lease) {
+	lostVote(t, []ClientOption{quorum.WithRejoinDelay(0)}, func(t *testing.T, a, b Locker, l *Lease) {
 		m := need(b.TryLock(t.Context(), "x"))(t)
 		must(t, l.Err()) // both: what the rule is for
 		must(t, m.Unlock(t.Context()))
@@ -569,7 +570,7 @@ func TestQuorumACallerThatLeavesDoesNotWaitForAStoreThatHangs(t *testing.T) {
 				must(t, errorOf(on(t, b.Store).Lock(t.Context(), "x")))
 			}
 		}
-		quorum := need(Quorum(clients...))(t)
+		quorum := need(quorum.New(clients...))(t)
 		ctx, leave := context.WithCancel(t.Context())
 		start := time.Now()
 		w := queued(ctx, quorum, "x") // a majority is held; what the first store granted is being given back
@@ -592,7 +593,7 @@ func bare(t *testing.T, release func(*call) error) (stores []*spy, l *Lease) {
 	for _, s := range stores[3:] {
 		s.SetDown(errGone)
 	}
-	l = need(need(Quorum(clients...))(t).Lock(t.Context(), "x", WithLease(20*time.Second)))(t)
+	l = need(need(quorum.New(clients...))(t).Lock(t.Context(), "x", WithLease(20*time.Second)))(t)
 	for _, s := range stores[3:] {
 		s.SetDown(nil)
 	}
@@ -650,14 +651,14 @@ func TestQuorumAPanicOfTheObserverReachesTheCaller(t *testing.T) {
 					if i == 1 {
 						o = x.observer
 					}
-					mine = append(mine, on(t, s, WithRejoinDelay(0), WithObserver(o)))
-					theirs = append(theirs, on(t, s, WithRejoinDelay(0)))
+					mine = append(mine, on(t, s, quorum.WithRejoinDelay(0), WithObserver(o)))
+					theirs = append(theirs, on(t, s, quorum.WithRejoinDelay(0)))
 				}
 				var held []*Lease
 				for _, i := range x.held {
 					held = append(held, need(theirs[i].Lock(t.Context(), "x"))(t))
 				}
-				x.call(t, need(Quorum(mine...))(t))
+				x.call(t, need(quorum.New(mine...))(t))
 				synctest.Wait()
 				for _, l := range held {
 					must(t, l.Unlock(t.Context()))
@@ -706,22 +707,22 @@ func TestQuorumRefusesLeasesThatOutliveAStoresStay(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "WithRejoinDelay(31s)") {
 			t.Errorf("%v has no remedy", err)
 		}
-		for _, opt := range []ClientOption{WithRejoinDelay(time.Minute), WithRejoinDelay(0)} {
+		for _, opt := range []ClientOption{quorum.WithRejoinDelay(time.Minute), quorum.WithRejoinDelay(0)} {
 			b, _ := open(opt)
 			must(t, thenUnlock(b.Lock(t.Context(), "x", WithLease(31*time.Second))))
 		}
 	})
 	var clients []*Client
 	for range 3 {
-		c := on(t, memory.New(), WithRejoinDelay(29*time.Second))
+		c := on(t, memory.New(), quorum.WithRejoinDelay(29*time.Second))
 		clients = append(clients, c)
 	}
-	wants(t, errorOf(Quorum(clients...)), ErrInvalid)
+	wants(t, errorOf(quorum.New(clients...)), ErrInvalid)
 	for _, d := range []time.Duration{-1, MaxLease + 1} {
-		wants(t, errorOf(New(memory.New(), WithRejoinDelay(d))), ErrInvalid)
+		wants(t, errorOf(New(memory.New(), quorum.WithRejoinDelay(d))), ErrInvalid)
 	}
 	for _, scope := range []string{"", "a\nb", "\xff", strings.Repeat("x", 257)} {
-		wants(t, errorOf(New(memory.New(), WithRejoinScope(scope))), ErrInvalid)
+		wants(t, errorOf(New(memory.New(), quorum.WithRejoinScope(scope))), ErrInvalid)
 	}
 }
 
@@ -747,7 +748,7 @@ func TestQuorumContendersDoNotWaitForDeadStores(t *testing.T) {
 				c := on(t, b)
 				clients = append(clients, c)
 			}
-			quorum := need(Quorum(clients...))(t)
+			quorum := need(quorum.New(clients...))(t)
 			wg.Go(func() {
 				for range holds {
 					l, err := quorum.Lock(t.Context(), "x")
@@ -836,7 +837,7 @@ func lostVote(t *testing.T, opts []ClientOption, check func(t *testing.T, a, b L
 			c := on(t, unaware(s), opts...)
 			clients[i] = c
 		}
-		a := need(Quorum(clients...))(t)
+		a := need(quorum.New(clients...))(t)
 		b, _ := open(opts...)
 		stores[3].SetDown(errGone)
 		stores[4].SetDown(errGone)

@@ -14,6 +14,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/quorum"
 )
 
 func TestReentryNeverShortensTheLease(t *testing.T) {
@@ -240,8 +241,8 @@ func TestWithoutLeasesOfEachKind(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		ctx, c := t.Context(), open()
 		fair := c.With(Fair())
-		quorum := need(Quorum(on(t, memory.New(), WithRejoinDelay(0)), on(t, memory.New(), WithRejoinDelay(0)),
-			on(t, memory.New(), WithRejoinDelay(0))))(t)
+		quorum := need(quorum.New(on(t, memory.New(), quorum.WithRejoinDelay(0)), on(t, memory.New(), quorum.WithRejoinDelay(0)),
+			on(t, memory.New(), quorum.WithRejoinDelay(0))))(t)
 		for kind, l := range map[string]Locker{"plain": c, "fair": fair, "write": c.RW().Write, "quorum": quorum} {
 			held := need(l.Lock(ctx, kind))(t)
 			noError(t, errorOf(l.TryLock(held.Context(), kind)))

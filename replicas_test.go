@@ -12,6 +12,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/semaphore"
 )
 
@@ -68,7 +69,7 @@ func TestInvalidWithReplicasIsRefused(t *testing.T) {
 		c := on(t, newCopied())
 		bare := on(t, memory.New())
 		third := on(t, memory.New())
-		quorum := need(Quorum(c, bare, third))(t)
+		quorum := need(quorum.New(c, bare, third))(t)
 		one := WithReplicas(1, time.Second)
 		if one != WithReplicas(1, time.Second) || one == WithReplicas(2, time.Second) {
 			t.Error("options do not compare as values")

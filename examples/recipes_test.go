@@ -24,6 +24,7 @@ import (
 	"github.com/mortise-go/mortise/leader"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/once"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/semaphore"
 )
@@ -93,7 +94,7 @@ func transfer(ctx context.Context, locks *mortise.Client, move func(context.Cont
 }
 
 func overThree(a, b, c *mortise.Client) (mortise.Locker, error) {
-	return mortise.Quorum(a, b, c) // three Redis servers without replication; survives the loss of one
+	return quorum.New(a, b, c) // three Redis servers without replication; survives the loss of one
 }
 
 func TestShip(t *testing.T) {
@@ -220,7 +221,7 @@ func TestRecipeOfQuorum(t *testing.T) {
 	for _, s := range servers {
 		rdb := goredis.NewClient(&goredis.Options{Addr: s.Addr()})
 		t.Cleanup(func() { rdb.Close() })
-		c, err := mortise.New(redisgo.New(rdb), mortise.WithRejoinDelay(0)) // the servers are new
+		c, err := mortise.New(redisgo.New(rdb), quorum.WithRejoinDelay(0)) // the servers are new
 		if err != nil {
 			t.Fatal(err)
 		}

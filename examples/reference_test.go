@@ -18,7 +18,7 @@ import (
 var products = []string{
 	".", "backend/postgres", "backend/sqlite", "backend/valkey",
 	"fxmodule", "gocron", "leader", "once", "middleware/delegation", "middleware/grpclock",
-	"middleware/httplock", "middleware/telemetry", "redisgo", "rueidis", "semaphore", "latch",
+	"middleware/httplock", "middleware/telemetry", "redisgo", "rueidis", "semaphore", "latch", "quorum",
 }
 
 // sources are the files of a package, without its tests.

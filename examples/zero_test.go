@@ -29,6 +29,7 @@ import (
 	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/httplock"
 	"github.com/mortise-go/mortise/once"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
 	"github.com/mortise-go/mortise/semaphore"
@@ -241,7 +242,7 @@ func TestNilArgumentsAndOptionsAnswerAnError(t *testing.T) {
 			return mortise.Do(ctx, nil, "x", func(context.Context) error { return nil })
 		},
 		"Do, nil function": func() error { return mortise.Do(ctx, client, "x", nil) },
-		"Quorum of nil":    func() error { return second(mortise.Quorum(nil, nil, nil)) },
+		"Quorum of nil":    func() error { return second(quorum.New(nil, nil, nil)) },
 		"redisgo.New(nil)": func() error { return second(mortise.New(redisgo.New(nil))) },
 		"redisgo.New of a nil client": func() error {
 			return second(mortise.New(redisgo.New((*goredis.Client)(nil))))

@@ -13,6 +13,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/conformance"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -52,7 +53,7 @@ func TestACallWhoseWaitEndsBehindAnExhaustedPoolNamesThePool(t *testing.T) {
 	for range 3 { // Quorum waits for a store for a tenth of the watchdog timeout
 		stores = append(stores, check.Value(mortise.New(redisgo.New(rdb), mortise.WithWatchdogTimeout(time.Second))).In(t))
 	}
-	quorum := check.Value(mortise.Quorum(stores...)).In(t)
+	quorum := check.Value(quorum.New(stores...)).In(t)
 	occupy()
 	fair := locks.With(mortise.Fair())
 	for call, lock := range map[string]func(wait mortise.Option) (*mortise.Lease, error){

@@ -9,6 +9,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/quorum"
 )
 
 // replicas is how many replicas the store has.
@@ -203,7 +204,7 @@ var replicaTests = []test{
 			lease := value(parts.Lock(background, mortise.WithReplicas(k, patience))).in(e)
 			e.unlock(lease)
 		}
-		quorum := value(mortise.Quorum(c, e.client(), e.client())).in(e)
+		quorum := value(quorum.New(c, e.client(), e.client())).in(e)
 		e.is("Quorum", second(quorum.Lock(background, "n", mortise.WithReplicas(1, time.Second))), mortise.ErrInvalid)
 	}},
 	{"Rule07_AReentryWithTooFewReplicasIsTakenBackAndTheOuterHoldStays", replicated(func(e *env, s *raw) {

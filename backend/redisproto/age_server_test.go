@@ -14,6 +14,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/quorum"
 )
 
 // Another user of the server, which may write the record of its age that clients without a scope
@@ -63,9 +64,9 @@ func TestQuorumAsksForTheAgeInTheScopeOfItsClients(t *testing.T) {
 	overAll(t, func(t *testing.T, srv *redistest.Server, b backend.Backend) {
 		var clients []*mortise.Client
 		for range 3 {
-			clients = append(clients, client(t, b, mortise.WithRejoinScope("orders")))
+			clients = append(clients, client(t, b, quorum.WithRejoinScope("orders")))
 		}
-		quorum, err := mortise.Quorum(clients...)
+		quorum, err := quorum.New(clients...)
 		check.NoError(t, err)
 		_, err = quorum.TryLock(t.Context(), "n")
 		check.FatalIf(t, !errors.Is(err, mortise.ErrUnavailable) || !strings.Contains(fmt.Sprint(err), "have no vote"),

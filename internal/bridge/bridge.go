@@ -8,6 +8,8 @@ var (
 	Engine any // func(*mortise.Client) *engine.Engine
 	// Request applies options to a request, and checks the name and the combination of options.
 	Request any // func(engine.Request, []mortise.Option) (engine.Request, error)
+	// Configure returns an option of a client.
+	Configure any // func(func(*engine.Config) error) mortise.ClientOption
 	// Lease returns an engine's lease as users have it, without an allocation.
 	Lease any // func(*lease.Handle) *mortise.Lease
 )

@@ -85,7 +85,7 @@ func (s site) frame() (f runtime.Frame, outside bool) {
 // module is the path of this module, and ours are the packages in it that call others on behalf of their callers.
 const module = "github.com/mortise-go/mortise"
 
-var ours = [...]string{".", "/internal/", "/middleware/", "/fxmodule", "/leader.", "/once.", "/semaphore."}
+var ours = [...]string{".", "/internal/", "/middleware/", "/fxmodule", "/leader.", "/once.", "/semaphore.", "/quorum."}
 
 func isOurs(function string) bool {
 	if strings.HasPrefix(function, "runtime.") { // the first frame of a goroutine

@@ -24,6 +24,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/middle"
 	"github.com/mortise-go/mortise/middleware/delegation"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/semaphore"
 )
 
@@ -595,7 +596,7 @@ func TestHoldsBeyondMaxDelegationsAreCountedAndLogged(t *testing.T) {
 // Holds of kinds without delegations are counted with each call, and logged once for an audience.
 func TestHoldsWithoutDelegationsAreCountedAndLogged(t *testing.T) {
 	c := middle.InMemory(t, memory.New())
-	quorum := check.Value(mortise.Quorum(c, middle.InMemory(t, memory.New()), middle.InMemory(t, memory.New()))).In(t)
+	quorum := check.Value(quorum.New(c, middle.InMemory(t, memory.New()), middle.InMemory(t, memory.New()))).In(t)
 	lock := func(l mortise.Locker) func(context.Context, *testing.T) context.Context {
 		return func(ctx context.Context, t *testing.T) context.Context { return holding(ctx, t, l) }
 	}
@@ -637,7 +638,7 @@ func TestHoldsWithoutDelegationsAreCountedAndLogged(t *testing.T) {
 func TestAHoldWithoutADelegationCountsOnceUnderLockAll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := middle.InMemory(t, memory.New())
-		quorum := check.Value(mortise.Quorum(c, middle.InMemory(t, memory.New()), middle.InMemory(t, memory.New()))).In(t)
+		quorum := check.Value(quorum.New(c, middle.InMemory(t, memory.New()), middle.InMemory(t, memory.New()))).In(t)
 		in := holding(ctx, t, quorum)
 		parts := mortise.Parts{{Locker: c, Name: "a"}, {Locker: under{c, in}, Name: "b"}}
 		both := check.Value(parts.Lock(in)).In(t)

@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/telemetry"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -118,9 +119,9 @@ func TestMortiseQuorumDegradedAndLost(t *testing.T) {
 	var clients []*mortise.Client
 	for i := range 3 {
 		servers = append(servers, redistest.Start(t))
-		clients = append(clients, s.client(servers[i].Addr(), fmt.Sprintf("store-%d", i), mortise.WithRejoinDelay(0)))
+		clients = append(clients, s.client(servers[i].Addr(), fmt.Sprintf("store-%d", i), quorum.WithRejoinDelay(0)))
 	}
-	quorum := check.Value(mortise.Quorum(clients...)).In(t)
+	quorum := check.Value(quorum.New(clients...)).In(t)
 	s.baseline(quorum)
 	// Many calls, as one that fails takes some seconds, which are minutes of the rules' time.
 	var orders atomic.Int64

@@ -14,6 +14,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/conformance"
 	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/scripts"
 	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
@@ -628,12 +629,12 @@ func tourQuorum(v *visitor) {
 
 func tourQuorumScope(v *visitor) {
 	v.srv.Must("DEL", "mortise:1:since:orders")
-	scope := mortise.WithRejoinScope("orders")
+	scope := quorum.WithRejoinScope("orders")
 	tourOf(v, v.open(scope), v.open(scope), v.open(scope))
 }
 
 func tourOf(v *visitor, clients ...*mortise.Client) {
-	quorum := had(mortise.Quorum(clients...))(v)
+	quorum := had(quorum.New(clients...))(v)
 	var err error
 	for v.ctx.Err() == nil {
 		_, err = quorum.TryLock(v.ctx, v.name)

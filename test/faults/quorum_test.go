@@ -16,6 +16,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -46,7 +47,7 @@ func (f *fleet) open(opts ...mortise.ClientOption) mortise.Locker {
 	for _, srv := range f.servers {
 		clients = append(clients, f.s.unproven(f.t, srv.Addr(), config{Timeout: time.Second}, opts...))
 	}
-	return harness.Must(mortise.Quorum(clients...))(f.t)
+	return harness.Must(quorum.New(clients...))(f.t)
 }
 
 // twoQuorums is a fleet that has settled, and Quorum in two processes.
@@ -501,7 +502,7 @@ func TestQuorum_TwoOfFiveFrozen(t *testing.T) {
 func forgotten(t *testing.T, s stack, age time.Duration, lease time.Duration,
 	forget func(f *fleet, srv *redistest.Server), check func(f *fleet, a *mortise.Lease, b mortise.Locker)) {
 	f := newFleet(t, s)
-	opts := []mortise.ClientOption{mortise.WithWatchdogTimeout(lease), mortise.WithRejoinDelay(age)}
+	opts := []mortise.ClientOption{mortise.WithWatchdogTimeout(lease), quorum.WithRejoinDelay(age)}
 	a, b := f.open(opts...), f.open(opts...)
 	ctx := within(t, 8*patience)
 	if age > 0 {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -86,7 +87,7 @@ func quorumOf(s *together) func(fresh, backwards bool) func(context.Context, ...
 			}
 			clients = append(clients, g.Client)
 		}
-		quorum := harness.Must(mortise.Quorum(clients...))(s)
+		quorum := harness.Must(quorum.New(clients...))(s)
 		return func(ctx context.Context, opts ...mortise.Option) (*mortise.Lease, error) {
 			return quorum.Lock(ctx, s.seats[0].name, opts...)
 		}
@@ -249,7 +250,7 @@ func (s *together) fight() {
 }
 
 // voter is for clients of a Quorum: the servers are new, and none has forgotten anything.
-var voter = mortise.WithRejoinDelay(0)
+var voter = quorum.WithRejoinDelay(0)
 
 // TestServers: several stores that know nothing of each other. Which stores they are does not
 // matter to either side, so there are no clusters here.
