@@ -241,9 +241,9 @@ func TestWithoutLeasesOfEachKind(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		ctx, c := t.Context(), open()
 		fair := c.With(Fair())
-		quorum := need(quorum.New(on(t, memory.New(), quorum.WithRejoinDelay(0)), on(t, memory.New(), quorum.WithRejoinDelay(0)),
-			on(t, memory.New(), quorum.WithRejoinDelay(0))))(t)
-		for kind, l := range map[string]Locker{"plain": c, "fair": fair, "write": c.RW().Write, "quorum": quorum} {
+		node := func() *Client { return on(t, memory.New(), quorum.WithRejoinDelay(0)) }
+		most := need(quorum.New(node(), node(), node()))(t)
+		for kind, l := range map[string]Locker{"plain": c, "fair": fair, "write": c.RW().Write, "quorum": most} {
 			held := need(l.Lock(ctx, kind))(t)
 			noError(t, errorOf(l.TryLock(held.Context(), kind)))
 			if err := errorOf(l.TryLock(WithoutLeases(held.Context()), kind)); !errors.Is(err, ErrNotAcquired) {
