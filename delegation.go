@@ -35,7 +35,10 @@ type Delegation struct {
 
 // MaxDelegations is the most delegations that [Delegations] returns and [Client.WithDelegations]
 // takes.
-const MaxDelegations = engine.MaxDelegations
+const MaxDelegations = 16
+
+// The engine's limit is the same, or this does not compile.
+var _ = [1]struct{}{}[MaxDelegations-engine.MaxDelegations]
 
 // Delegations returns delegations of the locks that ctx holds: of the live leases whose contexts
 // ctx descends from, of any [Client], innermost first, one for each client and name, at most
