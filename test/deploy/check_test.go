@@ -61,13 +61,14 @@ func TestCheckFindsWhatKeepsLocksFromWorking(t *testing.T) {
 		want   []string
 		may    string // a part of the finding about what the user may use
 	}{
-		{name: "every permission", rules: strings.Fields(everyone), prefix: "orders:", may: "the user may use locks, " +
+		{name: "every permission", rules: strings.Fields(everyone), prefix: "orders:", may: "the user may use locks, list, " +
 			"replicas, delegations, proclamations, quorum, fair, rw, counting, semaphores, latches, ticks"},
-		{name: "every permission, and no prefix", rules: strings.Fields(everyone), may: "the user may use locks, replicas, "},
+		{name: "every permission, and no prefix", rules: strings.Fields(everyone),
+			may: "the user may use locks, list, replicas, "},
 		{name: "the row of locks", rules: locks, prefix: "orders:", want: []string{noPolicy}, may: onlyLocks},
 		{name: "the row of locks, and no prefix", rules: locks, want: []string{
 			`permissions unknown: the user may not use a name such as "mortise-check", so nothing is known of locks, ` +
-				"proclamations, fair, rw, counting, semaphores, latches, ticks; give the client WithPrefix, with what the " +
+				"list, proclamations, fair, rw, counting, semaphores, latches, ticks; give the client WithPrefix, with what the " +
 				"user's names begin with; see" +
 				strings.TrimPrefix(page, ": see"), noPolicy}},
 		{name: "no channels, as Redis makes a user", rules: strings.Fields("~* +@all"), prefix: "orders:", want: []string{
