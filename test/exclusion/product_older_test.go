@@ -42,3 +42,5 @@ func tokenOf(l *mortise.Lease) int64 {
 func permit(ctx context.Context, c *mortise.Client, name string, opts []mortise.Option) (*mortise.Permit, error) {
 	return c.Semaphore(name).Acquire(ctx, opts...)
 }
+
+func counting(c *mortise.Client, name string) slots { return c.CountingSemaphore(name) }

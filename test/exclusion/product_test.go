@@ -35,3 +35,5 @@ func tokenOf(l *mortise.Lease) int64 { return l.Token() }
 func permit(ctx context.Context, c *mortise.Client, name string, opts []mortise.Option) (*semaphore.Permit, error) {
 	return semaphore.New(c, name, 0).Acquire(ctx, 1, opts...)
 }
+
+func counting(c *mortise.Client, name string) slots { return semaphore.NewCounting(c, name) }

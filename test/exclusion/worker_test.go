@@ -16,7 +16,6 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
-	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -174,6 +173,12 @@ func (w *worker) turns(i int) {
 // held is what a worker is inside of.
 type held interface{ Err() error }
 
+// slots is a counting semaphore.
+type slots interface {
+	Acquire(ctx context.Context, n int, opts ...mortise.Option) error
+	Release(ctx context.Context, n int) error
+}
+
 // always is held until it is released: a permit of a semaphore.
 type always struct{}
 
@@ -196,7 +201,7 @@ func (w *worker) visit(i int, name int64, stay time.Duration) bool {
 	case "rw":
 		return w.visitSide(i, name, key, stay, overstay, opts)
 	case "counting semaphore":
-		s := semaphore.NewCounting(w.client, key)
+		s := counting(w.client, key)
 		return w.enter(i, name, stay, overstay, false, func() (held, int64, leaving, error) {
 			err := s.Acquire(w.ctx, 1, opts...)
 			return always{}, 0, func(int64) error { return s.Release(context.Background(), 1) }, err

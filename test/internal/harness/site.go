@@ -20,10 +20,10 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/rueidis"
-	"github.com/mortise-go/mortise/semaphore"
 )
 
 // The client libraries.
@@ -190,7 +190,7 @@ func ErrorNames(err error) string {
 		name string
 		err  error
 	}{
-		{"NotAcquired", mortise.ErrNotAcquired}, {"NotHeld", semaphore.ErrNotHeld}, {"Lost", mortise.ErrLost},
+		{"NotAcquired", mortise.ErrNotAcquired}, {"NotHeld", fail.NotHeld}, {"Lost", mortise.ErrLost},
 		{"Released", mortise.ErrReleased}, {"Closed", mortise.ErrClosed}, {"Unavailable", mortise.ErrUnavailable},
 		{"WrongKind", mortise.ErrWrongKind}, {"BadName", mortise.ErrInvalidName}, {"Invalid", mortise.ErrInvalid},
 		{"backend.WrongKind", backend.ErrWrongKind}, {"backend.SessionClosed", backend.ErrSessionClosed},
