@@ -311,7 +311,7 @@ func valueOf(exprs []ast.Expr, i int) []ast.Expr {
 	if _, none := exprs[i].(*ast.NilExpr); none {
 		return nil
 	}
-	return exprs[i : i+1]
+	return slices.Clip(exprs[i : i+1]) // assign appends to it
 }
 
 // walk records what a node and its children do.

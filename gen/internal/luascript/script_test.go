@@ -313,6 +313,8 @@ func TestNeedsFollowTheText(t *testing.T) {
 			Needs{Must: []string{"publish", "spublish"}, Channels: []string{"to:NAME"}}},
 		{"", "local k k = 'x:' .. KEYS[1] if k then k = 'y:' .. KEYS[1] end return redis.call('get', k)",
 			Needs{Must: []string{"get"}, Keys: []string{"x:NAME", "y:NAME"}}},
+		{"", "local x, k = false, 'x:' .. KEYS[1] x = ARGV[1] return redis.call('get', k)",
+			Needs{Must: []string{"get"}, Keys: []string{"x:NAME"}}},
 		{"", "local t = {} t[1] = 'x:' .. KEYS[1] return redis.call('del', unpack(t))",
 			Needs{Must: []string{"del"}, Keys: []string{"x:NAME"}}},
 		{"", "return redis.call('get', string.sub(KEYS[2], 3))", Needs{Must: []string{"get"}, Keys: []string{"{NAME"}}},
