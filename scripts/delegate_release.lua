@@ -75,7 +75,7 @@ if #gone > 0 then
   end
   if left == 0 then
     local served = false
-    --! include tell_waiters lock=KEYS[1] channel=KEYS[3] publish=ARGV[3] served=served
+    --! include tell_waiters lock=KEYS[1] to=KEYS[3] publish=ARGV[3] served=served
     if not served then
       --! include tell_queue_head queue=KEYS[4] publish=ARGV[3] channel=KEYS[3]
     end

@@ -27,6 +27,8 @@
 -- grants: the entry has the owner, and a release grants the lock to it (see include/grant_entry). The lease of an owner
 -- that was granted the lock is then max(remaining, lease). instead, if not empty, is the entry of an owner that the
 -- client has asked for before, and asks for no more: the new entry takes its place, or its lock.
+local queue, channel, asks, round = KEYS[2], KEYS[4], KEYS[2] .. ':asks', KEYS[2] .. ':round'
+--! include teller
 local grants, instead, taken, inherited = ARGV[9] == '1', ARGV[10], false, nil
 local before = string.match(instead, '^%l[^:]*:[-f+]:(.+)$')
 if before then
@@ -37,19 +39,22 @@ if before then
   end
   taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists', KEYS[1]) == 0
   for _, entry in ipairs(all) do
-    local score = redis.pcall('zscore', KEYS[2], entry)
+    local score = redis.pcall('zscore', queue, entry)
     if type(score) == 'string' then
       inherited = tonumber(score)
-      redis.pcall('zrem', KEYS[2], entry)
-      redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
-      redis.pcall('hdel', KEYS[2] .. ':asks', entry)
-      redis.pcall('hdel', KEYS[2] .. ':round', 'polls:' .. entry)
+      drop(entry)
+      redis.pcall('zadd', queue, 'nx', score, ARGV[5])
+      redis.pcall('hdel', round, 'polls:' .. entry)
     end
   end
 end
 local heard = ARGV[7] == '1'
+if heard then
+  redis.pcall('del', queue .. ':window')
+  --! include redisson_heard
+end
 local claim = 'mortise:reserved:' .. ARGV[5]
-local asks = grants and string.find(ARGV[5], '^%l[^:]*:%+:') and KEYS[2] .. ':asks'
+local more = grants and string.find(ARGV[5], '^%l[^:]*:%+:')
 local looked = {claim, ARGV[1], 'mode'}
 local has = redis.pcall('hmget', KEYS[1], unpack(looked))
 for i = 1, has.err and #looked or 0 do -- with the permissions of the version before, for example
@@ -59,78 +64,56 @@ local reserved = has[1] and redis.call('hlen', KEYS[1]) == 1 -- and has no owner
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
 local mine = not reserved and not free and has[2]
-if free and not taken and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
+if free and not taken and redis.call('exists', queue, queue .. ':window') > 0 then
   local served = false
-  --! include serve_queue lock=KEYS[1] queue=KEYS[2] channel=KEYS[4] mark=ARGV[5] asker=ARGV[5] heard=heard freed=false quiet=false heads=nil served=served
+  --! include serve_queue lock=KEYS[1] mark=ARGV[5] asker=ARGV[5] heard=heard freed=false quiet=false heads=nil served=served
   free = not served
   left = served and redis.call('pttl', KEYS[1])
 end
-local round = KEYS[2] .. ':round'
 if not mine and not free and not reserved then
   if has[3] then
     --! include not_read_write
   end
-  local now = redis.call('time')
-  local came = now[1] * us_per_second + now[2]
-  local placed, score = redis.pcall('zadd', KEYS[2], 'nx', came, ARGV[5]), inherited or came
-  local window = left == -2
-  if window then
-    local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
-    left = math.min(math.max(1, math.ceil(ends - now[1] * ms_per_second - now[2] / us_per_ms)), window_longest) -- NaN becomes 1
+  clock()
+  local placed, score = redis.pcall('zadd', queue, 'nx', us, ARGV[5]), inherited or us
+  if left == -2 then -- in a turn of Redisson's clients
+    left = tonumber(redis.pcall('pttl', queue .. ':window')) or 0
+    left = left < 1 and window_shortest or math.min(left, window_longest)
   end
   if type(placed) == 'table' then
-    return {2, math.max(left, -1), 0, came}
+    return {2, math.max(left, -1), 0, us or 0}
   end
   if placed == 1 then
-    --! include to_end queue=KEYS[2] entry=ARGV[5] score=score
+    --! include to_end entry=ARGV[5] score=score
   end
-  redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), longest_time) + ARGV[6]) -- see permits_acquire
+  redis.call('pexpire', queue, math.min(math.max(left, 0), longest_time) + ARGV[6]) -- see permits_acquire
   if ARGV[8] ~= '0' then
     redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
     redis.pcall('pexpire', round, round_kept)
   end
-  if asks then
+  if more then
     redis.pcall('hset', asks, ARGV[5], ARGV[2] .. ':' .. ARGV[3])
     redis.pcall('pexpire', asks, math.min(math.max(left, 0), longest_time) + ARGV[6])
   end
-  local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
-  -- Entries of an ordinary queue, which are served one after the other, are not that old.
-  if first[1] ~= ARGV[5] and came - first[2] > entry_new then
-    local dropped = false
-    --! include drop_silent queue=KEYS[2] round=round channel=KEYS[4] first=first[1] asker=ARGV[5] dropped=dropped
-    if dropped and first[1] and first[1] ~= ARGV[5] then -- its client does not know that it is the first
-      --! include teller channel=KEYS[4]
-      tell(first[1], 'n' .. math.min(math.max(left, asks_soonest), reservation) .. ':')
-    end
+  local first, dropped = redis.call('zrange', queue, 0, 0, 'withscores'), false
+  --! include tell_first first=first message=nil asker=ARGV[5] nth=redis.pcall('zrange',queue,behind,behind,'withscores') dropped=dropped
+  if dropped and first[1] and first[1] ~= ARGV[5] then -- its client does not know that it is the first
+    tell(first[1], 'n' .. math.min(math.max(left, asks_soonest), reservation) .. ':')
   end
   if first[1] ~= ARGV[5] then
     local untold = 0
-    if grants and not asks and (placed == 1 or inherited) then
-      untold = math.min(math.ceil((score + entry_untold - came) / us_per_ms), queue_kept)
+    if grants and not more and (placed == 1 or inherited) then
+      untold = math.min(math.ceil((score + entry_untold - us) / us_per_ms), queue_kept)
     end
-    return {0, left, untold > 1 and untold or 0, came}
+    return {0, left, untold > 1 and untold or 0, us}
   end
-  if not window then
-    -- If the owner is foreign, foreign clients are assumed to wait for 10 s; its tenure counts if a release was heard.
-    local record = redis.call('hlen', KEYS[1]) <= few_fields and redis.pcall('hgetall', KEYS[1]) or {}
-    for i = 1, #record, 2 do
-      local reserved = string.sub(record[i], 1, #'mortise:reserved:') == 'mortise:reserved:'
-      if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')) then -- a foreign owner
-        redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
-        redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * ms_per_second + foreign_seen)
-        redis.pcall('pexpire', round, round_kept)
-        break
-      end
-    end
-    -- The client that serve let go on because no other client waited: its turn ends.
-    local extra = redis.pcall('get', KEYS[2] .. ':extra')
-    if type(extra) == 'string' then
-      --! include teller channel=KEYS[4]
-      redis.pcall('del', KEYS[2] .. ':extra')
-      tell(extra, 'e')
-    end
+  -- The client that serve let go on because no other client waited: its turn ends.
+  local extra = redis.pcall('get', queue .. ':extra')
+  if type(extra) == 'string' then
+    redis.pcall('del', queue .. ':extra')
+    tell(extra, 'e')
   end
-  return {0, left, 1, came}
+  return {0, left, 1, us}
 end
 -- Before the lock is written: if the token cannot be drawn, nothing is locked.
 local token = 0
@@ -152,19 +135,17 @@ if ARGV[8] ~= '0' then
   redis.pcall('hdel', round, 'polls:' .. ARGV[5])
 end
 if grants then
-  redis.pcall('zrem', KEYS[2], ARGV[5])
+  redis.pcall('zrem', queue, ARGV[5])
 end
-if asks then
+if more then
   redis.pcall('hdel', asks, ARGV[5])
 end
 --! include read_back track=ARGV[4] lock=KEYS[1]
-local foreign, fair, count = 0
-local turns = redis.pcall('exists', round) ~= 0
+local foreign, turns = 0, redis.pcall('exists', round) ~= 0
 if turns then
   redis.pcall('hdel', round, 'lapsed')
 end
 if turns or not reserved then -- otherwise serve_queue has just counted none
-  --! include foreign_clients mark=ARGV[5] channel=KEYS[4] quiet=false foreign=foreign fair=fair also={} count=count
-  --! include windows_pause round=round foreign=foreign
+  --! include foreign_clients mark=ARGV[5] foreign=foreign
 end
 return {1, token, foreign > 0 and 1 or 0, 0}

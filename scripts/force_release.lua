@@ -41,7 +41,7 @@ for i = 1, owners and math.min(#owners, 2 * owners_told) or 0, 2 do
     redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
   end
 end
---! include tell_waiters lock=KEYS[1] channel=KEYS[2] publish=ARGV[1] served=served
+--! include tell_waiters lock=KEYS[1] to=KEYS[2] publish=ARGV[1] served=served
 if not served then
   --! include tell_queue_head queue=KEYS[3] publish=ARGV[1] channel=KEYS[2]
 end

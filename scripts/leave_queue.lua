@@ -13,19 +13,21 @@
 -- when the lock's time to live is over: after 20 ms at least, and a second at most. owner, if not empty, is the owner
 -- in the entry, which is released if it was granted the lock. Its entry may have another letter and mark than when it
 -- was put into the queue.
+local queue, channel, asks, round = KEYS[3], KEYS[2], KEYS[3] .. ':asks', KEYS[3] .. ':round'
+--! include teller
 local all, fields, polls, was_first = nil, {ARGV[3]}, {}, false -- no field is empty
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
+local first = redis.pcall('zrange', queue, 0, 0)[1]
 --! include entries_of letters='spn' entry=ARGV[1] all=all
 for _, entry in ipairs(all) do
   was_first = was_first or entry == first
   fields[#fields + 1], polls[#polls + 1] = 'mortise:reserved:' .. entry, 'polls:' .. entry
 end
-local gone = redis.pcall('zrem', KEYS[3], unpack(all))
+local gone = redis.pcall('zrem', queue, unpack(all))
 local there = type(gone) == 'number' and gone > 0 and 1 or 0
 if there == 1 and ARGV[3] ~= '' then
-  redis.pcall('hdel', KEYS[3] .. ':asks', unpack(all))
+  redis.pcall('hdel', asks, unpack(all))
 end
-redis.pcall('hdel', KEYS[3] .. ':round', unpack(polls))
+redis.pcall('hdel', round, unpack(polls))
 local served = false
 gone = redis.pcall('hdel', KEYS[1], unpack(fields))
 local reserved = type(gone) == 'number' and gone > 0
@@ -34,15 +36,14 @@ if reserved then
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
-  --! include serve_queue lock=KEYS[1] queue=KEYS[3] channel=KEYS[2] mark='n' asker='' heard=false freed=reserved quiet=false heads=nil served=served
+  --! include serve_queue lock=KEYS[1] mark='n' asker='' heard=false freed=reserved quiet=false heads=nil served=served
   if reserved and not served then
     redis.call(ARGV[2], KEYS[2], '+0') -- no entry was served: all waiters are told
   end
 end
-local second = was_first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
-if second then
-  --! include teller channel=KEYS[2]
-  local round, message = KEYS[3] .. ':round', 'n' .. math.min(math.max(left, asks_soonest), reservation) .. ':'
-  --! include tell_first queue=KEYS[3] round=round first=second message=message asker=''
+if was_first and not reserved then
+  local second, dropped = redis.call('zrange', queue, 0, 0, 'withscores'), false
+  local message = 'n' .. math.min(math.max(left, asks_soonest), reservation) .. ':'
+  --! include tell_first first=second message=message asker='' nth=redis.pcall('zrange',queue,behind,behind,'withscores') dropped=dropped
 end
 return there

@@ -97,4 +97,4 @@ if more and there > granted then
   --! include heeded served=served unheeded='0' prefix=prefix
   redis.call(ARGV[4], KEYS[3], prefix .. string.format('%.0f', math.min(there - granted, permits_most)))
 end
-return {reply, free, placed, tonumber(came or 0)}
+return {reply, free, placed, us or 0}

@@ -41,7 +41,7 @@ if mode == 'write' then
   left = redis.call('pttl', KEYS[1])
 elseif redis.call('exists', KEYS[3]) == 1 then
   local place = queued and ARGV[4] ~= '' and tonumber(redis.pcall('zscore', queue, ARGV[4])) or 0
-  if place >= 0 or redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w' then -- a reader that was told passes
+  if place >= 0 or redis.pcall('hget', asks, ARGV[4]) == 'w' then -- a reader that was told passes
     left = redis.call('pttl', KEYS[3])
   end
 end
@@ -61,12 +61,12 @@ if kept or left >= -1 then
     --! include tell_sides reading=false served=served
   end
   left = kept or left
-  return {left == -1 and -1 or math.max(left, 1), placed, tonumber(came or 0)}
+  return {left == -1 and -1 or math.max(left, 1), placed, us or 0}
 end
 local serves = false
 if queued then
   local placed, was = 0, nil
-  serves = redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w'
+  serves = redis.pcall('hget', asks, ARGV[4]) == 'w'
   --! include leave_wake_queue entry=ARGV[4] placed=placed was=was
   serves = serves or not was or was >= 0 -- the entry was not told to ask as a reader: perhaps no other was
 end

@@ -22,7 +22,7 @@ if ARGV[2] == '0' then
     return 0
   end
   local served = false
-  --! include tell_waiters lock=KEYS[1] channel=KEYS[2] publish=ARGV[3] served=served
+  --! include tell_waiters lock=KEYS[1] to=KEYS[2] publish=ARGV[3] served=served
   return 1
 end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then

@@ -31,8 +31,8 @@ for i = 1, #KEYS / 2 do
   elseif held[i] == 1 then
     -- Not del: Redisson may have granted a read lock in the same hash.
     redis.call('hdel', lock, owner)
-    local channel, served = KEYS[2 * i], false
-    --! include tell_waiters lock=lock channel=channel publish=ARGV[1] served=served
+    local served = false
+    --! include tell_waiters lock=lock to=KEYS[2*i] publish=ARGV[1] served=served
   end
 end
 return held

@@ -77,41 +77,50 @@ local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
 free = there == 0
 if not free and redis.call('exists', KEYS[1]) == 0 then
 local served = false
+local asks = queue .. ':asks'
 local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local counted = {}
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or 'n', {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = false and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or 'n', 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = false and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
 also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
@@ -120,17 +129,9 @@ count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' o
 channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
-end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
 if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
@@ -155,7 +156,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -166,71 +167,54 @@ tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if false and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not false and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not false or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not false or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = false and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = false and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -249,56 +233,46 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, channel, '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = false and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = false and 0 or kept.lapsed or 0
+foreign = all
 if not false and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
 redis.pcall(say, channel, '0')
 end
@@ -306,8 +280,9 @@ end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -318,29 +293,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -357,7 +328,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -377,7 +348,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -385,29 +356,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -437,7 +410,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "90df1fd4bf8ff7e8b8a78b3f4dd5bbcef72d3542"
+const AcquireSHA = "67d5a9f1ed9020dfe415870d3b46398d12a6cd10"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -462,41 +435,50 @@ local there = redis.pcall('exists', lock, queue, queue .. ':window')
 free[i] = there == 0
 if not free[i] and redis.call('exists', lock) == 0 then
 local served = false
+local asks = queue .. ':asks'
 local channel = 'redisson_lock__channel:{' .. lock .. '}'
 if string.find(lock, '{', 1, true) then
 channel = 'redisson_lock__channel:' .. lock
 end
-local counted = {}
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or 'n', {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = false and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or 'n', 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = false and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
 also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
@@ -505,17 +487,9 @@ count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' o
 channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
-end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
 if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
@@ -540,7 +514,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -551,71 +525,54 @@ tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if false and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not false and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not false or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not false or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = false and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = false and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -634,56 +591,46 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, channel, '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = false and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = false and 0 or kept.lapsed or 0
+foreign = all
 if not false and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
 redis.pcall(say, channel, '0')
 end
@@ -691,8 +638,9 @@ end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -703,29 +651,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -742,7 +686,7 @@ end
 redis.call('pexpire', lock, lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', lock, owner)
 granted = 0
@@ -762,7 +706,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, lasts)
 served = true
@@ -770,29 +714,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -856,7 +802,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "52f5c9d33670215909fc64a2ff59752e1d5728c0"
+const AcquireAllSHA = "92092eb672260a9649a84ccc439d7d06c02de052"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -875,41 +821,50 @@ local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
 free = there == 0
 if not free and redis.call('exists', KEYS[1]) == 0 then
 local served = false
+local asks = queue .. ':asks'
 local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local counted = {}
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or 'n', {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = false and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or 'n', 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = false and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
 also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
@@ -918,17 +873,9 @@ count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' o
 channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
-end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
 if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
@@ -953,7 +900,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -964,71 +911,54 @@ tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if false and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not false and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not false or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not false or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = false and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = false and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -1047,56 +977,46 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, channel, '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = false and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = false and 0 or kept.lapsed or 0
+foreign = all
 if not false and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
 redis.pcall(say, channel, '0')
 end
@@ -1104,8 +1024,9 @@ end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -1116,29 +1037,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -1155,7 +1072,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -1175,7 +1092,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -1183,29 +1100,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -1245,7 +1164,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "728caaf3364909f98e6061ae49599536e8decef6"
+const AcquireFencedSHA = "be697951b6ddd07206f9bf3a1a229779a3a09687"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1287,41 +1206,50 @@ local there = redis.pcall('exists', KEYS[1], queue, queue .. ':window')
 free = there == 0
 if not free and redis.call('exists', KEYS[1]) == 0 then
 local served = false
+local asks = queue .. ':asks'
 local channel = 'redisson_lock__channel:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 channel = 'redisson_lock__channel:' .. KEYS[1]
 end
-local counted = {}
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or 'n', {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = false and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or 'n', 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = false and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
 also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
@@ -1330,17 +1258,9 @@ count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' o
 channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
-end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
 if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
@@ -1365,7 +1285,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -1376,71 +1296,54 @@ tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if false and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not false and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not false or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not false or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = false and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = false and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -1459,56 +1362,46 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, channel, '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = false and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = false and 0 or kept.lapsed or 0
+foreign = all
 if not false and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
 redis.pcall(say, channel, '0')
 end
@@ -1516,8 +1409,9 @@ end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -1528,29 +1422,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -1567,7 +1457,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -1587,7 +1477,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -1595,29 +1485,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -1645,7 +1537,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "9c67d407b8b2f027abb2ab8a1b6a9c1d6b6b78d2"
+const AgedAcquireSHA = "0e4c05178f5e878e9eedced013abb7d4ad403cf8"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1928,58 +1820,58 @@ local told = not queued and redis.call(ARGV[3], KEYS[3], '+0')
 local places = 'redisson_lock_queue:' .. string.sub(KEYS[3], 23 + 1)
 local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. ':round', places) == 0
 if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
-local mark = ARGV[3] == 'spublish' and 's' or 'c'
-local counted = {}
+local channel, asks = KEYS[3], queue .. ':asks'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
 end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[3] .. ':to:' .. tag_of(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or mark, {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[3] .. ':to:' .. tag_of(two[i])
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or (ARGV[3]=='spublish'and's'or'c'), 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = quiet and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[3],
-KEYS[3] .. ':mortise', unpack(also))
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
-end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[3], 23 + 1), {}
-for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[3] .. ':to:' .. tag_of(first)] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -1989,7 +1881,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[3] .. ':to:' .. tag_of(entry)
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -2003,7 +1895,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -2012,79 +1904,62 @@ first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
 tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
-first = two[1] or mark
+first = two[1] or (ARGV[3]=='spublish'and's'or'c')
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if true and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not quiet and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not quiet or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not quiet or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = true and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = true and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local to = KEYS[3] .. ':' .. place
+local to = channel .. ':' .. place
 local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
@@ -2097,65 +1972,56 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[3], '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = true and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = true and 0 or kept.lapsed or 0
+foreign = all
 if not true and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
-redis.pcall(say, KEYS[3], '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -2166,29 +2032,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[3] .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
-local counter = 'redisson_lock_token:' .. string.sub(KEYS[3], 23 + 1)
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -2205,7 +2067,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -2225,7 +2087,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -2233,29 +2095,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -2279,7 +2143,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "ab051cb23f6339eeebe3c6a399b61729eb424d6e"
+const DelegateReleaseSHA = "d84d736c4e96a8b177fcca1cdf97fd269aa4d762"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2382,7 +2246,39 @@ const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
 // grants: the entry has the owner, and a release grants the lock to it (see include/grant_entry). The lease of an owner
 // that was granted the lock is then max(remaining, lease). instead, if not empty, is the entry of an owner that the
 // client has asked for before, and asks for no more: the new entry takes its place, or its lock.
-const EnrolSource = `local grants, instead, taken, inherited = ARGV[9] == '1', ARGV[10], false, nil
+const EnrolSource = `local queue, channel, asks, round = KEYS[2], KEYS[4], KEYS[2] .. ':asks', KEYS[2] .. ':round'
+local counted, at, us = {}, nil, nil
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+end
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
+end
+return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
+local grants, instead, taken, inherited = ARGV[9] == '1', ARGV[10], false, nil
 local before = string.match(instead, '^%l[^:]*:[-f+]:(.+)$')
 if before then
 local all, fields = nil, {before}
@@ -2398,19 +2294,36 @@ fields[#fields + 1] = 'mortise:reserved:' .. entry
 end
 taken = redis.call('hdel', KEYS[1], unpack(fields)) == 1 and redis.call('exists', KEYS[1]) == 0
 for _, entry in ipairs(all) do
-local score = redis.pcall('zscore', KEYS[2], entry)
+local score = redis.pcall('zscore', queue, entry)
 if type(score) == 'string' then
 inherited = tonumber(score)
-redis.pcall('zrem', KEYS[2], entry)
-redis.pcall('zadd', KEYS[2], 'nx', score, ARGV[5])
-redis.pcall('hdel', KEYS[2] .. ':asks', entry)
-redis.pcall('hdel', KEYS[2] .. ':round', 'polls:' .. entry)
+drop(entry)
+redis.pcall('zadd', queue, 'nx', score, ARGV[5])
+redis.pcall('hdel', round, 'polls:' .. entry)
 end
 end
 end
 local heard = ARGV[7] == '1'
+if heard then
+redis.pcall('del', queue .. ':window')
+redis.pcall('zrem', queue, 'redisson')
+clock()
+local round = queue .. ':round'
+local fields = redis.pcall('hmget', round, 'window', 'charge', 'owed', 'length')
+local window, length = tonumber(fields[1] or nil) or 0, tonumber(fields[4] or nil) or 20
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or -1
+if window > 0 then
+length = math.max(20, math.floor(length * 0.75))
+else
+owed = math.min(math.max(owed, -1) + charge, 64 * math.max(charge, 1))
+end
+if at then
+redis.pcall('hset', round, 'window', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('pexpire', round, 60000)
+end
+end
 local claim = 'mortise:reserved:' .. ARGV[5]
-local asks = grants and string.find(ARGV[5], '^%l[^:]*:%+:') and KEYS[2] .. ':asks'
+local more = grants and string.find(ARGV[5], '^%l[^:]*:%+:')
 local looked = {claim, ARGV[1], 'mode'}
 local has = redis.pcall('hmget', KEYS[1], unpack(looked))
 for i = 1, has.err and #looked or 0 do
@@ -2420,69 +2333,38 @@ local reserved = has[1] and redis.call('hlen', KEYS[1]) == 1
 local left = reserved and 0 or redis.call('pttl', KEYS[1])
 local free = left == -2
 local mine = not reserved and not free and has[2]
-if free and not taken and redis.call('exists', KEYS[2], KEYS[2] .. ':window') > 0 then
+if free and not taken and redis.call('exists', queue, queue .. ':window') > 0 then
 local served = false
-local counted = {}
-local function tag_of(entry)
-return string.match(entry, '^.?([^:]*)')
-end
-local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
-local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
-end
-return heard
-end
-local two = nil or redis.pcall('zrange', KEYS[2], 0, 1, 'withscores')
-local first, kept, now = two[1] or ARGV[5], {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = KEYS[2] .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = false and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[4] .. ':to:' .. tag_of(two[i])
+local round = queue .. ':round'
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or ARGV[5], 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = false and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise', unpack(also))
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
-end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
-if two[1] and first ~= ARGV[5] and counted[KEYS[4] .. ':to:' .. tag_of(first)] == 0 then
+if two[1] and first ~= ARGV[5] and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
-local front, entries, to, polls = redis.pcall('zrange', KEYS[2], 0, 100 - 1), {}, {}, {}
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
 for i, entry in ipairs(front) do
 size = size + #entry
 if entry == ARGV[5] or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[4] .. ':to:' .. tag_of(entry)
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -2493,91 +2375,74 @@ break
 end
 dead[i] = entry
 end
-if not dead[1] or type(redis.pcall('zrem', KEYS[2], unpack(dead))) == 'table' then
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', KEYS[2] .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
 dropped = dropped + #dead
-first = #dead == #front and redis.pcall('zrange', KEYS[2], 0, 0)[1] or nil
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
 tries = dropped > 0 and 8 or tries
-two = redis.pcall('zrange', KEYS[2], 0, 1, 'withscores')
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or ARGV[5]
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not heard then
-served = true
-if false and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == ARGV[5] or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', KEYS[2], entry)
-redis.pcall('hdel', KEYS[2] .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', KEYS[2], behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not false and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not heard
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not false or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not false or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = false and not heard
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or heard) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if heard then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', KEYS[2], 0, 8 - 1)
-local ours = false and not heard
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local to = KEYS[4] .. ':' .. place
+local to = channel .. ':' .. place
 local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
@@ -2590,98 +2455,85 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[4], '000')
-else
-redis.pcall('set', KEYS[2] .. ':window', '', 'px', length)
+if turn then
+served = true
+redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= ARGV[5] then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = false and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == ARGV[5] or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ARGV[5]
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', KEYS[2], entry)
-redis.pcall('hdel', KEYS[2] .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', KEYS[2], behind, behind)[1]
-end
-if redis.pcall('exists', KEYS[2]) == 0 then
-redis.pcall('set', KEYS[2] .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = false and 0 or kept.lapsed or 0
+foreign = all
 if not false and not served and two[1] and first ~= ARGV[5] then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', KEYS[2], KEYS[2] .. ':asks')) == 'table' then
-redis.pcall('pexpire', KEYS[2], 0)
-redis.pcall('pexpire', KEYS[2] .. ':asks', 0)
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
+redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', asks, 0)
 end
-redis.pcall(say, KEYS[4], '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
-redis.call('zrem', KEYS[2], first)
+redis.call('zrem', queue, first)
 if first == ARGV[5] then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', KEYS[2] .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', KEYS[2] .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
-local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -2698,7 +2550,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -2718,7 +2570,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -2726,150 +2578,107 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', KEYS[2], behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', KEYS[2], entry)
-redis.pcall('hdel', KEYS[2] .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', KEYS[2], behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[2], -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', KEYS[2], 0, 1, 'withscores')
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 free = not served
 left = served and redis.call('pttl', KEYS[1])
 end
-local round = KEYS[2] .. ':round'
 if not mine and not free and not reserved then
 if has[3] then
 if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
 end
-local now = redis.call('time')
-local came = now[1] * 1000000 + now[2]
-local placed, score = redis.pcall('zadd', KEYS[2], 'nx', came, ARGV[5]), inherited or came
-local window = left == -2
-if window then
-local ends = tonumber(redis.pcall('hget', round, 'window') or 0) or 0
-left = math.min(math.max(1, math.ceil(ends - now[1] * 1000 - now[2] / 1000)), 200)
+clock()
+local placed, score = redis.pcall('zadd', queue, 'nx', us, ARGV[5]), inherited or us
+if left == -2 then
+left = tonumber(redis.pcall('pttl', queue .. ':window')) or 0
+left = left < 1 and 20 or math.min(left, 200)
 end
 if type(placed) == 'table' then
-return {2, math.max(left, -1), 0, came}
+return {2, math.max(left, -1), 0, us or 0}
 end
 if placed == 1 then
-local last = redis.pcall('zrange', KEYS[2], -1, -1, 'withscores')
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[5] and last[2] + 0 < 9007199254740991 then
 score = last[2] + 1
-redis.pcall('zadd', KEYS[2], 'xx', string.format('%.0f', score), ARGV[5])
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', score), ARGV[5])
 end
 end
-redis.call('pexpire', KEYS[2], math.min(math.max(left, 0), 3153600000000) + ARGV[6])
+redis.call('pexpire', queue, math.min(math.max(left, 0), 3153600000000) + ARGV[6])
 if ARGV[8] ~= '0' then
 redis.pcall('hset', round, 'polls:' .. ARGV[5], ARGV[8])
 redis.pcall('pexpire', round, 60000)
 end
-if asks then
+if more then
 redis.pcall('hset', asks, ARGV[5], ARGV[2] .. ':' .. ARGV[3])
 redis.pcall('pexpire', asks, math.min(math.max(left, 0), 3153600000000) + ARGV[6])
 end
-local first = redis.call('zrange', KEYS[2], 0, 0, 'withscores')
-if first[1] ~= ARGV[5] and came - first[2] > 100000 then
-local dropped = false
+local first, dropped = redis.call('zrange', queue, 0, 0, 'withscores'), false
 local behind = 0
 for _ = 1, 64 do
-if not first[1] or first[1] == ARGV[5] or string.sub(first[1], 1, 1) == 'n' then
+local entry = first[1]
+local ours = not entry or entry == ARGV[5]
+if ours or not nil and (string.sub(entry, 1, 1) == 'n' or not aged(first[2])) then
 break
 end
-local listeners = 0
-listeners = redis.pcall('pubsub', string.sub(first[1], 1, 1) == 's' and 'shardnumsub' or 'numsub',
-KEYS[4] .. ':to:' .. string.match(first[1], '^.?([^:]*)'))[2]
-if listeners ~= 0 then
+local heard = nil and tell(entry, nil, true) or not nil and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
-elseif redis.pcall('hget', round, 'polls:' .. first[1]) == false then
-redis.pcall('zrem', KEYS[2], first[1])
-redis.pcall('hdel', KEYS[2] .. ':asks', first[1])
+elseif aged(first[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
 dropped = true
 else
 behind = behind + 1
 end
-first[1] = redis.pcall('zrange', KEYS[2], behind, behind)[1]
+first = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 if dropped and first[1] and first[1] ~= ARGV[5] then
-local counted = {}
-local function tag_of(entry)
-return string.match(entry, '^.?([^:]*)')
-end
-local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
-local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
-end
-return heard
-end
 tell(first[1], 'n' .. math.min(math.max(left, 20), 1000) .. ':')
-end
 end
 if first[1] ~= ARGV[5] then
 local untold = 0
-if grants and not asks and (placed == 1 or inherited) then
-untold = math.min(math.ceil((score + 750000 - came) / 1000), 600000)
+if grants and not more and (placed == 1 or inherited) then
+untold = math.min(math.ceil((score + 750000 - us) / 1000), 600000)
 end
-return {0, left, untold > 1 and untold or 0, came}
+return {0, left, untold > 1 and untold or 0, us}
 end
-if not window then
-local record = redis.call('hlen', KEYS[1]) <= 16 and redis.pcall('hgetall', KEYS[1]) or {}
-for i = 1, #record, 2 do
-local reserved = string.sub(record[i], 1, 17) == 'mortise:reserved:'
-if not reserved and (heard or string.find(record[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')) then
-redis.pcall('hincrby', round, 'tenures', heard and 1 or 0)
-redis.pcall('hset', round, 'window', 0, 'misses', 0, 'seen', now[1] * 1000 + 10000)
-redis.pcall('pexpire', round, 60000)
-break
-end
-end
-local extra = redis.pcall('get', KEYS[2] .. ':extra')
+local extra = redis.pcall('get', queue .. ':extra')
 if type(extra) == 'string' then
-local counted = {}
-local function tag_of(entry)
-return string.match(entry, '^.?([^:]*)')
-end
-local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
-local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
-end
-return heard
-end
-redis.pcall('del', KEYS[2] .. ':extra')
+redis.pcall('del', queue .. ':extra')
 tell(extra, 'e')
 end
-end
-return {0, left, 1, came}
+return {0, left, 1, us}
 end
 local token = 0
 if ARGV[3] == '1' then
@@ -2902,31 +2711,30 @@ if ARGV[8] ~= '0' then
 redis.pcall('hdel', round, 'polls:' .. ARGV[5])
 end
 if grants then
-redis.pcall('zrem', KEYS[2], ARGV[5])
+redis.pcall('zrem', queue, ARGV[5])
 end
-if asks then
+if more then
 redis.pcall('hdel', asks, ARGV[5])
 end
 if ARGV[4] == '1' then
 redis.call('exists', KEYS[1])
 end
-local foreign, fair, count = 0
-local turns = redis.pcall('exists', round) ~= 0
+local foreign, turns = 0, redis.pcall('exists', round) ~= 0
 if turns then
 redis.pcall('hdel', round, 'lapsed')
 end
 if turns or not reserved then
+local places, count = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), nil
 if string.sub(ARGV[5], 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise', unpack({}))
+count = redis.pcall('pubsub', string.sub(ARGV[5], 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack({}))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
+foreign = foreign + (clients[client] and 0 or 1)
+clients[client] = true
 end
 if foreign > 0 then
 local now
@@ -2939,7 +2747,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "344c4971d18b07ae80b09ab699bac3afc06343d5"
+const EnrolSHA = "bd93dcea623272341e3e098c2bc6316c8c5f6f59"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3390,57 +3198,74 @@ queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local served = false
-local counted = {}
+local channel, asks = KEYS[4], queue .. ':asks'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
 end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or 'n', {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
+redis.pcall('del', queue .. ':window')
+redis.pcall('zrem', queue, 'redisson')
+clock()
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = false and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+local fields = redis.pcall('hmget', round, 'window', 'charge', 'owed', 'length')
+local window, length = tonumber(fields[1] or nil) or 0, tonumber(fields[4] or nil) or 20
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or -1
+if window > 0 then
+length = math.max(20, math.floor(length * 0.75))
+else
+owed = math.min(math.max(owed, -1) + charge, 64 * math.max(charge, 1))
 end
+if at then
+redis.pcall('hset', round, 'window', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('pexpire', round, 60000)
 end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[4] .. ':to:' .. tag_of(two[i])
+local round = queue .. ':round'
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or 'n', 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = false and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise', unpack(also))
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
-end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. tag_of(first)] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -3450,7 +3275,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[4] .. ':to:' .. tag_of(entry)
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -3464,7 +3289,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -3475,77 +3300,60 @@ tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not true then
-served = true
-if true and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not false and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not true
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not false or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not false or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = true and not true
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or true) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if true then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = true and not true
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local to = KEYS[4] .. ':' .. place
+local to = channel .. ':' .. place
 local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
@@ -3558,65 +3366,56 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[4], '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = true and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = true and 0 or kept.lapsed or 0
+foreign = all
 if not true and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
-redis.pcall(say, KEYS[4], '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -3627,29 +3426,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
-local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -3666,7 +3461,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -3686,7 +3481,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -3694,29 +3489,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -3815,58 +3612,58 @@ local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1)
 local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. ':round', places) == 0
 if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
-local mark = ARGV[5] == 'spublish' and 's' or 'c'
-local counted = {}
+local channel, asks = KEYS[4], queue .. ':asks'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
 end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or mark, {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[4] .. ':to:' .. tag_of(two[i])
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or (ARGV[5]=='spublish'and's'or'c'), 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = quiet and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise', unpack(also))
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
-end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. tag_of(first)] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -3876,7 +3673,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[4] .. ':to:' .. tag_of(entry)
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -3890,7 +3687,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -3899,79 +3696,62 @@ first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
 tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
-first = two[1] or mark
+first = two[1] or (ARGV[5]=='spublish'and's'or'c')
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if true and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not quiet and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not quiet or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not quiet or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = true and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = true and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local to = KEYS[4] .. ':' .. place
+local to = channel .. ':' .. place
 local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
@@ -3984,65 +3764,56 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[4], '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = true and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = true and 0 or kept.lapsed or 0
+foreign = all
 if not true and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
-redis.pcall(say, KEYS[4], '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -4053,29 +3824,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
-local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -4092,7 +3859,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -4112,7 +3879,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -4120,29 +3887,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -4158,7 +3927,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "d210a896f56ea3c2ad37eec316630947f9697d6d"
+const FairLeaveSHA = "81dcb95112d0426150c078c9fe95e57f14f86159"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -4191,57 +3960,74 @@ queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
 end
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
 local served = false
-local counted = {}
+local channel, asks = KEYS[4], queue .. ':asks'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
 end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or 'n', {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
+redis.pcall('del', queue .. ':window')
+redis.pcall('zrem', queue, 'redisson')
+clock()
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = false and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
+local fields = redis.pcall('hmget', round, 'window', 'charge', 'owed', 'length')
+local window, length = tonumber(fields[1] or nil) or 0, tonumber(fields[4] or nil) or 20
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or -1
+if window > 0 then
+length = math.max(20, math.floor(length * 0.75))
+else
+owed = math.min(math.max(owed, -1) + charge, 64 * math.max(charge, 1))
 end
+if at then
+redis.pcall('hset', round, 'window', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('pexpire', round, 60000)
 end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[4] .. ':to:' .. tag_of(two[i])
+local round = queue .. ':round'
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or 'n', 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = false and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise', unpack(also))
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
-end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. tag_of(first)] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -4251,7 +4037,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[4] .. ':to:' .. tag_of(entry)
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -4265,7 +4051,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -4276,77 +4062,60 @@ tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not true then
-served = true
-if true and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not false and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not true
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not false or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not false or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = true and not true
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or true) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if true then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = true and not true
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local to = KEYS[4] .. ':' .. place
+local to = channel .. ':' .. place
 local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
@@ -4359,65 +4128,56 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[4], '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = true and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = true and 0 or kept.lapsed or 0
+foreign = all
 if not true and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
-redis.pcall(say, KEYS[4], '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -4428,29 +4188,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
-local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -4467,7 +4223,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -4487,7 +4243,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -4495,29 +4251,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -4616,58 +4374,58 @@ local told = not queued and redis.call(ARGV[5], KEYS[4], '+0')
 local places = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1)
 local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. ':round', places) == 0
 if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
-local mark = ARGV[5] == 'spublish' and 's' or 'c'
-local counted = {}
+local channel, asks = KEYS[4], queue .. ':asks'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
 end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[4] .. ':to:' .. tag_of(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or mark, {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[4] .. ':to:' .. tag_of(two[i])
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or (ARGV[5]=='spublish'and's'or'c'), 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = quiet and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[4],
-KEYS[4] .. ':mortise', unpack(also))
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
-end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[4], 23 + 1), {}
-for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[4] .. ':to:' .. tag_of(first)] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -4677,7 +4435,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[4] .. ':to:' .. tag_of(entry)
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -4691,7 +4449,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -4700,79 +4458,62 @@ first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
 tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
-first = two[1] or mark
+first = two[1] or (ARGV[5]=='spublish'and's'or'c')
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if true and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not quiet and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not quiet or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not quiet or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = true and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = true and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local to = KEYS[4] .. ':' .. place
+local to = channel .. ':' .. place
 local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
@@ -4785,65 +4526,56 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[4], '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = true and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = true and 0 or kept.lapsed or 0
+foreign = all
 if not true and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
-redis.pcall(say, KEYS[4], '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -4854,29 +4586,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[4] .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
-local counter = 'redisson_lock_token:' .. string.sub(KEYS[4], 23 + 1)
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -4893,7 +4621,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -4913,7 +4641,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -4921,29 +4649,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -4959,7 +4689,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "021248603ffe6a2cda72c2034364cb47e09f3714"
+const FairReleaseSHA = "f7f67ce9c5d577f24a0bc6018d37f94e74420ba9"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -5030,58 +4760,58 @@ local told = not queued and redis.call(ARGV[1], KEYS[2], '+0')
 local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1)
 local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. ':round', places) == 0
 if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
-local mark = ARGV[1] == 'spublish' and 's' or 'c'
-local counted = {}
+local channel, asks = KEYS[2], queue .. ':asks'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
 end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. tag_of(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or mark, {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[2] .. ':to:' .. tag_of(two[i])
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or (ARGV[1]=='spublish'and's'or'c'), 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = quiet and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
-KEYS[2] .. ':mortise', unpack(also))
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
-end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
-for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. tag_of(first)] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -5091,7 +4821,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[2] .. ':to:' .. tag_of(entry)
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -5105,7 +4835,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -5114,79 +4844,62 @@ first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
 tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
-first = two[1] or mark
+first = two[1] or (ARGV[1]=='spublish'and's'or'c')
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if true and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not quiet and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not quiet or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not quiet or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = true and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = true and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local to = KEYS[2] .. ':' .. place
+local to = channel .. ':' .. place
 local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
@@ -5199,65 +4912,56 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[2], '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = true and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = true and 0 or kept.lapsed or 0
+foreign = all
 if not true and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
-redis.pcall(say, KEYS[2], '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -5268,29 +4972,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
-local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -5307,7 +5007,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -5327,7 +5027,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -5335,29 +5035,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -5378,7 +5080,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "3149d945a4c1625b83c3bd2227d5c5ca985d7cd1"
+const ForceReleaseSHA = "6a652dfbb50cf599020e2cace69ddeab4446cea2"
 
 // InspectSource is inspect.lua.
 //
@@ -5624,8 +5326,40 @@ const LatchSetSHA = "c02cb283be83ee01d65b03b5f53fa54cdf5fc254"
 // when the lock's time to live is over: after 20 ms at least, and a second at most. owner, if not empty, is the owner
 // in the entry, which is released if it was granted the lock. Its entry may have another letter and mark than when it
 // was put into the queue.
-const LeaveQueueSource = `local all, fields, polls, was_first = nil, {ARGV[3]}, {}, false
-local first = redis.pcall('zrange', KEYS[3], 0, 0)[1]
+const LeaveQueueSource = `local queue, channel, asks, round = KEYS[3], KEYS[2], KEYS[3] .. ':asks', KEYS[3] .. ':round'
+local counted, at, us = {}, nil, nil
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+end
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
+end
+return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
+local all, fields, polls, was_first = nil, {ARGV[3]}, {}, false
+local first = redis.pcall('zrange', queue, 0, 0)[1]
 local from, to, tag = string.find(ARGV[1], '^%l([^:]*):[-f+]:')
 all = from and {} or {ARGV[1]}
 for letter in string.gmatch(from and 'spn' or '', '.') do
@@ -5637,12 +5371,12 @@ for _, entry in ipairs(all) do
 was_first = was_first or entry == first
 fields[#fields + 1], polls[#polls + 1] = 'mortise:reserved:' .. entry, 'polls:' .. entry
 end
-local gone = redis.pcall('zrem', KEYS[3], unpack(all))
+local gone = redis.pcall('zrem', queue, unpack(all))
 local there = type(gone) == 'number' and gone > 0 and 1 or 0
 if there == 1 and ARGV[3] ~= '' then
-redis.pcall('hdel', KEYS[3] .. ':asks', unpack(all))
+redis.pcall('hdel', asks, unpack(all))
 end
-redis.pcall('hdel', KEYS[3] .. ':round', unpack(polls))
+redis.pcall('hdel', round, unpack(polls))
 local served = false
 gone = redis.pcall('hdel', KEYS[1], unpack(fields))
 local reserved = type(gone) == 'number' and gone > 0
@@ -5651,67 +5385,36 @@ there = 1
 end
 local left = redis.call('pttl', KEYS[1])
 if left == -2 then
-local counted = {}
-local function tag_of(entry)
-return string.match(entry, '^.?([^:]*)')
-end
-local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. tag_of(entry)
-local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
-end
-return heard
-end
-local two = nil or redis.pcall('zrange', KEYS[3], 0, 1, 'withscores')
-local first, kept, now = two[1] or 'n', {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = KEYS[3] .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = false and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[2] .. ':to:' .. tag_of(two[i])
+local round = queue .. ':round'
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or 'n', 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = false and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
-KEYS[2] .. ':mortise', unpack(also))
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
-end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. tag_of(first)] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
-local front, entries, to, polls = redis.pcall('zrange', KEYS[3], 0, 100 - 1), {}, {}, {}
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
 for i, entry in ipairs(front) do
 size = size + #entry
 if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[2] .. ':to:' .. tag_of(entry)
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -5722,91 +5425,74 @@ break
 end
 dead[i] = entry
 end
-if not dead[1] or type(redis.pcall('zrem', KEYS[3], unpack(dead))) == 'table' then
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', KEYS[3] .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
 dropped = dropped + #dead
-first = #dead == #front and redis.pcall('zrange', KEYS[3], 0, 0)[1] or nil
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
 tries = dropped > 0 and 8 or tries
-two = redis.pcall('zrange', KEYS[3], 0, 1, 'withscores')
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or 'n'
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if reserved and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', KEYS[3], entry)
-redis.pcall('hdel', KEYS[3] .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not false and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not false or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not false or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = reserved and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', KEYS[3], 0, 8 - 1)
-local ours = reserved and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local to = KEYS[2] .. ':' .. place
+local to = channel .. ':' .. place
 local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
@@ -5819,98 +5505,85 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[2], '000')
-else
-redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
+if turn then
+served = true
+redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = reserved and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', KEYS[3], entry)
-redis.pcall('hdel', KEYS[3] .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
-end
-if redis.pcall('exists', KEYS[3]) == 0 then
-redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = reserved and 0 or kept.lapsed or 0
+foreign = all
 if not reserved and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', KEYS[3], KEYS[3] .. ':asks')) == 'table' then
-redis.pcall('pexpire', KEYS[3], 0)
-redis.pcall('pexpire', KEYS[3] .. ':asks', 0)
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
+redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', asks, 0)
 end
-redis.pcall(say, KEYS[2], '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
-redis.call('zrem', KEYS[3], first)
+redis.call('zrem', queue, first)
 if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', KEYS[3] .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', KEYS[3] .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
-local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -5927,7 +5600,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -5947,7 +5620,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -5955,76 +5628,68 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', KEYS[3], entry)
-redis.pcall('hdel', KEYS[3] .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', KEYS[3], 0, 1, 'withscores')
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 if reserved and not served then
 redis.call(ARGV[2], KEYS[2], '+0')
 end
 end
-local second = was_first and not reserved and redis.call('zrange', KEYS[3], 0, 0)[1]
-if second then
-local counted = {}
-local function tag_of(entry)
-return string.match(entry, '^.?([^:]*)')
-end
-local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. tag_of(entry)
-local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
-end
-return heard
-end
-local round, message = KEYS[3] .. ':round', 'n' .. math.min(math.max(left, 20), 1000) .. ':'
-local entry, behind = second, 0
+if was_first and not reserved then
+local second, dropped = redis.call('zrange', queue, 0, 0, 'withscores'), false
+local message = 'n' .. math.min(math.max(left, 20), 1000) .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = second[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(second[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', KEYS[3], entry)
-redis.pcall('hdel', KEYS[3] .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(second[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+second = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "b769a18b80d0bb8d7e6055e1e088d8372c72096f"
+const LeaveQueueSHA = "2fd4da38d30042c54131b43f547cda166c819080"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -6077,19 +5742,37 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued, kept, placed, served, soon = redis.pcall('exists', queue) == 1, 0, 0, false, false
 local window, granted = 0, 0
@@ -6107,11 +5790,11 @@ end
 for _, old in ipairs(all) do
 local score = redis.pcall('zscore', queue, old)
 if type(score) == 'string' and redis.pcall('zrem', queue, old) == 1 then
-local wants = redis.pcall('hget', queue .. ':wants', old)
+local wants = redis.pcall('hget', asks, old)
 redis.pcall('zadd', queue, score, ARGV[7])
-redis.pcall('hdel', queue .. ':wants', old, 'lease:' .. old)
+redis.pcall('hdel', asks, old, 'lease:' .. old)
 if type(wants) == 'string' then
-redis.pcall('hset', queue .. ':wants', ARGV[7], wants)
+redis.pcall('hset', asks, ARGV[7], wants)
 end
 end
 end
@@ -6119,31 +5802,23 @@ end
 end
 if ARGV[10] == '1' then
 redis.pcall('zrem', queue, 'redisson')
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local round = queue .. ':round'
-local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
-local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
-local length = tonumber(fields[4] or nil) or 20
-if fields[1] == '1' then
-length = length * 0.75
+local fields = redis.pcall('hmget', round, 'window', 'charge', 'owed', 'length')
+local window, length = tonumber(fields[1] or nil) or 0, tonumber(fields[4] or nil) or 20
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or -1
+if window > 0 then
+length = math.max(20, math.floor(length * 0.75))
 else
-owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
+owed = math.min(math.max(owed, -1) + charge, 64 * math.max(charge, 1))
 end
 if at then
-redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('hset', round, 'window', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
 redis.pcall('pexpire', round, 60000)
 end
 end
 if queued then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -6153,7 +5828,7 @@ for i = 1, #told do
 if told[i] == 'redisson' then
 kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
 elseif told[i] ~= ARGV[7] then
-local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+local wants = tonumber(redis.pcall('hget', asks, told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
@@ -6172,14 +5847,10 @@ end
 if queued and ARGV[7] ~= '' then
 placed = ARGV[8] == '1' and 1 or 0
 local was
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 was = tonumber(redis.pcall('zscore', queue, ARGV[7]))
 if placed == 1 then
-placed = came and type(redis.pcall('zadd', queue, came, ARGV[7])) == 'number' and 1 or 0
+placed = us and type(redis.pcall('zadd', queue, us, ARGV[7])) == 'number' and 1 or 0
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
@@ -6188,8 +5859,7 @@ redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[7])
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
-redis.pcall('zrem', queue, ARGV[7])
-redis.pcall('hdel', queue .. ':wants', ARGV[7], 'lease:' .. ARGV[7])
+drop(ARGV[7])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[7] then
@@ -6215,18 +5885,14 @@ reply = reply < 0 and most or math.min(reply, most)
 end
 if ARGV[7] ~= '' then
 soon = tonumber(ARGV[9]) <= free
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local score, written = tonumber(redis.pcall('zscore', queue, ARGV[7])), 0
 if not at then
 written = nil
 elseif soon then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[7])
 elseif not score then
-written = redis.pcall('zadd', queue, came, ARGV[7])
+written = redis.pcall('zadd', queue, us, ARGV[7])
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
@@ -6237,53 +5903,52 @@ elseif score < 0 then
 written = redis.pcall('zadd', queue, 0, ARGV[7])
 end
 if ARGV[9] ~= '1' then
-redis.pcall('hset', queue .. ':wants', ARGV[7], ARGV[9])
-redis.pcall('pexpire', queue .. ':wants', 600000)
+redis.pcall('hset', asks, ARGV[7], ARGV[9])
+redis.pcall('pexpire', asks, 600000)
 elseif score then
-redis.pcall('hdel', queue .. ':wants', ARGV[7])
+redis.pcall('hdel', asks, ARGV[7])
 end
 if string.find(ARGV[7], '^%l[^:]*:%w+%+:') then
-redis.pcall('hset', queue .. ':wants', 'lease:' .. ARGV[7], ARGV[3])
-redis.pcall('pexpire', queue .. ':wants', 600000)
+redis.pcall('hset', asks, 'lease:' .. ARGV[7], ARGV[3])
+redis.pcall('pexpire', asks, 600000)
 end
 if type(written) == 'number' then
 redis.pcall('pexpire', queue, 600000)
-local first, dropped
+local head, dropped = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1), false
+local behind = 0
 for _ = 1, 64 do
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
-if not first[1] or first[1] == ARGV[7] or came - first[2] < 100000 or string.sub(first[1], 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ARGV[7]
+if ours or not nil and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local listeners
-listeners = redis.pcall('pubsub', string.sub(first[1], 1, 1) == 's' and 'shardnumsub' or 'numsub',
-channel .. ':to:' .. string.match(first[1], '^.?([^:]*)'))[2]
-if listeners ~= 0 then
+local heard = nil and tell(entry, nil, true) or not nil and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
-end
-redis.pcall('zrem', queue, first[1])
-redis.pcall('hdel', queue .. ':wants', first[1], 'lease:' .. first[1])
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
 dropped = true
+else
+behind = behind + 1
 end
-if dropped and first[1] and first[1] ~= ARGV[7] then
-tell(first[1], 'n1000:')
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
 end
-placed = first[1] == ARGV[7] and 2 or 1
+if dropped and head[1] and head[1] ~= ARGV[7] then
+tell(head[1], 'n1000:')
+end
+placed = head[1] == ARGV[7] and 2 or 1
 end
 end
 end
 if queued and free > 0 then
 local rest = soon and free - ARGV[9] or free
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -6296,10 +5961,8 @@ local more, lasts
 size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -6321,10 +5984,10 @@ permits[2 * k - 1], permits[2 * k] = ends, ids[k]
 end
 local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
 type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = taken and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local ttl = redis.pcall('pttl', KEYS[1])
 if type(ttl) == 'number' and ttl > 0 then
 redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
@@ -6340,7 +6003,7 @@ end
 if told then
 granted = granted + size
 else
-wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+wants = math.max(1, tonumber(redis.pcall('hget', asks, line[i])) or 1)
 size = wants
 if wants <= left and line[i] ~= ARGV[7] then
 local heard = tell(line[i], 'r', true)
@@ -6348,8 +6011,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 end
@@ -6368,10 +6030,10 @@ local prefix
 prefix = served and '0' or at and '+' or ''
 redis.call(ARGV[4], KEYS[3], prefix .. string.format('%.0f', math.min(there - granted, 2147483647)))
 end
-return {reply, free, placed, tonumber(came or 0)}`
+return {reply, free, placed, us or 0}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "aebd3709b90462c2186963a3cfc1f909176e8f00"
+const PermitsAcquireSHA = "6a8429a7f1af5f096caeec51008d6753ddd6eb7b"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -6406,33 +6068,46 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[1], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[1] == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
+local head = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+local mark, foreign = head[1] or ARGV[1] == 'spublish' and 's' or 'c', -1
+local round, also, count = queue .. ':round', {}, {}
 if string.sub(mark, 1, 1) == 'p' then
-also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+also[1] = channel .. ':to:' .. tag_of(head[1])
 end
 if string.sub(mark, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
@@ -6442,76 +6117,71 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local function entries()
+return (tonumber(redis.pcall('zcard', queue)) or 1) - (tonumber(redis.pcall('zrem', queue, 'redisson')) or 0)
+end
+if foreign ~= 0 then
+clock()
+end
 if at and foreign ~= 0 then
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local length, dropped = 0, false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
 end
-if foreign < 0 then
-foreign = kept.seen > at and 1 or 0
-end
-local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if foreign > 0 and ends >= at and ends <= at + 200 then
-turn = true
-if first then
-local message = 'n' .. ends - at + 1 .. ':'
-for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
-break
-end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-end
-end
-elseif foreign > 0 then
-local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-local seen, missed = kept.seen, kept.open == 1
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + 0, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (true or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (true and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > at + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, at + (seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-turn = owed <= 0 and at >= pause
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(entries(), 8), 1) / all, true
+owed = owed + kept.charge
+end
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
+end
 if turn then
-local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
-owed = math.min(entries, 8) / foreign
-redis.pcall('hset', round, 'charge', owed)
-redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+local behind = 0
 for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
+else
+behind = behind + 1
 end
-if not first then
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
+end
+if not head[1] then
 redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
-end
-redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-redis.pcall('pexpire', round, 60000)
 end
 end
 end
 if queued then
 local kept, window, granted = 0, 0, 0
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -6521,22 +6191,18 @@ for i = 1, #told do
 if told[i] == 'redisson' then
 kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
 elseif told[i] ~= '' then
-local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+local wants = tonumber(redis.pcall('hget', asks, told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -6549,10 +6215,8 @@ local more, lasts
 size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -6574,10 +6238,10 @@ permits[2 * k - 1], permits[2 * k] = ends, ids[k]
 end
 local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
 type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = taken and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local ttl = redis.pcall('pttl', KEYS[1])
 if type(ttl) == 'number' and ttl > 0 then
 redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
@@ -6593,7 +6257,7 @@ end
 if told then
 granted = granted + size
 else
-wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+wants = math.max(1, tonumber(redis.pcall('hget', asks, line[i])) or 1)
 size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
@@ -6601,8 +6265,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 end
@@ -6627,7 +6290,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "92cac19834988a003e58dad8f22c8f330f46c679"
+const PermitsCountSHA = "4c366d08ebd3990f377b7eadd38dfb708be62603"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -6700,33 +6363,46 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
+local head = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+local mark, foreign = head[1] or ARGV[3] == 'spublish' and 's' or 'c', -1
+local round, also, count = queue .. ':round', {}, {}
 if string.sub(mark, 1, 1) == 'p' then
-also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+also[1] = channel .. ':to:' .. tag_of(head[1])
 end
 if string.sub(mark, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
@@ -6736,76 +6412,71 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local function entries()
+return (tonumber(redis.pcall('zcard', queue)) or 1) - (tonumber(redis.pcall('zrem', queue, 'redisson')) or 0)
+end
+if foreign ~= 0 then
+clock()
+end
 if at and foreign ~= 0 then
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local length, dropped = 0, false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
 end
-if foreign < 0 then
-foreign = kept.seen > at and 1 or 0
-end
-local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if foreign > 0 and ends >= at and ends <= at + 200 then
-turn = true
-if first then
-local message = 'n' .. ends - at + 1 .. ':'
-for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
-break
-end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-end
-end
-elseif foreign > 0 then
-local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-local seen, missed = kept.seen, kept.open == 1
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + 0, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (true or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (true and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > at + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, at + (seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-turn = owed <= 0 and at >= pause
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(entries(), 8), 1) / all, true
+owed = owed + kept.charge
+end
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
+end
 if turn then
-local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
-owed = math.min(entries, 8) / foreign
-redis.pcall('hset', round, 'charge', owed)
-redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+local behind = 0
 for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
+else
+behind = behind + 1
 end
-if not first then
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
+end
+if not head[1] then
 redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
-end
-redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-redis.pcall('pexpire', round, 60000)
 end
 end
 end
 if queued then
 local kept, window, granted = 0, 0, 0
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -6815,22 +6486,18 @@ for i = 1, #told do
 if told[i] == 'redisson' then
 kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
 elseif told[i] ~= '' then
-local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+local wants = tonumber(redis.pcall('hget', asks, told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -6843,10 +6510,8 @@ local more, lasts
 size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -6868,10 +6533,10 @@ permits[2 * k - 1], permits[2 * k] = ends, ids[k]
 end
 local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
 type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = taken and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local ttl = redis.pcall('pttl', KEYS[1])
 if type(ttl) == 'number' and ttl > 0 then
 redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
@@ -6887,7 +6552,7 @@ end
 if told then
 granted = granted + size
 else
-wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+wants = math.max(1, tonumber(redis.pcall('hget', asks, line[i])) or 1)
 size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
@@ -6895,8 +6560,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 end
@@ -6921,7 +6585,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "7c9914ee3f58f9867b95ddf9ee810f5014ec812b"
+const PermitsReleaseSHA = "6f70774f7dacc59f770f6da05e56295c2b6a9d5b"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -7010,33 +6674,46 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
+local head = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+local mark, foreign = head[1] or ARGV[3] == 'spublish' and 's' or 'c', -1
+local round, also, count = queue .. ':round', {}, {}
 if string.sub(mark, 1, 1) == 'p' then
-also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+also[1] = channel .. ':to:' .. tag_of(head[1])
 end
 if string.sub(mark, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
@@ -7046,76 +6723,71 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local function entries()
+return (tonumber(redis.pcall('zcard', queue)) or 1) - (tonumber(redis.pcall('zrem', queue, 'redisson')) or 0)
+end
+if foreign ~= 0 then
+clock()
+end
 if at and foreign ~= 0 then
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local length, dropped = 0, false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
 end
-if foreign < 0 then
-foreign = kept.seen > at and 1 or 0
-end
-local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if foreign > 0 and ends >= at and ends <= at + 200 then
-turn = true
-if first then
-local message = 'n' .. ends - at + 1 .. ':'
-for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
-break
-end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-end
-end
-elseif foreign > 0 then
-local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-local seen, missed = kept.seen, kept.open == 1
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + 0, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (true or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (true and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > at + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, at + (seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-turn = owed <= 0 and at >= pause
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(entries(), 8), 1) / all, true
+owed = owed + kept.charge
+end
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
+end
 if turn then
-local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
-owed = math.min(entries, 8) / foreign
-redis.pcall('hset', round, 'charge', owed)
-redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+local behind = 0
 for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
+else
+behind = behind + 1
 end
-if not first then
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
+end
+if not head[1] then
 redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
-end
-redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-redis.pcall('pexpire', round, 60000)
 end
 end
 end
 if queued then
 local kept, window, granted = 0, 0, 0
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -7125,22 +6797,18 @@ for i = 1, #told do
 if told[i] == 'redisson' then
 kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
 elseif told[i] ~= '' then
-local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+local wants = tonumber(redis.pcall('hget', asks, told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -7153,10 +6821,8 @@ local more, lasts
 size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -7178,10 +6844,10 @@ permits[2 * k - 1], permits[2 * k] = ends, ids[k]
 end
 local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
 type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = taken and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local ttl = redis.pcall('pttl', KEYS[1])
 if type(ttl) == 'number' and ttl > 0 then
 redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
@@ -7197,7 +6863,7 @@ end
 if told then
 granted = granted + size
 else
-wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+wants = math.max(1, tonumber(redis.pcall('hget', asks, line[i])) or 1)
 size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
@@ -7205,8 +6871,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 end
@@ -7231,7 +6896,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "0aa965a75b64f6a127a71c6bc4d8ef3c8f9fc48d"
+const PermitsSetSHA = "7fe712da679961d4bb44e67d3cb3a89a674b3a4a"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -7360,19 +7025,37 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued, kept = redis.pcall('exists', queue) == 1, false
 local left = -2
@@ -7390,11 +7073,11 @@ end
 for _, old in ipairs(all) do
 local score = redis.pcall('zscore', queue, old)
 if type(score) == 'string' and redis.pcall('zrem', queue, old) == 1 then
-local wants = redis.pcall('hget', queue .. ':wants', old)
+local wants = redis.pcall('hget', asks, old)
 redis.pcall('zadd', queue, score, ARGV[4])
-redis.pcall('hdel', queue .. ':wants', old, 'lease:' .. old)
+redis.pcall('hdel', asks, old, 'lease:' .. old)
 if type(wants) == 'string' then
-redis.pcall('hset', queue .. ':wants', ARGV[4], wants)
+redis.pcall('hset', asks, ARGV[4], wants)
 end
 end
 end
@@ -7404,37 +7087,29 @@ if mode == 'write' then
 left = redis.call('pttl', KEYS[1])
 elseif redis.call('exists', KEYS[3]) == 1 then
 local place = queued and ARGV[4] ~= '' and tonumber(redis.pcall('zscore', queue, ARGV[4])) or 0
-if place >= 0 or redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w' then
+if place >= 0 or redis.pcall('hget', asks, ARGV[4]) == 'w' then
 left = redis.call('pttl', KEYS[3])
 end
 end
 if ARGV[5] == '1' then
 redis.pcall('zrem', queue, 'redisson')
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local round = queue .. ':round'
-local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
-local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
-local length = tonumber(fields[4] or nil) or 20
-if fields[1] == '1' then
-length = length * 0.75
+local fields = redis.pcall('hmget', round, 'window', 'charge', 'owed', 'length')
+local window, length = tonumber(fields[1] or nil) or 0, tonumber(fields[4] or nil) or 20
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or -1
+if window > 0 then
+length = math.max(20, math.floor(length * 0.75))
 else
-owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
+owed = math.min(math.max(owed, -1) + charge, 64 * math.max(charge, 1))
 end
 if at then
-redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('hset', round, 'window', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
 redis.pcall('pexpire', round, 60000)
 end
 end
 if queued and left == -2 then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -7443,7 +7118,7 @@ end
 for i = 1, #told do
 if told[i] == 'redisson' then
 kept = math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
-elseif told[i] ~= ARGV[4] and ('r' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+elseif told[i] ~= ARGV[4] and ('r' == 'w' or redis.pcall('hget', asks, told[i]) == 'w') then
 kept = 1000
 break
 end
@@ -7452,18 +7127,14 @@ end
 if kept or left >= -1 then
 local placed = 0
 if ARGV[4] ~= '' then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
 if not at then
 written = nil
 elseif false then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[4])
 elseif not score then
-written = redis.pcall('zadd', queue, came, ARGV[4])
+written = redis.pcall('zadd', queue, us, ARGV[4])
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
@@ -7474,60 +7145,55 @@ elseif score < 0 then
 written = redis.pcall('zadd', queue, 0, ARGV[4])
 end
 if '1' ~= '1' then
-redis.pcall('hset', queue .. ':wants', ARGV[4], '1')
-redis.pcall('pexpire', queue .. ':wants', 600000)
+redis.pcall('hset', asks, ARGV[4], '1')
+redis.pcall('pexpire', asks, 600000)
 elseif score then
-redis.pcall('hdel', queue .. ':wants', ARGV[4])
+redis.pcall('hdel', asks, ARGV[4])
 end
 if string.find(ARGV[4], '^%l[^:]*:%w+%+:') then
-redis.pcall('hset', queue .. ':wants', 'lease:' .. ARGV[4], ARGV[2])
-redis.pcall('pexpire', queue .. ':wants', 600000)
+redis.pcall('hset', asks, 'lease:' .. ARGV[4], ARGV[2])
+redis.pcall('pexpire', asks, 600000)
 end
 if type(written) == 'number' then
 redis.pcall('pexpire', queue, 600000)
-local first, dropped
+local head, dropped = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1), false
+local behind = 0
 for _ = 1, 64 do
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
-if not first[1] or first[1] == ARGV[4] or came - first[2] < 100000 or string.sub(first[1], 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ARGV[4]
+if ours or not nil and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local listeners
-listeners = redis.pcall('pubsub', string.sub(first[1], 1, 1) == 's' and 'shardnumsub' or 'numsub',
-channel .. ':to:' .. string.match(first[1], '^.?([^:]*)'))[2]
-if listeners ~= 0 then
+local heard = nil and tell(entry, nil, true) or not nil and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
-end
-redis.pcall('zrem', queue, first[1])
-redis.pcall('hdel', queue .. ':wants', first[1], 'lease:' .. first[1])
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
 dropped = true
+else
+behind = behind + 1
 end
-if dropped and first[1] and first[1] ~= ARGV[4] then
-tell(first[1], 'n1000:')
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
 end
-placed = first[1] == ARGV[4] and 2 or 1
+if dropped and head[1] and head[1] ~= ARGV[4] then
+tell(head[1], 'n1000:')
+end
+placed = head[1] == ARGV[4] and 2 or 1
 end
 end
 if queued and not mode and left >= -1 then
 local served = false
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -7541,13 +7207,13 @@ local absent = redis.pcall('exists', KEYS[1]) == 0
 local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
-local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+local writes = told[i] == 'redisson' or redis.pcall('hget', asks, told[i]) == 'w'
 pending = (writes or pending == 'w') and 'w' or 'r'
 end
 local claimed = redis.pcall('exists', claim) == 1
 local side = (false or pending) and 'r' or claimed and 'w'
 for i = 1, pending == 'w' and 0 or #line do
-local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+local wants, told = redis.pcall('hget', asks, line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local side, owner, lease
@@ -7555,10 +7221,8 @@ local more, lasts
 side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -7583,10 +7247,10 @@ local left = done and not absent and redis.pcall('pttl', KEYS[1])
 if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
 done = redis.pcall('pexpire', KEYS[1], lasts) == 1
 end
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = done and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local by = side == 'w' and redis.pcall('get', claim)
 if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
 redis.pcall('del', claim)
@@ -7609,8 +7273,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 elseif not second then
@@ -7626,20 +7289,16 @@ end
 served = served or pending ~= nil
 end
 left = kept or left
-return {left == -1 and -1 or math.max(left, 1), placed, tonumber(came or 0)}
+return {left == -1 and -1 or math.max(left, 1), placed, us or 0}
 end
 local serves = false
 if queued then
 local placed, was = 0, nil
-serves = redis.pcall('hget', queue .. ':wants', ARGV[4]) == 'w'
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+serves = redis.pcall('hget', asks, ARGV[4]) == 'w'
+clock()
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
-placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
+placed = us and type(redis.pcall('zadd', queue, us, ARGV[4])) == 'number' and 1 or 0
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
@@ -7648,8 +7307,7 @@ redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[4])
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
-redis.pcall('zrem', queue, ARGV[4])
-redis.pcall('hdel', queue .. ':wants', ARGV[4], 'lease:' .. ARGV[4])
+drop(ARGV[4])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[4] then
@@ -7665,25 +7323,17 @@ redis.call('pexpire', KEYS[1], ARGV[2])
 end
 if serves then
 local served
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -7697,13 +7347,13 @@ local absent = redis.pcall('exists', KEYS[1]) == 0
 local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
-local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+local writes = told[i] == 'redisson' or redis.pcall('hget', asks, told[i]) == 'w'
 pending = (writes or pending == 'w') and 'w' or 'r'
 end
 local claimed = redis.pcall('exists', claim) == 1
 local side = (true or pending) and 'r' or claimed and 'w'
 for i = 1, pending == 'w' and 0 or #line do
-local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+local wants, told = redis.pcall('hget', asks, line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local side, owner, lease
@@ -7711,10 +7361,8 @@ local more, lasts
 side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -7739,10 +7387,10 @@ local left = done and not absent and redis.pcall('pttl', KEYS[1])
 if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
 done = redis.pcall('pexpire', KEYS[1], lasts) == 1
 end
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = done and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local by = side == 'w' and redis.pcall('get', claim)
 if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
 redis.pcall('del', claim)
@@ -7765,8 +7413,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 elseif not second then
@@ -7787,7 +7434,7 @@ end
 return {0, 0, 0}`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "8a830ad77e9073dd6d5f39cd9068cd8bbc18e87d"
+const ReadAcquireSHA = "7e4eafa70c8071494fbad8fba0867723da3c648e"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -7902,33 +7549,46 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[2], KEYS[4], '+' .. '0')
 if not false and (queued or heard > 0) then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[2] == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
+local head = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+local mark, foreign = head[1] or ARGV[2] == 'spublish' and 's' or 'c', -1
+local round, also, count = queue .. ':round', {}, {}
 if string.sub(mark, 1, 1) == 'p' then
-also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+also[1] = channel .. ':to:' .. tag_of(head[1])
 end
 if string.sub(mark, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
@@ -7938,90 +7598,81 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local function entries()
+return (tonumber(redis.pcall('zcard', queue)) or 1) - (tonumber(redis.pcall('zrem', queue, 'redisson')) or 0)
+end
+if foreign ~= 0 then
+clock()
+end
 if at and foreign ~= 0 then
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local length, dropped = 0, false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
 end
-if foreign < 0 then
-foreign = kept.seen > at and 1 or 0
-end
-local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if foreign > 0 and ends >= at and ends <= at + 200 then
-turn = true
-if first then
-local message = 'n' .. ends - at + 1 .. ':'
-for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
-break
-end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-end
-end
-elseif foreign > 0 then
-local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-local seen, missed = kept.seen, kept.open == 1
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + 0, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (true or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (true and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > at + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, at + (seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-turn = owed <= 0 and at >= pause
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(entries(), 8), 1) / all, true
+owed = owed + kept.charge
+end
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
+end
 if turn then
-local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
-owed = math.min(entries, 8) / foreign
-redis.pcall('hset', round, 'charge', owed)
-redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+local behind = 0
 for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
+else
+behind = behind + 1
 end
-if not first then
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
+end
+if not head[1] then
 redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
-end
-redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-redis.pcall('pexpire', round, 60000)
 end
 end
 end
 if queued then
 if not turn then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -8035,13 +7686,13 @@ local absent = redis.pcall('exists', KEYS[1]) == 0
 local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
-local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+local writes = told[i] == 'redisson' or redis.pcall('hget', asks, told[i]) == 'w'
 pending = (writes or pending == 'w') and 'w' or 'r'
 end
 local claimed = redis.pcall('exists', claim) == 1
 local side = (false or pending) and 'r' or claimed and 'w'
 for i = 1, pending == 'w' and 0 or #line do
-local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+local wants, told = redis.pcall('hget', asks, line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local side, owner, lease
@@ -8049,10 +7700,8 @@ local more, lasts
 side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -8077,10 +7726,10 @@ local left = done and not absent and redis.pcall('pttl', KEYS[1])
 if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
 done = redis.pcall('pexpire', KEYS[1], lasts) == 1
 end
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = done and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local by = side == 'w' and redis.pcall('get', claim)
 if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
 redis.pcall('del', claim)
@@ -8103,8 +7752,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 elseif not second then
@@ -8128,7 +7776,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "af690a0e27b250a0b31918fbf16b95ef37d70935"
+const ReadReleaseSHA = "934f5855e88af1ab6c77a013a2c876b08208c1d9"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -8290,58 +7938,58 @@ local told = not queued and redis.call(ARGV[3], KEYS[2], '+0')
 local places = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1)
 local quiet = (queued or told > 0) and redis.pcall('exists', KEYS[1], queue .. ':round', places) == 0
 if quiet or (queued or told > 0) and redis.call('exists', KEYS[1]) == 0 then
-local mark = ARGV[3] == 'spublish' and 's' or 'c'
-local counted = {}
+local channel, asks = KEYS[2], queue .. ':asks'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
 end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+end
 local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. tag_of(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or mark, {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[2] .. ':to:' .. tag_of(two[i])
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or (ARGV[3]=='spublish'and's'or'c'), 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = quiet and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
-KEYS[2] .. ':mortise', unpack(also))
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
-end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
-for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. tag_of(first)] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
 local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
@@ -8351,7 +7999,7 @@ if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[2] .. ':to:' .. tag_of(entry)
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -8365,7 +8013,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -8374,79 +8022,62 @@ first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
 tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
-first = two[1] or mark
+first = two[1] or (ARGV[3]=='spublish'and's'or'c')
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if true and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not quiet and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not quiet or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not quiet or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = true and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = true and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local to = KEYS[2] .. ':' .. place
+local to = channel .. ':' .. place
 local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
@@ -8459,65 +8090,56 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[2], '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = true and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = true and 0 or kept.lapsed or 0
+foreign = all
 if not true and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
-redis.pcall(say, KEYS[2], '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -8528,29 +8150,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
-local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -8567,7 +8185,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -8587,7 +8205,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -8595,29 +8213,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -8642,7 +8262,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "df39b30ac23568e2891e683b10a8016e357be432"
+const ReleaseSHA = "3cd36221087969a9b9b6e8837f10842d8670cf3c"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -8673,49 +8293,57 @@ end
 redis.call('exists', lock)
 elseif held[i] == 1 then
 redis.call('hdel', lock, owner)
-local channel, served = KEYS[2 * i], false
+local served = false
 local queue = 'mortise:1:next:{' .. lock .. '}2'
 if lock:find('{', 1, true) then
 queue = 'mortise:1:next:' .. lock .. ':2'
 end
 local heads = redis.pcall('zrange', queue, 0, 1, 'withscores')
 local queued = heads[1]
-local told = not queued and redis.call(ARGV[1], channel, '+0')
-local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+local told = not queued and redis.call(ARGV[1], KEYS[2*i], '+0')
+local places = 'redisson_lock_queue:' .. string.sub(KEYS[2*i], 23 + 1)
 local quiet = (queued or told > 0) and redis.pcall('exists', lock, queue .. ':round', places) == 0
 if quiet or (queued or told > 0) and redis.call('exists', lock) == 0 then
-local mark = ARGV[1] == 'spublish' and 's' or 'c'
-local counted = {}
+local channel, asks = KEYS[2*i], queue .. ':asks'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
 end
-local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
-local first, kept, now = two[1] or mark, {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = quiet and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or (ARGV[1]=='spublish'and's'or'c'), 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = quiet and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
 also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
@@ -8724,17 +8352,9 @@ count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' o
 channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), {}
-for _, place in ipairs(quiet and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
-end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
 if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
@@ -8759,7 +8379,7 @@ end
 if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', queue .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
@@ -8768,73 +8388,56 @@ first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
 tries = dropped > 0 and 8 or tries
 two = redis.pcall('zrange', queue, 0, 1, 'withscores')
-first = two[1] or mark
+first = two[1] or (ARGV[1]=='spublish'and's'or'c')
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if true and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not quiet and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not quiet or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not quiet or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = true and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', queue, 0, 8 - 1)
-local ours = true and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -8853,56 +8456,46 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, channel, '000')
-else
+if turn then
+served = true
 redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = true and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
-end
-if redis.pcall('exists', queue) == 0 then
-redis.pcall('set', queue .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = true and 0 or kept.lapsed or 0
+foreign = all
 if not true and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
 redis.pcall('pexpire', queue, 0)
-redis.pcall('pexpire', queue .. ':asks', 0)
+redis.pcall('pexpire', asks, 0)
 end
 redis.pcall(say, channel, '0')
 end
@@ -8910,8 +8503,9 @@ end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
@@ -8922,29 +8516,25 @@ if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', queue .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', queue .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), channel .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
 local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -8961,7 +8551,7 @@ end
 redis.call('pexpire', lock, lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', lock, owner)
 granted = 0
@@ -8981,7 +8571,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', lock, lasts)
 served = true
@@ -8989,29 +8579,31 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', queue, behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
@@ -9021,14 +8613,14 @@ first = two[1]
 end
 end
 if queued and not served then
-redis.call(ARGV[1], channel, redis.call('exists', lock, queue) == 0 and '+0' or '0')
+redis.call(ARGV[1], KEYS[2*i], redis.call('exists', lock, queue) == 0 and '+0' or '0')
 end
 end
 end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "2ddd5ae0b2aebb7eb4aa7fe6eb656b37aa02d9e8"
+const ReleaseAllSHA = "4dbc937bc03b82be20d3f7f7e5c42a634e737947"
 
 // RenewSource is renew.lua.
 //
@@ -9109,33 +8701,46 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[1], KEYS[3], '+' .. message)
 if not false and (queued or heard > 0) then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[1] == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
+local head = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+local mark, foreign = head[1] or ARGV[1] == 'spublish' and 's' or 'c', -1
+local round, also, count = queue .. ':round', {}, {}
 if string.sub(mark, 1, 1) == 'p' then
-also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+also[1] = channel .. ':to:' .. tag_of(head[1])
 end
 if string.sub(mark, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
@@ -9145,90 +8750,81 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local function entries()
+return (tonumber(redis.pcall('zcard', queue)) or 1) - (tonumber(redis.pcall('zrem', queue, 'redisson')) or 0)
+end
+if foreign ~= 0 then
+clock()
+end
 if at and foreign ~= 0 then
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local length, dropped = 0, false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
 end
-if foreign < 0 then
-foreign = kept.seen > at and 1 or 0
-end
-local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if foreign > 0 and ends >= at and ends <= at + 200 then
-turn = true
-if first then
-local message = 'n' .. ends - at + 1 .. ':'
-for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
-break
-end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-end
-end
-elseif foreign > 0 then
-local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-local seen, missed = kept.seen, kept.open == 1
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + 0, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (true or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (true and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > at + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, at + (seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-turn = owed <= 0 and at >= pause
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(entries(), 8), 1) / all, true
+owed = owed + kept.charge
+end
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
+end
 if turn then
-local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
-owed = math.min(entries, 8) / foreign
-redis.pcall('hset', round, 'charge', owed)
-redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+local behind = 0
 for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
+else
+behind = behind + 1
 end
-if not first then
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
+end
+if not head[1] then
 redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
-end
-redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-redis.pcall('pexpire', round, 60000)
 end
 end
 end
 if queued then
 if not turn then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -9242,13 +8838,13 @@ local absent = redis.pcall('exists', KEYS[1]) == 0
 local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
-local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+local writes = told[i] == 'redisson' or redis.pcall('hget', asks, told[i]) == 'w'
 pending = (writes or pending == 'w') and 'w' or 'r'
 end
 local claimed = redis.pcall('exists', claim) == 1
 local side = (false or pending) and 'r' or claimed and 'w'
 for i = 1, pending == 'w' and 0 or #line do
-local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+local wants, told = redis.pcall('hget', asks, line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local side, owner, lease
@@ -9256,10 +8852,8 @@ local more, lasts
 side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -9284,10 +8878,10 @@ local left = done and not absent and redis.pcall('pttl', KEYS[1])
 if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
 done = redis.pcall('pexpire', KEYS[1], lasts) == 1
 end
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = done and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local by = side == 'w' and redis.pcall('get', claim)
 if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
 redis.pcall('del', claim)
@@ -9310,8 +8904,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 elseif not second then
@@ -9334,7 +8927,7 @@ end
 return 1`
 
 // RwForceReleaseSHA is the SHA-1 of [RwForceReleaseSource].
-const RwForceReleaseSHA = "f51698eb5722568612bc432349743a7e201d4559"
+const RwForceReleaseSHA = "3e8e2aeb4d1b464fac6cb96504b3f52ebee080fa"
 
 // RwInspectSource is rw_inspect.lua.
 //
@@ -9397,19 +8990,37 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local placed, was, served, all = 0, nil, false, nil
 local from, to, tag, wants = string.find(ARGV[1], '^%l([^:]*):(%w+)%+?:')
@@ -9422,14 +9033,10 @@ end
 end
 for _, entry in ipairs(all) do
 if not was then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 was = tonumber(redis.pcall('zscore', queue, entry))
 if placed == 1 then
-placed = came and type(redis.pcall('zadd', queue, came, entry)) == 'number' and 1 or 0
+placed = us and type(redis.pcall('zadd', queue, us, entry)) == 'number' and 1 or 0
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= entry and last[2] + 0 < 9007199254740991 then
@@ -9438,8 +9045,7 @@ redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), entry)
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':wants', entry, 'lease:' .. entry)
+drop(entry)
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= entry then
@@ -9449,25 +9055,17 @@ end
 end
 local mode = redis.pcall('hget', KEYS[1], 'mode')
 if was and was < 0 and (not mode or mode == 'read') then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -9481,13 +9079,13 @@ local absent = redis.pcall('exists', KEYS[1]) == 0
 local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
-local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+local writes = told[i] == 'redisson' or redis.pcall('hget', asks, told[i]) == 'w'
 pending = (writes or pending == 'w') and 'w' or 'r'
 end
 local claimed = redis.pcall('exists', claim) == 1
 local side = (mode or pending) and 'r' or claimed and 'w'
 for i = 1, pending == 'w' and 0 or #line do
-local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+local wants, told = redis.pcall('hget', asks, line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local side, owner, lease
@@ -9495,10 +9093,8 @@ local more, lasts
 side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -9523,10 +9119,10 @@ local left = done and not absent and redis.pcall('pttl', KEYS[1])
 if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
 done = redis.pcall('pexpire', KEYS[1], lasts) == 1
 end
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = done and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local by = side == 'w' and redis.pcall('get', claim)
 if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
 redis.pcall('del', claim)
@@ -9549,8 +9145,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 elseif not second then
@@ -9574,7 +9169,7 @@ end
 return redis.pcall('hexists', KEYS[1], ARGV[2]) == 1 and 3 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "4d602e0f0bf54c456120dd1c9c83c9ac75120509"
+const RwLeaveSHA = "32febe9bf30a85a122155a2dc04de17c79925318"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -9595,33 +9190,46 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[2], KEYS[3], '+' .. '0')
 if not mode and (queued or heard > 0) then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[2] == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
+local head = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+local mark, foreign = head[1] or ARGV[2] == 'spublish' and 's' or 'c', -1
+local round, also, count = queue .. ':round', {}, {}
 if string.sub(mark, 1, 1) == 'p' then
-also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+also[1] = channel .. ':to:' .. tag_of(head[1])
 end
 if string.sub(mark, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
@@ -9631,90 +9239,81 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local function entries()
+return (tonumber(redis.pcall('zcard', queue)) or 1) - (tonumber(redis.pcall('zrem', queue, 'redisson')) or 0)
+end
+if foreign ~= 0 then
+clock()
+end
 if at and foreign ~= 0 then
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local length, dropped = 0, false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
 end
-if foreign < 0 then
-foreign = kept.seen > at and 1 or 0
-end
-local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if foreign > 0 and ends >= at and ends <= at + 200 then
-turn = true
-if first then
-local message = 'n' .. ends - at + 1 .. ':'
-for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
-break
-end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-end
-end
-elseif foreign > 0 then
-local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-local seen, missed = kept.seen, kept.open == 1
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + 0, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (true or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (true and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > at + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, at + (seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-turn = owed <= 0 and at >= pause
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(entries(), 8), 1) / all, true
+owed = owed + kept.charge
+end
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
+end
 if turn then
-local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
-owed = math.min(entries, 8) / foreign
-redis.pcall('hset', round, 'charge', owed)
-redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+local behind = 0
 for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
+else
+behind = behind + 1
 end
-if not first then
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
+end
+if not head[1] then
 redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
-end
-redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-redis.pcall('pexpire', round, 60000)
 end
 end
 end
 if queued then
 if not turn then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -9728,13 +9327,13 @@ local absent = redis.pcall('exists', KEYS[1]) == 0
 local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
-local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+local writes = told[i] == 'redisson' or redis.pcall('hget', asks, told[i]) == 'w'
 pending = (writes or pending == 'w') and 'w' or 'r'
 end
 local claimed = redis.pcall('exists', claim) == 1
 local side = (mode or pending) and 'r' or claimed and 'w'
 for i = 1, pending == 'w' and 0 or #line do
-local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+local wants, told = redis.pcall('hget', asks, line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local side, owner, lease
@@ -9742,10 +9341,8 @@ local more, lasts
 side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -9770,10 +9367,10 @@ local left = done and not absent and redis.pcall('pttl', KEYS[1])
 if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
 done = redis.pcall('pexpire', KEYS[1], lasts) == 1
 end
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = done and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local by = side == 'w' and redis.pcall('get', claim)
 if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
 redis.pcall('del', claim)
@@ -9796,8 +9393,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 elseif not second then
@@ -9823,7 +9419,7 @@ end
 return 1`
 
 // RwWithdrawSHA is the SHA-1 of [RwWithdrawSource].
-const RwWithdrawSHA = "d621dbcaa11f992374fbfad3a9d17fb67da906b1"
+const RwWithdrawSHA = "42f58fb040a6606d079e1f34f89ec959d0088af2"
 
 // SemaphoreAddSource is semaphore_add.lua.
 //
@@ -9860,33 +9456,46 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
+local head = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+local mark, foreign = head[1] or ARGV[3] == 'spublish' and 's' or 'c', -1
+local round, also, count = queue .. ':round', {}, {}
 if string.sub(mark, 1, 1) == 'p' then
-also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+also[1] = channel .. ':to:' .. tag_of(head[1])
 end
 if string.sub(mark, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
@@ -9896,76 +9505,71 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local function entries()
+return (tonumber(redis.pcall('zcard', queue)) or 1) - (tonumber(redis.pcall('zrem', queue, 'redisson')) or 0)
+end
+if foreign ~= 0 then
+clock()
+end
 if at and foreign ~= 0 then
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local length, dropped = 0, false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
 end
-if foreign < 0 then
-foreign = kept.seen > at and 1 or 0
-end
-local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if foreign > 0 and ends >= at and ends <= at + 200 then
-turn = true
-if first then
-local message = 'n' .. ends - at + 1 .. ':'
-for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
-break
-end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-end
-end
-elseif foreign > 0 then
-local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-local seen, missed = kept.seen, kept.open == 1
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + 0, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (true or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (true and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > at + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, at + (seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-turn = owed <= 0 and at >= pause
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(entries(), 8), 1) / all, true
+owed = owed + kept.charge
+end
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
+end
 if turn then
-local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
-owed = math.min(entries, 8) / foreign
-redis.pcall('hset', round, 'charge', owed)
-redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+local behind = 0
 for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
+else
+behind = behind + 1
 end
-if not first then
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
+end
+if not head[1] then
 redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
-end
-redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-redis.pcall('pexpire', round, 60000)
 end
 end
 end
 if queued then
 local kept, window, granted = 0, 0, 0
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -9975,22 +9579,18 @@ for i = 1, #told do
 if told[i] == 'redisson' then
 kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
 elseif told[i] ~= '' then
-local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+local wants = tonumber(redis.pcall('hget', asks, told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -10003,10 +9603,8 @@ local more, lasts
 size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -10028,10 +9626,10 @@ permits[2 * k - 1], permits[2 * k] = ends, ids[k]
 end
 local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
 type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = taken and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local ttl = redis.pcall('pttl', KEYS[1])
 if type(ttl) == 'number' and ttl > 0 then
 redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
@@ -10047,7 +9645,7 @@ end
 if told then
 granted = granted + size
 else
-wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+wants = math.max(1, tonumber(redis.pcall('hget', asks, line[i])) or 1)
 size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
@@ -10055,8 +9653,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 end
@@ -10081,7 +9678,7 @@ end
 return there`
 
 // SemaphoreAddSHA is the SHA-1 of [SemaphoreAddSource].
-const SemaphoreAddSHA = "9f193e0fb76ed04263da773a81168402e33773e1"
+const SemaphoreAddSHA = "9d602550c65fca52d7e1461cd3623317546126c1"
 
 // SemaphoreCancelSource is semaphore_cancel.lua.
 //
@@ -10112,33 +9709,46 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
+local head = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+local mark, foreign = head[1] or ARGV[3] == 'spublish' and 's' or 'c', -1
+local round, also, count = queue .. ':round', {}, {}
 if string.sub(mark, 1, 1) == 'p' then
-also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+also[1] = channel .. ':to:' .. tag_of(head[1])
 end
 if string.sub(mark, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
@@ -10148,76 +9758,71 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local function entries()
+return (tonumber(redis.pcall('zcard', queue)) or 1) - (tonumber(redis.pcall('zrem', queue, 'redisson')) or 0)
+end
+if foreign ~= 0 then
+clock()
+end
 if at and foreign ~= 0 then
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local length, dropped = 0, false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
 end
-if foreign < 0 then
-foreign = kept.seen > at and 1 or 0
-end
-local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if foreign > 0 and ends >= at and ends <= at + 200 then
-turn = true
-if first then
-local message = 'n' .. ends - at + 1 .. ':'
-for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
-break
-end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-end
-end
-elseif foreign > 0 then
-local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-local seen, missed = kept.seen, kept.open == 1
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + 0, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (true or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (true and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > at + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, at + (seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-turn = owed <= 0 and at >= pause
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(entries(), 8), 1) / all, true
+owed = owed + kept.charge
+end
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
+end
 if turn then
-local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
-owed = math.min(entries, 8) / foreign
-redis.pcall('hset', round, 'charge', owed)
-redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+local behind = 0
 for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
+else
+behind = behind + 1
 end
-if not first then
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
+end
+if not head[1] then
 redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
-end
-redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-redis.pcall('pexpire', round, 60000)
 end
 end
 end
 if queued then
 local kept, window, granted = 0, 0, 0
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -10227,22 +9832,18 @@ for i = 1, #told do
 if told[i] == 'redisson' then
 kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
 elseif told[i] ~= '' then
-local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+local wants = tonumber(redis.pcall('hget', asks, told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -10255,10 +9856,8 @@ local more, lasts
 size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -10280,10 +9879,10 @@ permits[2 * k - 1], permits[2 * k] = ends, ids[k]
 end
 local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
 type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = taken and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local ttl = redis.pcall('pttl', KEYS[1])
 if type(ttl) == 'number' and ttl > 0 then
 redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
@@ -10299,7 +9898,7 @@ end
 if told then
 granted = granted + size
 else
-wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+wants = math.max(1, tonumber(redis.pcall('hget', asks, line[i])) or 1)
 size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
@@ -10307,8 +9906,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 end
@@ -10333,7 +9931,7 @@ end
 return 1`
 
 // SemaphoreCancelSHA is the SHA-1 of [SemaphoreCancelSource].
-const SemaphoreCancelSHA = "75851b1a8aaa750f6bd7f1c7b5c2e1de2b84c2d8"
+const SemaphoreCancelSHA = "0316ddc5c7d5a721a5858a1fd61af3a8e935c3d5"
 
 // SemaphoreDeleteSource is semaphore_delete.lua.
 //
@@ -10404,19 +10002,37 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local placed, was, kept, served, window, granted, all = 0, nil, 0, false, 0, 0, nil
 local from, to, tag, wants = string.find(ARGV[1], '^%l([^:]*):(%w+)%+?:')
@@ -10429,14 +10045,10 @@ end
 end
 for _, entry in ipairs(all) do
 if not was then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 was = tonumber(redis.pcall('zscore', queue, entry))
 if placed == 1 then
-placed = came and type(redis.pcall('zadd', queue, came, entry)) == 'number' and 1 or 0
+placed = us and type(redis.pcall('zadd', queue, us, entry)) == 'number' and 1 or 0
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= entry and last[2] + 0 < 9007199254740991 then
@@ -10445,8 +10057,7 @@ redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), entry)
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
-redis.pcall('zrem', queue, entry)
-redis.pcall('hdel', queue .. ':wants', entry, 'lease:' .. entry)
+drop(entry)
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= entry then
@@ -10456,11 +10067,7 @@ end
 end
 local free = tonumber(redis.pcall('get', KEYS[1])) or 0
 if was and was < 0 and free > 0 then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -10470,22 +10077,18 @@ for i = 1, #told do
 if told[i] == 'redisson' then
 kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
 elseif told[i] ~= '' then
-local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+local wants = tonumber(redis.pcall('hget', asks, told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 free = free - kept
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -10498,10 +10101,8 @@ local more, lasts
 size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -10523,10 +10124,10 @@ permits[2 * k - 1], permits[2 * k] = ends, ids[k]
 end
 local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
 type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = taken and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local ttl = redis.pcall('pttl', KEYS[1])
 if type(ttl) == 'number' and ttl > 0 then
 redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
@@ -10542,7 +10143,7 @@ end
 if told then
 granted = granted + size
 else
-wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+wants = math.max(1, tonumber(redis.pcall('hget', asks, line[i])) or 1)
 size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
@@ -10550,8 +10151,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 end
@@ -10579,7 +10179,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "fa3779c66eebf0530dfbb59611b2b1de8cc19782"
+const SemaphoreLeaveSHA = "47bff37c62e22258290a7a7d574a91cf0084f20e"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -10607,33 +10207,46 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. string.format('%.0f', math.min(there, 2147483647)))
 if queued or heard > 0 then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
+local head = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+local mark, foreign = head[1] or ARGV[3] == 'spublish' and 's' or 'c', -1
+local round, also, count = queue .. ':round', {}, {}
 if string.sub(mark, 1, 1) == 'p' then
-also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+also[1] = channel .. ':to:' .. tag_of(head[1])
 end
 if string.sub(mark, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
@@ -10643,76 +10256,71 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local function entries()
+return (tonumber(redis.pcall('zcard', queue)) or 1) - (tonumber(redis.pcall('zrem', queue, 'redisson')) or 0)
+end
+if foreign ~= 0 then
+clock()
+end
 if at and foreign ~= 0 then
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local length, dropped = 0, false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
 end
-if foreign < 0 then
-foreign = kept.seen > at and 1 or 0
-end
-local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if foreign > 0 and ends >= at and ends <= at + 200 then
-turn = true
-if first then
-local message = 'n' .. ends - at + 1 .. ':'
-for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
-break
-end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-end
-end
-elseif foreign > 0 then
-local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-local seen, missed = kept.seen, kept.open == 1
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + 0, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (true or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (true and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > at + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, at + (seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-turn = owed <= 0 and at >= pause
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(entries(), 8), 1) / all, true
+owed = owed + kept.charge
+end
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
+end
 if turn then
-local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
-owed = math.min(entries, 8) / foreign
-redis.pcall('hset', round, 'charge', owed)
-redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+local behind = 0
 for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
+else
+behind = behind + 1
 end
-if not first then
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
+end
+if not head[1] then
 redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
-end
-redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-redis.pcall('pexpire', round, 60000)
 end
 end
 end
 if queued then
 local kept, window, granted = 0, 0, 0
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -10722,22 +10330,18 @@ for i = 1, #told do
 if told[i] == 'redisson' then
 kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
 elseif told[i] ~= '' then
-local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+local wants = tonumber(redis.pcall('hget', asks, told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
 local free = there - kept
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -10750,10 +10354,8 @@ local more, lasts
 size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -10775,10 +10377,10 @@ permits[2 * k - 1], permits[2 * k] = ends, ids[k]
 end
 local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
 type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = taken and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local ttl = redis.pcall('pttl', KEYS[1])
 if type(ttl) == 'number' and ttl > 0 then
 redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
@@ -10794,7 +10396,7 @@ end
 if told then
 granted = granted + size
 else
-wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+wants = math.max(1, tonumber(redis.pcall('hget', asks, line[i])) or 1)
 size = wants
 if wants <= left and line[i] ~= '' then
 local heard = tell(line[i], 'r', true)
@@ -10802,8 +10404,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 end
@@ -10828,7 +10429,7 @@ end
 return 1`
 
 // SemaphoreSetSHA is the SHA-1 of [SemaphoreSetSource].
-const SemaphoreSetSHA = "f4202da13f3f095f99865dbdcb5de91309e04f54"
+const SemaphoreSetSHA = "866f8e9162b84bd1da4fc1bbf82bcc44deaeb48c"
 
 // SemaphoreTakeSource is semaphore_take.lua.
 //
@@ -10856,49 +10457,59 @@ local channel = 'redisson_sc:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_sc:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued, kept, placed, carried = redis.pcall('exists', queue) == 1, 0, 0, false
 local window = 0
 if ARGV[7] == '1' then
 redis.pcall('zrem', queue, 'redisson')
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local round = queue .. ':round'
-local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
-local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
-local length = tonumber(fields[4] or nil) or 20
-if fields[1] == '1' then
-length = length * 0.75
+local fields = redis.pcall('hmget', round, 'window', 'charge', 'owed', 'length')
+local window, length = tonumber(fields[1] or nil) or 0, tonumber(fields[4] or nil) or 20
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or -1
+if window > 0 then
+length = math.max(20, math.floor(length * 0.75))
 else
-owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
+owed = math.min(math.max(owed, -1) + charge, 64 * math.max(charge, 1))
 end
 if at then
-redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('hset', round, 'window', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
 redis.pcall('pexpire', round, 60000)
 end
 end
 if queued then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -10908,7 +10519,7 @@ for i = 1, #told do
 if told[i] == 'redisson' then
 kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
 elseif told[i] ~= ARGV[4] then
-local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+local wants = tonumber(redis.pcall('hget', asks, told[i])) or 1
 kept = kept + math.max(1, math.min(wants, 2147483647))
 end
 end
@@ -10921,14 +10532,10 @@ free, out = free - wants, 1
 if queued and ARGV[4] ~= '' then
 placed = ARGV[5] == '1' and 1 or 0
 local was
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 was = tonumber(redis.pcall('zscore', queue, ARGV[4]))
 if placed == 1 then
-placed = came and type(redis.pcall('zadd', queue, came, ARGV[4])) == 'number' and 1 or 0
+placed = us and type(redis.pcall('zadd', queue, us, ARGV[4])) == 'number' and 1 or 0
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
@@ -10937,8 +10544,7 @@ redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[4])
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
-redis.pcall('zrem', queue, ARGV[4])
-redis.pcall('hdel', queue .. ':wants', ARGV[4], 'lease:' .. ARGV[4])
+drop(ARGV[4])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[4] then
@@ -10956,18 +10562,14 @@ return {tonumber(redis.call('get', KEYS[2]) or '0'), there, 0, 0}
 end
 local soon = out == 0 and ARGV[4] ~= '' and tonumber(ARGV[6]) <= free
 if out == 0 and ARGV[4] ~= '' then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local score, written = tonumber(redis.pcall('zscore', queue, ARGV[4])), 0
 if not at then
 written = nil
 elseif soon then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[4])
 elseif not score then
-written = redis.pcall('zadd', queue, came, ARGV[4])
+written = redis.pcall('zadd', queue, us, ARGV[4])
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[4] and last[2] + 0 < 9007199254740991 then
@@ -10978,52 +10580,51 @@ elseif score < 0 then
 written = redis.pcall('zadd', queue, 0, ARGV[4])
 end
 if ARGV[6] ~= '1' then
-redis.pcall('hset', queue .. ':wants', ARGV[4], ARGV[6])
-redis.pcall('pexpire', queue .. ':wants', 600000)
+redis.pcall('hset', asks, ARGV[4], ARGV[6])
+redis.pcall('pexpire', asks, 600000)
 elseif score then
-redis.pcall('hdel', queue .. ':wants', ARGV[4])
+redis.pcall('hdel', asks, ARGV[4])
 end
 if string.find(ARGV[4], '^%l[^:]*:%w+%+:') then
-redis.pcall('hset', queue .. ':wants', 'lease:' .. ARGV[4], '')
-redis.pcall('pexpire', queue .. ':wants', 600000)
+redis.pcall('hset', asks, 'lease:' .. ARGV[4], '')
+redis.pcall('pexpire', asks, 600000)
 end
 if type(written) == 'number' then
 redis.pcall('pexpire', queue, 600000)
-local first, dropped
+local head, dropped = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1), false
+local behind = 0
 for _ = 1, 64 do
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
-if not first[1] or first[1] == ARGV[4] or came - first[2] < 100000 or string.sub(first[1], 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ARGV[4]
+if ours or not nil and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local listeners
-listeners = redis.pcall('pubsub', string.sub(first[1], 1, 1) == 's' and 'shardnumsub' or 'numsub',
-channel .. ':to:' .. string.match(first[1], '^.?([^:]*)'))[2]
-if listeners ~= 0 then
+local heard = nil and tell(entry, nil, true) or not nil and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
-end
-redis.pcall('zrem', queue, first[1])
-redis.pcall('hdel', queue .. ':wants', first[1], 'lease:' .. first[1])
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
 dropped = true
+else
+behind = behind + 1
 end
-if dropped and first[1] and first[1] ~= ARGV[4] then
-tell(first[1], 'n1000:')
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
 end
-placed = first[1] == ARGV[4] and 2 or 1
+if dropped and head[1] and head[1] ~= ARGV[4] then
+tell(head[1], 'n1000:')
+end
+placed = head[1] == ARGV[4] and 2 or 1
 end
 end
 if queued and free > 0 then
 local more, served, granted = soon and free - ARGV[6] or free, false, 0
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
@@ -11036,10 +10637,8 @@ local more, lasts
 size, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -11061,10 +10660,10 @@ permits[2 * k - 1], permits[2 * k] = ends, ids[k]
 end
 local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
 type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = taken and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local ttl = redis.pcall('pttl', KEYS[1])
 if type(ttl) == 'number' and ttl > 0 then
 redis.pcall('pexpire', timeouts, math.min(ttl, 3153600000000))
@@ -11080,7 +10679,7 @@ end
 if told then
 granted = granted + size
 else
-wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+wants = math.max(1, tonumber(redis.pcall('hget', asks, line[i])) or 1)
 size = wants
 if wants <= left and line[i] ~= ARGV[4] then
 local heard = tell(line[i], 'r', true)
@@ -11088,8 +10687,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 end
@@ -11106,7 +10704,7 @@ end
 return {out, free, placed, out == 0 and kept > 0 and (window > 0 and math.ceil(window) or 1000) or 0}`
 
 // SemaphoreTakeSHA is the SHA-1 of [SemaphoreTakeSource].
-const SemaphoreTakeSHA = "db5db3d084cddffe7c202b495100a1d72efa4e2c"
+const SemaphoreTakeSHA = "d9b0e0e102b3b6585793ea3efe61782b802909d3"
 
 // ServeSource is serve.lua.
 //
@@ -11119,13 +10717,14 @@ const SemaphoreTakeSHA = "db5db3d084cddffe7c202b495100a1d72efa4e2c"
 //	           client waits
 //
 // Releases the lock and grants it to a successor of the same client in one step, without a message. With yield it
-// does so only if the queue is empty, and either no foreign client waits or the turn of the entries goes on (see
-// include/take_turns). Otherwise it releases the lock as release does, and puts the client's entry at the end of the
+// does so only if the queue is empty, and either no foreign client waits or none has its turn now (see
+// include/redissons_turn). Otherwise it releases the lock as release does, and puts the client's entry at the end of the
 // queue: the client has more waiters. If the record has another owner, it releases the lock, too. Without yield entry
 // is only the first letter of one, and is not put into the queue. grants, instead: see enrol.
 const ServeSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return {0, 0}
 end
+local queue, channel, asks, round = KEYS[3], KEYS[2], KEYS[3] .. ':asks', KEYS[3] .. ':round'
 if ARGV[10] ~= '' then
 local all
 local from, to, tag = string.find(ARGV[10], '^%l([^:]*):[-f+]:')
@@ -11135,27 +10734,25 @@ for mark in string.gmatch('-f+', '.') do
 all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(ARGV[10], to)
 end
 end
-redis.pcall('zrem', KEYS[3], unpack(all))
-redis.pcall('hdel', KEYS[3] .. ':asks', unpack(all))
+redis.pcall('zrem', queue, unpack(all))
+redis.pcall('hdel', asks, unpack(all))
 end
 local out, others = 3, redis.call('hlen', KEYS[1]) > 1
 if ARGV[6] == '1' and not others then
-others = redis.call('exists', KEYS[3]) == 1
-local foreign, fair, count = 1
+others = redis.call('exists', queue) == 1
+local foreign = 1
+local places, count = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1), nil
 if string.sub(ARGV[7], 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(ARGV[7], 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
-KEYS[2] .. ':mortise', unpack({}))
+count = redis.pcall('pubsub', string.sub(ARGV[7], 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack({}))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
 end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
 local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
+foreign = foreign + (clients[client] and 0 or 1)
+clients[client] = true
 end
-end
-if not others and foreign > 0 then
-local round = KEYS[3] .. ':round'
 if foreign > 0 then
 local now
 local time = redis.call('time')
@@ -11163,97 +10760,94 @@ now = time[1] * 1000 + math.floor(time[2] / 1000)
 local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
 foreign = pause > now and pause < now + 4000 and 0 or foreign
 end
-local kept = redis.pcall('hmget', round, 'releases', 'owed')
-local owed = math.min(tonumber(kept[2] or 0) or 0, 64)
-others = foreign > 0 and not ((tonumber(kept[1] or 0) or 0) + 1 < owed)
 if foreign > 0 and not others then
-out, others = 4, type(redis.pcall('hincrby', round, 'releases', 1)) ~= 'number'
-end
+local owed = math.min(tonumber(redis.pcall('hget', round, 'owed') or 0) or 0, 64) - 1
+others = not (owed >= 0) or type(redis.pcall('hset', round, 'owed', owed)) ~= 'number'
+out = 4
 end
 end
 if others then
-local served, now = false, redis.call('time')
+local counted, at, us = {}, nil, nil
+local function tag_of(entry)
+return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+end
+local function tell(entry, message, exact)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
+end
+return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
+end
+clock()
+local served, untold, score = false, 0, us
 out = 1
 redis.call('hdel', KEYS[1], ARGV[1])
-local came, untold = now[1] * 1000000 + now[2], 0
-local score = came
-if ARGV[6] == '1' and type(redis.pcall('zadd', KEYS[3], came, ARGV[7])) ~= 'table' then
-local last = redis.pcall('zrange', KEYS[3], -1, -1, 'withscores')
+if ARGV[6] == '1' and type(redis.pcall('zadd', queue, us, ARGV[7])) ~= 'table' then
+local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[7] and last[2] + 0 < 9007199254740991 then
 score = last[2] + 1
-redis.pcall('zadd', KEYS[3], 'xx', string.format('%.0f', score), ARGV[7])
+redis.pcall('zadd', queue, 'xx', string.format('%.0f', score), ARGV[7])
 end
-redis.call('pexpire', KEYS[3], ARGV[8])
+redis.call('pexpire', queue, ARGV[8])
 if ARGV[9] == '1' and not string.find(ARGV[7], '^%l[^:]*:%+:') then
-untold = math.ceil((score + 750000 - came) / 1000)
+untold = math.ceil((score + 750000 - us) / 1000)
 elseif ARGV[9] == '1' then
-redis.pcall('hset', KEYS[3] .. ':asks', ARGV[7], ARGV[3] .. ':' .. ARGV[4])
-redis.pcall('pexpire', KEYS[3] .. ':asks', ARGV[8])
+redis.pcall('hset', asks, ARGV[7], ARGV[3] .. ':' .. ARGV[4])
+redis.pcall('pexpire', asks, ARGV[8])
 end
 out = 2
 end
 if redis.call('exists', KEYS[1]) == 0 then
-local counted = {}
-local function tag_of(entry)
-return string.match(entry, '^.?([^:]*)')
-end
-local function tell(entry, message, exact)
-local letter, to = string.sub(entry, 1, 1), KEYS[2] .. ':to:' .. tag_of(entry)
-local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
-end
-return heard
-end
-local two = nil or redis.pcall('zrange', KEYS[3], 0, 1, 'withscores')
-local first, kept, now = two[1] or ARGV[7], {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
-local round = KEYS[3] .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = false and {} or redis.pcall('hmget', round, unpack(names))
-if fields[1] or fields[10] then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-for i = 1, #names do
-local n = tonumber(fields[i] or nil)
-kept[names[i]] = n and n >= 0 and n <= now + 10000 and n or nil
-end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do
-if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
-also[#also + 1] = KEYS[2] .. ':to:' .. tag_of(two[i])
+local round = queue .. ':round'
+local two = nil or redis.pcall('zrange', queue, 0, 1, 'withscores')
+local first, tries, dropped = two[1] or ARGV[7], 256, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = false and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do
+if string.sub(two[i], 1, 1) == letter then
+also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
 end
 end
 if string.sub(first, 1, 1) ~= 'n' then
-count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', KEYS[2],
-KEYS[2] .. ':mortise', unpack(also))
+count = redis.pcall('pubsub', string.sub(first, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
+channel .. ':mortise', unpack(also))
 foreign = count[4] and math.max(count[2] - count[4], 0) or foreign
-end
-local places, clients = 'redisson_lock_queue:' .. string.sub(KEYS[2], 23 + 1), {}
-for _, place in ipairs(false and {} or redis.pcall('lrange', places, 0, 8 - 1)) do
-local client = string.match(place, '^.*:') or place
-if not clients[client] then
-clients[client], foreign, fair = true, foreign + 1, (fair or 0) + 1
-end
 end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
-local tries, dropped = 256, 0
-if two[1] and first ~= '' and counted[KEYS[2] .. ':to:' .. tag_of(first)] == 0 then
+if two[1] and first ~= '' and counted[channel .. ':to:' .. tag_of(first)] == 0 then
 local letter, size = string.sub(first, 1, 1), 0
 while first and dropped < 3000 and size < 400000 do
-local front, entries, to, polls = redis.pcall('zrange', KEYS[3], 0, 100 - 1), {}, {}, {}
+local front, entries, to, polls = redis.pcall('zrange', queue, 0, 100 - 1), {}, {}, {}
 for i, entry in ipairs(front) do
 size = size + #entry
 if entry == '' or string.sub(entry, 1, 1) ~= letter or size >= 400000 then
 break
 end
 entries[i], polls[i] = entry, 'polls:' .. entry
-to[i] = KEYS[2] .. ':to:' .. tag_of(entry)
+to[i] = channel .. ':to:' .. tag_of(entry)
 end
 local counts = to[1] and redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', unpack(to)) or {}
 polls = to[1] and redis.pcall('hmget', round, unpack(polls)) or {}
@@ -11264,91 +10858,74 @@ break
 end
 dead[i] = entry
 end
-if not dead[1] or type(redis.pcall('zrem', KEYS[3], unpack(dead))) == 'table' then
+if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
 break
 end
-redis.pcall('hdel', KEYS[3] .. ':asks', unpack(dead))
+redis.pcall('hdel', asks, unpack(dead))
 for _, entry in ipairs(dead) do
 tell(entry, 'r')
 end
 dropped = dropped + #dead
-first = #dead == #front and redis.pcall('zrange', KEYS[3], 0, 0)[1] or nil
+first = #dead == #front and redis.pcall('zrange', queue, 0, 0)[1] or nil
 end
 tries = dropped > 0 and 8 or tries
-two = redis.pcall('zrange', KEYS[3], 0, 1, 'withscores')
+two = redis.pcall('zrange', queue, 0, 1, 'withscores')
 first = two[1] or ARGV[7]
 end
-if fair and not two[1] then
-foreign, fair = foreign - fair, nil
-end
-if fields[1] or foreign > 0 then
-if now == 0 then
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
-end
-local window, pause = kept.window or 0, kept.pause or 0
-local length, seen, misses = kept.length or 0, kept.seen or 0, kept.misses or 0
-local due, tenures = kept.due or 0, kept.tenures or 0
-local releases, owed = kept.releases or 0, kept.owed or 0
-if window > now + 200 then
-window = 0
-end
-if window > now and not false then
-served = true
-if true and two[1] then
-local message = 'n' .. math.ceil(window - now) .. ':'
-local entry, behind = first, 0
-for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
-break
-end
-local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', KEYS[3], entry)
-redis.pcall('hdel', KEYS[3] .. ':asks', entry)
-else
-behind = behind + 1
-end
-entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+local places = 'redisson_lock_queue:' .. string.sub(channel, 23 + 1)
+if not false and two[1] then
+local clients = {}
+for _, place in ipairs(redis.pcall('lrange', places, 0, 8 - 1)) do
+local client = string.match(place, '^.*:') or place
+fair = fair + (clients[client] and 0 or 1)
+clients[client] = true
 end
 end
-elseif window > 0 or tenures > 0 or foreign > 0 then
-local missed = window > 0 and not false
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+if not false or two[1] or foreign ~= 0 then
+clock()
+end
+if at and (not false or foreign ~= 0) then
+local turn, length, lapsed = false, 0, 0
+local release = true and not false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
+for i = 1, #names do
+local n = tonumber(fields[i] or nil)
+kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
+end
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (release or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > now + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, now + (seen > now and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-if false then
-length, misses, seen = math.max(20, math.floor(length * 0.75)), 0, now + 10000
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(#redis.pcall('zrange',queue,0,8-1), 8), 1) / all, true
+owed = owed + kept.charge
 end
-if pause > now then
-due = 0
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
 end
-local entries = #redis.pcall('zrange', KEYS[3], 0, 8 - 1)
-local ours = true and not false
-window, releases = 0, releases + (ours and 1 or 0)
-if ours and releases >= math.max(entries, math.min(owed, 64)) and now >= pause then
-due, tenures = math.min(foreign, 8), 1
-end
-if fair and due > 0 and foreign > 0 then
+if begins and fair > 0 then
 local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and 256 - 1 or -1 do
+for i = 0, 256 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
 end
 local client = string.match(place, '^.*:') or place
-local to = KEYS[2] .. ':' .. place
+local to = channel .. ':' .. place
 local told = client ~= last and redis.pcall(say, to, '0')
 if told and counts then
 if say == 'publish' and type(told) == 'number' and told > 0 then
@@ -11361,98 +10938,85 @@ last, more, reached = client, more - 1, true
 end
 end
 if not reached then
-foreign = math.max(foreign - fair, 0)
-due = math.min(due, foreign)
-pause = foreign == 0 and now + 1000 or pause
+turn = foreign > 0
+local charge = turn and kept.charge * all / foreign or 0
+redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + 1000,
+'window', turn and at + length or 0)
 end
 end
-if due > 0 and foreign > 0 then
-due, window, served = due - 1, now + length, true
-if two[1] then
-redis.pcall(say, KEYS[2], '000')
-else
-redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
+if turn then
+served = true
+redis.pcall('set', queue .. ':window', '', 'px', length)
+if begins and two[1] then
+redis.pcall(say, channel, '000')
 end
-if two[1] and first ~= '' then
-local message = 'n' .. length .. ':'
-local entry, behind = first, 0
+local head, message = true and two or {}, 'n' .. length .. ':'
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', KEYS[3], entry)
-redis.pcall('hdel', KEYS[3] .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
-end
-if redis.pcall('exists', KEYS[3]) == 0 then
-redis.pcall('set', KEYS[3] .. ':window', '', 'px', length)
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-elseif tenures > 0 then
-owed = math.max(1, math.min(tenures / math.max(foreign, 1), 8)) * entries
-due, tenures, releases = 0, 0, 0
-end
-redis.pcall('hset', round, 'window', window, 'length', length, 'misses', misses, 'pause', pause, 'seen', seen,
-'due', due, 'tenures', tenures, 'releases', releases, 'owed', owed)
-redis.pcall('pexpire', round, 60000)
-end
-end
-local lapsed = true and 0 or kept.lapsed or 0
+foreign = all
 if not true and not served and two[1] and first ~= '' then
-lapsed = lapsed + 1
+lapsed = kept.lapsed + 1
 if lapsed >= 3 then
 lapsed, two = 0, {}
-if type(redis.pcall('unlink', KEYS[3], KEYS[3] .. ':asks')) == 'table' then
-redis.pcall('pexpire', KEYS[3], 0)
-redis.pcall('pexpire', KEYS[3] .. ':asks', 0)
+if type(redis.pcall('unlink', queue, asks)) == 'table' then
+redis.pcall('pexpire', queue, 0)
+redis.pcall('pexpire', asks, 0)
 end
-redis.pcall(say, KEYS[2], '0')
+redis.pcall(say, channel, '0')
 end
 end
 if lapsed > 0 then
 redis.pcall('hset', round, 'lapsed', lapsed)
 redis.pcall('pexpire', round, 60000)
-elseif kept.lapsed then
+elseif kept.lapsed > 0 then
 redis.pcall('hdel', round, 'lapsed')
+end
 end
 for i = 1, served and 0 or tries do
 if not two[1] then
 break
 end
-redis.call('zrem', KEYS[3], first)
+redis.call('zrem', queue, first)
 if first == '' then
 break
 end
 local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-local lasts, granted, at = 1000, 0, nil
+local lasts, granted = 1000, 0
 if owner then
 local lease, fenced = 1000, wants == 'f' and '1' or '0'
 if wants == '+' then
-local ask = redis.pcall('hget', KEYS[3] .. ':asks', first)
+local ask = redis.pcall('hget', asks, first)
 lease, fenced = string.match(type(ask) == 'string' and ask or '', '^(%d+):([01])$')
-redis.pcall('hdel', KEYS[3] .. ':asks', first)
+redis.pcall('hdel', asks, first)
 end
-local letter, to = string.sub(first, 1, 1), KEYS[2] .. ':to:' .. tag_of(first)
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
+local count, token = listens(first), 0
 local polled = count == 0 and redis.pcall('hget', round, 'polls:' .. first)
 polled = type(polled) == 'string' and tonumber(polled) or 0
 granted = (count ~= 0 or polled > 0) and -1 or 0
-local time, token = redis.pcall('time'), 0
-at = time[1] and time[1] * 1000000 + time[2]
 if fenced == '1' and granted == -1 and count then
-local counter = 'redisson_lock_token:' .. string.sub(KEYS[2], 23 + 1)
+local counter = 'redisson_lock_token:' .. string.sub(channel, 23 + 1)
 token = redis.pcall('exists', counter)
 if token == 1 then
 token = redis.pcall('incr', counter)
-elseif token == 0 and time[1] then
-token = time[1] * 1000 + math.floor(time[2] / 1000)
+elseif token == 0 and at then
+token = at
 local set = redis.pcall('set', counter, string.format('%.0f', token))
 token = set.ok and token or set
 end
@@ -11469,7 +11033,7 @@ end
 redis.call('pexpire', KEYS[1], lasts)
 end
 if granted == 1 and count ~= 0 then
-local message = string.format('g%.0f:%.0f:%.0f:', at, token, lease)
+local message = string.format('g%.0f:%.0f:%.0f:', us, token, lease)
 if type(tell(first, message)) == 'table' then
 redis.call('hdel', KEYS[1], owner)
 granted = 0
@@ -11489,7 +11053,7 @@ redis.pcall('hdel', round, 'polls:' .. first)
 end
 if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
 lasts = polls > 0 and math.floor(math.min(2 * polls, 100)) or 1000
-granted = 1
+granted, owner = 1, nil
 if type(redis.pcall('hset', KEYS[1], 'mortise:reserved:' .. first, '-')) == 'number' then
 redis.call('pexpire', KEYS[1], lasts)
 served = true
@@ -11497,34 +11061,36 @@ end
 end
 end
 if granted == 1 then
-local second, came = two[3], tonumber(two[4] or nil)
-local young = at and lasts >= 1000 + 150 and foreign == 0 and came and at >= came and at - came < 750000 and
-string.find(second, '^%l[^:]*:[-f]:')
-if second and not young then
+local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+local young = owner and lasts >= 1000 + 150 and foreign == 0 and came and us >= came
+if not (young and us - came < 750000 and string.find(two[3], '^%l[^:]*:[-f]:')) then
 local message = 'n' .. lasts .. ':'
-local entry, behind = second, 0
+local behind = 0
 for _ = 1, 64 do
-if not entry or entry == '' or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local came, clock = redis.pcall('zrange', KEYS[3], behind, behind, 'withscores')[2], redis.pcall('time')
-local old = came and clock[1] and clock[1] * 1000000 + clock[2] - came > 100000
-if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-redis.pcall('zrem', KEYS[3], entry)
-redis.pcall('hdel', KEYS[3] .. ':asks', entry)
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
 else
 behind = behind + 1
 end
-entry = redis.pcall('zrange', KEYS[3], behind, behind)[1]
+head = redis.pcall('zrange',queue,behind,behind,'withscores')
 end
 end
-local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', KEYS[3], -1, -1)[1]
-if last and last ~= second then
+local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+if last and last ~= two[3] then
 tell(last, 'l')
 end
 break
 end
-two = redis.call('zrange', KEYS[3], 0, 1, 'withscores')
+two = redis.call('zrange', queue, 0, 1, 'withscores')
 first = two[1]
 end
 end
@@ -11553,7 +11119,7 @@ end
 redis.call('hset', KEYS[1], ARGV[2], '1')
 redis.call('hdel', KEYS[1], ARGV[1])
 if ARGV[6] == '1' and out == 3 then
-redis.pcall('set', KEYS[3] .. ':extra', ARGV[7], 'px', 250)
+redis.pcall('set', queue .. ':extra', ARGV[7], 'px', 250)
 end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
@@ -11561,7 +11127,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "83837eeb9ec7325a4e77f80170f58aef5d8704e8"
+const ServeSHA = "0535a2ea9c4b29c4915a25324fb8778120d1aceb"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -11586,19 +11152,37 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
 if ARGV[8] ~= '' and redis.pcall('zscore', queue, ARGV[6]) == false then
@@ -11614,42 +11198,34 @@ end
 for _, old in ipairs(all) do
 local score = redis.pcall('zscore', queue, old)
 if type(score) == 'string' and redis.pcall('zrem', queue, old) == 1 then
-local wants = redis.pcall('hget', queue .. ':wants', old)
+local wants = redis.pcall('hget', asks, old)
 redis.pcall('zadd', queue, score, ARGV[6])
-redis.pcall('hdel', queue .. ':wants', old, 'lease:' .. old)
+redis.pcall('hdel', asks, old, 'lease:' .. old)
 if type(wants) == 'string' then
-redis.pcall('hset', queue .. ':wants', ARGV[6], wants)
+redis.pcall('hset', asks, ARGV[6], wants)
 end
 end
 end
 end
 if ARGV[7] == '1' then
 redis.pcall('zrem', queue, 'redisson')
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local round = queue .. ':round'
-local fields = redis.pcall('hmget', round, 'open', 'charge', 'owed', 'length')
-local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or 0
-local length = tonumber(fields[4] or nil) or 20
-if fields[1] == '1' then
-length = length * 0.75
+local fields = redis.pcall('hmget', round, 'window', 'charge', 'owed', 'length')
+local window, length = tonumber(fields[1] or nil) or 0, tonumber(fields[4] or nil) or 20
+local charge, owed = math.min(tonumber(fields[2] or nil) or 1, 8), tonumber(fields[3] or nil) or -1
+if window > 0 then
+length = math.max(20, math.floor(length * 0.75))
 else
-owed = math.min(math.max(owed, 0) + charge, 64 * math.max(charge, 1))
+owed = math.min(math.max(owed, -1) + charge, 64 * math.max(charge, 1))
 end
 if at then
-redis.pcall('hset', round, 'open', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
+redis.pcall('hset', round, 'window', 0, 'misses', 0, 'owed', owed, 'length', length, 'seen', at + 10000)
 redis.pcall('pexpire', round, 60000)
 end
 end
 if queued then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -11658,7 +11234,7 @@ end
 for i = 1, #told do
 if told[i] == 'redisson' then
 kept = math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
-elseif told[i] ~= ARGV[6] and ('w' == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+elseif told[i] ~= ARGV[6] and ('w' == 'w' or redis.pcall('hget', asks, told[i]) == 'w') then
 kept = 1000
 break
 end
@@ -11672,14 +11248,10 @@ redis.call('hset', KEYS[1], 'mode', 'write', ARGV[1], '1')
 redis.call('pexpire', KEYS[1], ARGV[2])
 if queued and ARGV[6] ~= '' then
 local placed, was = 0, nil
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 was = tonumber(redis.pcall('zscore', queue, ARGV[6]))
 if placed == 1 then
-placed = came and type(redis.pcall('zadd', queue, came, ARGV[6])) == 'number' and 1 or 0
+placed = us and type(redis.pcall('zadd', queue, us, ARGV[6])) == 'number' and 1 or 0
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[6] and last[2] + 0 < 9007199254740991 then
@@ -11688,8 +11260,7 @@ redis.pcall('zadd', queue, 'xx', string.format('%.0f', moved), ARGV[6])
 end
 redis.pcall('pexpire', queue, 600000)
 elseif was then
-redis.pcall('zrem', queue, ARGV[6])
-redis.pcall('hdel', queue .. ':wants', ARGV[6], 'lease:' .. ARGV[6])
+drop(ARGV[6])
 end
 local first = was and was >= 0 and redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
 if first and first ~= ARGV[6] then
@@ -11718,18 +11289,14 @@ redis.call('set', KEYS[2], ARGV[3], 'px', ARGV[4])
 claimed = 1
 end
 if ARGV[6] ~= '' then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local score, written = tonumber(redis.pcall('zscore', queue, ARGV[6])), 0
 if not at then
 written = nil
 elseif false then
 written = redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), ARGV[6])
 elseif not score then
-written = redis.pcall('zadd', queue, came, ARGV[6])
+written = redis.pcall('zadd', queue, us, ARGV[6])
 local moved
 local last = redis.pcall('zrange', queue, -1, -1, 'withscores')
 if last[1] and last[1] ~= ARGV[6] and last[2] + 0 < 9007199254740991 then
@@ -11740,44 +11307,47 @@ elseif score < 0 then
 written = redis.pcall('zadd', queue, 0, ARGV[6])
 end
 if 'w' ~= '1' then
-redis.pcall('hset', queue .. ':wants', ARGV[6], 'w')
-redis.pcall('pexpire', queue .. ':wants', 600000)
+redis.pcall('hset', asks, ARGV[6], 'w')
+redis.pcall('pexpire', asks, 600000)
 elseif score then
-redis.pcall('hdel', queue .. ':wants', ARGV[6])
+redis.pcall('hdel', asks, ARGV[6])
 end
 if string.find(ARGV[6], '^%l[^:]*:%w+%+:') then
-redis.pcall('hset', queue .. ':wants', 'lease:' .. ARGV[6], ARGV[2])
-redis.pcall('pexpire', queue .. ':wants', 600000)
+redis.pcall('hset', asks, 'lease:' .. ARGV[6], ARGV[2])
+redis.pcall('pexpire', asks, 600000)
 end
 if type(written) == 'number' then
 redis.pcall('pexpire', queue, 600000)
-local first, dropped
+local head, dropped = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1), false
+local behind = 0
 for _ = 1, 64 do
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
-if not first[1] or first[1] == ARGV[6] or came - first[2] < 100000 or string.sub(first[1], 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ARGV[6]
+if ours or not nil and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-local listeners
-listeners = redis.pcall('pubsub', string.sub(first[1], 1, 1) == 's' and 'shardnumsub' or 'numsub',
-channel .. ':to:' .. string.match(first[1], '^.?([^:]*)'))[2]
-if listeners ~= 0 then
+local heard = nil and tell(entry, nil, true) or not nil and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
 break
-end
-redis.pcall('zrem', queue, first[1])
-redis.pcall('hdel', queue .. ':wants', first[1], 'lease:' .. first[1])
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
 dropped = true
+else
+behind = behind + 1
 end
-if dropped and first[1] and first[1] ~= ARGV[6] then
-tell(first[1], 'n1000:')
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
 end
-placed = first[1] == ARGV[6] and 2 or 1
+if dropped and head[1] and head[1] ~= ARGV[6] then
+tell(head[1], 'n1000:')
+end
+placed = head[1] == ARGV[6] and 2 or 1
 end
 end
 local left = kept or redis.call('pttl', KEYS[1])
-return {left < 0 and -1 or math.max(left, 1), claimed, placed, tonumber(came or 0)}`
+return {left < 0 and -1 or math.max(left, 1), claimed, placed, us or 0}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "72fe169639ca8566997b9311d03ec31007724c5c"
+const WriteAcquireSHA = "722be8d325fabb36a4c77caa6fd51bf7e5ced8f2"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -11844,33 +11414,46 @@ local channel = 'redisson_rwlock:' .. '{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 queue, channel = 'mortise:1:wake:' .. KEYS[1] .. ':', 'redisson_rwlock:' .. KEYS[1]
 end
-local at, came
-local counted = {}
+local asks = queue .. ':wants'
+local counted, at, us = {}, nil, nil
 local function tag_of(entry)
 return string.match(entry, '^.?([^:]*)')
+end
+local function listens(entry)
+local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
+local count = letter == 'n' and 1 or counted[to]
+return count or redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
 end
 local function tell(entry, message, exact)
 local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
 local heard = redis.pcall(letter == 's' and 'spublish' or 'publish', to, message .. entry)
-if exact and letter == 'p' and heard ~= 0 then
-local count = counted[to] or redis.pcall('pubsub', 'numsub', to)[2]
-heard = count == 0 and type(heard) == 'number' and 0 or heard
+if exact and letter == 'p' and type(heard) == 'number' and heard > 0 and listens(entry) == 0 then
+return 0
 end
 return heard
+end
+local function drop(entry)
+redis.pcall('zrem', queue, entry)
+redis.pcall('hdel', asks, entry, 'lease:' .. entry)
+end
+local function clock()
+local time = not us and redis.pcall('time') or {}
+if time[1] then
+at, us = time[1] * 1000 + math.floor(time[2] / 1000), time[1] * 1000000 + time[2]
+end
+end
+local function aged(score)
+clock()
+return us and us - score > 100000
 end
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(ARGV[3], KEYS[3], '+' .. '1')
 if not reading and (queued or heard > 0) then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or ARGV[3] == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
+local head = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
+local mark, foreign = head[1] or ARGV[3] == 'spublish' and 's' or 'c', -1
+local round, also, count = queue .. ':round', {}, {}
 if string.sub(mark, 1, 1) == 'p' then
-also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+also[1] = channel .. ':to:' .. tag_of(head[1])
 end
 if string.sub(mark, 1, 1) ~= 'n' then
 count = redis.pcall('pubsub', string.sub(mark, 1, 1) == 's' and 'shardnumsub' or 'numsub', channel,
@@ -11880,90 +11463,81 @@ end
 for i = 5, #count, 2 do
 counted[count[i]] = count[i + 1]
 end
+local function entries()
+return (tonumber(redis.pcall('zcard', queue)) or 1) - (tonumber(redis.pcall('zrem', queue, 'redisson')) or 0)
+end
+if foreign ~= 0 then
+clock()
+end
 if at and foreign ~= 0 then
-local round, kept = queue .. ':round', {}
-local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-local fields = redis.pcall('hmget', round, unpack(names))
+local length, dropped = 0, false
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names))
 for i = 1, #names do
 local n = tonumber(fields[i] or nil)
 kept[names[i]] = n and n >= -1 and n <= at + 10000 and n or 0
 end
-if foreign < 0 then
-foreign = kept.seen > at and 1 or 0
-end
-local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-if foreign > 0 and ends >= at and ends <= at + 200 then
-turn = true
-if first then
-local message = 'n' .. ends - at + 1 .. ':'
-for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
-break
-end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-end
-end
-elseif foreign > 0 then
-local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-local seen, missed = kept.seen, kept.open == 1
-length = math.floor(math.min(math.max(length, 20), 200))
-if missed then
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + 0, 8)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= 200
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, 20), 200))
+if (true or false) and all > 0 and not turn then
+local pause, owed = kept.pause, kept.owed - (true and 1 or 0)
+if kept.window > 0 then
 length, misses = math.min(2 * length, 200), misses + 1
 end
-if pause > at + 4000 then
-pause = 0
-end
 if misses >= 3 then
-misses, pause = 0, at + (seen > at and 1000 or 16 * length)
+misses, pause = 0, at + (kept.seen > at and 1000 or 16 * length)
 end
-turn = owed <= 0 and at >= pause
+begins = owed < 0 and (at >= pause or pause > at + 4000)
+if begins then
+kept.charge, turn = math.max(math.min(entries(), 8), 1) / all, true
+owed = owed + kept.charge
+end
+redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+redis.pcall('pexpire', round, 60000)
+end
 if turn then
-local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0)
-owed = math.min(entries, 8) / foreign
-redis.pcall('hset', round, 'charge', owed)
-redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
 local message = 'n' .. length .. ':'
+redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
+local behind = 0
 for _ = 1, 64 do
-if not first or tell(first, message, true) ~= 0 or string.sub(first, 1, 1) == 'n' then
+local entry = head[1]
+local ours = not entry or entry == ''
+if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(head[2])) then
 break
 end
-redis.pcall('zrem', queue, first)
-redis.pcall('hdel', queue .. ':wants', first, 'lease:' .. first)
-first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
+local heard = message and tell(entry, message, true) or not message and listens(entry)
+if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+break
+elseif aged(head[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+drop(entry)
+dropped = true
+else
+behind = behind + 1
 end
-if not first then
+head = redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1)
+end
+if not head[1] then
 redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or 1000)
 end
-end
-redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-redis.pcall('pexpire', round, 60000)
 end
 end
 end
 if queued then
 if not turn then
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local line = {}
 if at then
 local late = redis.pcall('zrangebyscore', queue, string.format('(%.0f', -at), '(0', 'limit', 0, 64)
 if #late > 0 then
 redis.pcall('zrem', queue, unpack(late))
-redis.pcall('hdel', queue .. ':wants', unpack(late))
+redis.pcall('hdel', asks, unpack(late))
 end
 line = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 64)
 end
-if not came then
-local time = redis.pcall('time')
-at = time[1] and time[1] * 1000 + math.floor(time[2] / 1000)
-came = time[1] and string.format('%.0f', time[1] * 1000000 + time[2])
-end
+clock()
 local told = {}
 if at then
 local last, first = string.format('%.0f', -at - 1000), string.format('%.0f', -at)
@@ -11977,13 +11551,13 @@ local absent = redis.pcall('exists', KEYS[1]) == 0
 local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
-local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+local writes = told[i] == 'redisson' or redis.pcall('hget', asks, told[i]) == 'w'
 pending = (writes or pending == 'w') and 'w' or 'r'
 end
 local claimed = redis.pcall('exists', claim) == 1
 local side = (reading or pending) and 'r' or claimed and 'w'
 for i = 1, pending == 'w' and 0 or #line do
-local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+local wants, told = redis.pcall('hget', asks, line[i]) == 'w' and 'w' or 'r', false
 local full = served and (wants == 'w' or i == 64)
 if (side or wants) == wants and not (side == 'r' and claimed) and not full then
 local side, owner, lease
@@ -11991,10 +11565,8 @@ local more, lasts
 side, more, owner = string.match(line[i], '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-local letter, to = string.sub(line[i], 1, 1), channel .. ':to:' .. tag_of(line[i])
-local count = letter == 'n' and 1 or counted[to] or
-redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-lasts = more == '' and 1000 or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. line[i]) or nil)
+local count = listens(line[i])
+lasts = more == '' and 1000 or tonumber(redis.pcall('hget', asks, 'lease:' .. line[i]) or nil)
 if count and count ~= 0 and lasts and lasts >= 1 then
 lease = math.min(lasts, 1000)
 end
@@ -12019,10 +11591,10 @@ local left = done and not absent and redis.pcall('pttl', KEYS[1])
 if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
 done = redis.pcall('pexpire', KEYS[1], lasts) == 1
 end
-local message = string.format('g%s:0:%.0f:', came, lease)
+local message = string.format('g%.0f:0:%.0f:', us, lease)
 told = done and type(tell(line[i], message)) == 'number'
 if told then
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+redis.pcall('hdel', asks, line[i], 'lease:' .. line[i])
 local by = side == 'w' and redis.pcall('get', claim)
 if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
 redis.pcall('del', claim)
@@ -12045,8 +11617,7 @@ told = string.sub(line[i], 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
 redis.pcall('zadd', queue, string.format('%.0f', -at - 1000), line[i])
 else
-redis.pcall('zrem', queue, line[i])
-redis.pcall('hdel', queue .. ':wants', line[i], 'lease:' .. line[i])
+drop(line[i])
 end
 end
 elseif not second then
@@ -12069,7 +11640,7 @@ end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "3d7c25136a26ba8650aa60bd5927d4cb9a01a35d"
+const WriteReleaseSHA = "034c1563c7cf8acb5ba0893559e2cce00720a725"
 
 // WriteRenewSource is write_renew.lua.
 //

@@ -58,4 +58,4 @@ if ARGV[6] ~= '' then
   --! include join_queue entry=ARGV[6] wish='w' lease=ARGV[2] reserve=false placed=placed
 end
 local left = kept or redis.call('pttl', KEYS[1])
-return {left < 0 and -1 or math.max(left, 1), claimed, placed, tonumber(came or 0)}
+return {left < 0 and -1 or math.max(left, 1), claimed, placed, us or 0}

@@ -860,36 +860,33 @@ func TestKeysThatAreGarbled(t *testing.T) {
 	})
 }
 
-// A client that hands the lock on within itself lets foreign clients have their turn, whatever stands in the round.
+// What another program has written into the round counts as zero: foreign clients have their turns, and ours too.
 func TestTurnsEndThoughTheRoundIsGarbled(t *testing.T) {
 	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, _ bool) {
 		listen(t, srv, "redisson_lock__channel:{n}")
-		for _, field := range []string{"owed", "releases", "pause"} {
+		for _, field := range []string{"window", "pause", "length", "misses", "seen", "owed", "charge"} {
 			for _, value := range []string{"nan", "inf", "-inf", "1e300", "x"} {
-				do(t, srv, "DEL", roundOf("n"), queueOf("n"), "n")
+				do(t, srv, "DEL", roundOf("n"), queueOf("n"), windowOf("n"), "n")
 				do(t, srv, "HSET", roundOf("n"), field, value)
 				h.takes(t)
-				n, granted := 0, true
-				for owners := []string{"h:1", "h:2"}; granted; n++ {
-					check.FatalIf(t, n > 64, "%s %s: no turn after %d handoffs", field, value, n)
-					r := check.Value(h.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: owners[n%2],
-						Next: owners[(n+1)%2], Lease: time.Minute, Yield: true, Entry: 1})).In(t)
-					granted = r.Granted
-				}
+				h.frees(t)
+				window := do(t, srv, "PTTL", windowOf("n")).(int64)
+				check.ErrorIf(t, window < 0 || window > wire.WindowLongest.Milliseconds(), "%s %s: a window of %d ms", field, value,
+					window)
 			}
 		}
-		// Where the server is full, what stands there stays.
-		do(t, srv, "DEL", roundOf("n"), queueOf("n"), "n")
+		// On a full server, too, what is no number is no window.
+		do(t, srv, "DEL", roundOf("n"), queueOf("n"), windowOf("n"), "n")
 		h.takes(t)
 		w := waits(t, b, "n", "w:1")
 		w.enters(t, 1)
 		do(t, srv, "DEL", "n")
-		do(t, srv, "HSET", roundOf("n"), "due", "1", "window", "nan")
+		do(t, srv, "HSET", roundOf("n"), "window", "nan", "lapsed", "nan")
 		do(t, srv, "CONFIG", "SET", "maxmemory", "1")
 		defer do(t, srv, "CONFIG", "SET", "maxmemory", "0")
 		r := w.enrol(t, 2)
-		check.ErrorIf(t, r.Granted || r.Remaining <= 0 || r.Remaining > time.Second, "%+v; want a window", r)
+		check.ErrorIf(t, !r.Granted, "%+v; want it granted to the first", r)
 	})
 }
 
@@ -1010,7 +1007,7 @@ func rounds(t *testing.T, srv *redistest.Server, field string) int64 {
 }
 
 // Clients of mortise alone have no windows: a release that they wait for leaves no state of any. A client that only
-// listens to Redisson's channel has one after each round, and is told of it as Redisson tells of a release.
+// listens to Redisson's channel has one, and is told of it as Redisson tells of a release.
 func TestAWindowIsForForeignClients(t *testing.T) {
 	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
@@ -1032,13 +1029,13 @@ func TestAWindowIsForForeignClients(t *testing.T) {
 		late.Subscribe(topic("n"))
 		late.await(t, "watching n", 1)
 		late.enters(t, 1)
-		w.frees(t) // the first tenure of a round of two
-		other.isServed(t, 1)
-		check.FatalIf(t, !other.enrol(t, 1).Granted, "the claim was refused")
-		other.frees(t) // and the last: one entry is left
+		w.frees(t)
 		check.Equal(t, "it is told %q", foreign(), "redisson_lock__channel:{n} 000")
-		late.await(t, "first n 1 20ms", 1)
 		check.Equal(t, "%d records", do(t, srv, "EXISTS", "n").(int64), 0)
+		other.await(t, "first n 1 20ms", 1)
+		other.gets(t, 1)
+		other.frees(t) // the first of two releases between two turns
+		late.isServed(t, 1)
 		late.gets(t, 1)
 	})
 }
@@ -1067,11 +1064,12 @@ func TestWindowsThatAreMissed(t *testing.T) {
 		}
 		paused := func(since time.Time, lasts int64) {
 			t.Helper()
-			clock := rounds(t, srv, "pause") - time.Now().UnixMilli()
-			check.ErrorIf(t, clock > lasts || clock < lasts-time.Since(since).Milliseconds(), "windows pause for %d ms", clock)
 			entry++
 			w.enters(t, entry)
+			do(t, srv, "HSET", roundOf("n"), "owed", "0")
 			h.frees(t)
+			clock := rounds(t, srv, "pause") - time.Now().UnixMilli()
+			check.ErrorIf(t, clock > lasts || clock < lasts-time.Since(since).Milliseconds(), "windows pause for %d ms", clock)
 			if time.Since(since) < time.Second {
 				w.isServed(t, entry)
 			}
@@ -1136,7 +1134,7 @@ func TestAWindowIsToldToTheFairWaitersUntilOneAsks(t *testing.T) {
 			}
 			w.gets(t, uint64(entry)) // once the window is over
 			do(t, srv, "DEL", "n")   // a release would begin the next turn
-			do(t, srv, "HSET", roundOf("n"), "owed", "0", "due", "0")
+			do(t, srv, "HSET", roundOf("n"), "owed", "0")
 			h.takes(t)
 		}
 	})
@@ -1183,7 +1181,7 @@ func TestDeadFairPlacesHaveNoWindowsBesideRedisson(t *testing.T) {
 		listen(t, srv, "redisson_lock__channel:{n}")
 		w.enters(t, 1)
 		h.frees(t)
-		check.Equal(t, "%d more windows are due in the turn", rounds(t, srv, "due"), 0)
+		check.Equal(t, "%d releases until the next turn", rounds(t, srv, "owed"), 0)
 	})
 }
 
@@ -1222,86 +1220,98 @@ func TestAWindowNeedsNoQueue(t *testing.T) {
 	})
 }
 
-// In a turn of the entries each is served once at least, though those that were served do not come again. What is left
-// of the windows of a turn in which no foreign client waits any more is not kept for the next one.
-func TestATurnOfTheEntriesServesEach(t *testing.T) {
+// Between two turns of the foreign clients there are as many releases as entries, divided by the number of foreign
+// clients; and as many more for a release of theirs that was heard outside of a turn.
+func TestBetweenTwoTurnsEachEntryIsServed(t *testing.T) {
 	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
-		var foreign func() string
-		for range 4 {
-			foreign = listen(t, srv, "redisson_lock__channel:{n}")
+		for foreign, turns := range map[int]string{1: "10001", 2: "10101", 4: "11111"} {
+			t.Run(fmt.Sprint(foreign, " foreign clients"), func(t *testing.T) {
+				for range foreign {
+					listen(t, srv, "redisson_lock__channel:{n}")
+				}
+				all := make([]*waiter, 4)
+				for i := range all {
+					all[i] = waits(t, b, "n", fmt.Sprint("w", i, ":1"))
+					all[i].fenced = fenced
+					all[i].enters(t, 7)
+				}
+				owner, got := h.owner, ""
+				for n := range turns {
+					release(t, h.Store, "n", owner)
+					got += strconv.FormatInt(do(t, srv, "DEL", windowOf("n")).(int64), 10)
+					do(t, srv, "HSET", roundOf("n"), "window", "0") // it was used
+					w := all[n%len(all)]
+					w.gets(t, 7)
+					owner, w.owner = w.owner, fmt.Sprint("w", n%len(all), ":", n+2)
+					w.enters(t, 7)
+				}
+				check.Equal(t, "windows at %s of the releases", got, turns)
+				do(t, srv, "FLUSHALL")
+				h.takes(t)
+			})
+			noChannels(t, srv)
 		}
-		all := make([]*waiter, 4)
-		for i := range all {
-			all[i] = waits(t, b, "n", fmt.Sprint("w", i, ":1"))
-			all[i].fenced = fenced
-			all[i].enters(t, 1)
-		}
-		do(t, srv, "HSET", roundOf("n"), "tenures", "1", "due", "0", "window", "1")
-		h.frees(t)
-		for i, w := range all {
-			w.isServed(t, 1)
-			w.gets(t, 1)
-			check.Equal(t, "windows that are due: %d", rounds(t, srv, "due"), 0)
-			if i < len(all)-1 {
-				w.frees(t)
-			}
-		}
-		all[3].frees(t)
-		check.Equal(t, "it is told %q", foreign(), "redisson_lock__channel:{n} +0")
 	})
 }
 
-// An entry is served as often as a foreign client was seen to be. Until then a lock goes on within its client by one
-// command, which tells of the foreign one; while there are no windows it goes on as without foreign clients.
-func TestATurnHasAsManyTenuresAsTheForeignOne(t *testing.T) {
+// Until the foreign client's next turn a lock goes on within its client by one command, which tells of that client.
+// While there are no turns it goes on as without foreign clients.
+func TestALockGoesOnWithinItsClientUntilTheForeignOnesTurn(t *testing.T) {
+	check.Long(t)
+	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
+		listen(t, srv, "redisson_lock__channel:{n}")
+		n := 1
+		serve := func() backend.ServeReply {
+			t.Helper()
+			n++
+			return check.Value(h.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n",
+				Owner: fmt.Sprint("h:", n-1), Next: fmt.Sprint("h:", n), Lease: time.Minute, Fenced: fenced, Yield: true,
+				Entry: 7})).In(t)
+		}
+		do(t, srv, "HSET", roundOf("n"), "pause", fmt.Sprint(time.Now().UnixMilli()+2000))
+		r := serve()
+		check.ErrorIf(t, !r.Granted || r.Foreign, "%+v; want it granted as if there were no foreign waiters", r)
+		do(t, srv, "HSET", roundOf("n"), "pause", "0", "owed", "2")
+		for range 2 {
+			r = serve()
+			check.ErrorIf(t, !r.Granted || !r.Foreign, "%+v; want it granted, with foreign waiters", r)
+		}
+		r = serve()
+		check.ErrorIf(t, r.Granted || !r.Held, "%+v; want it released for all", r)
+		check.Equal(t, "%d records", do(t, srv, "EXISTS", "n").(int64), 0)
+	})
+}
+
+// A release by a foreign client that is heard outside of its turn costs as many releases as the turn did.
+func TestAForeignTenureOutsideOfATurnCostsOne(t *testing.T) {
 	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
 		w := waits(t, b, "n", "w:1")
 		w.fenced = fenced
 		listen(t, srv, "redisson_lock__channel:{n}")
-		serve := func(i int) backend.ServeReply {
-			t.Helper()
-			next := fmt.Sprint("w:", i)
-			r := check.Value(w.Capabilities().Queue.Serve(t.Context(), backend.ServeRequest{Name: "n", Owner: w.owner,
-				Next: next, Lease: time.Minute, Fenced: fenced, Yield: true, Entry: 7})).In(t)
-			w.owner = next
-			return r
-		}
-		for _, seen := range []int{1, 2, 3, 8, 20} {
+		for _, heard := range []int{1, 2, 3, 8, 20} {
+			do(t, srv, "DEL", roundOf("n"))
+			w.owner = fmt.Sprint("w:", heard)
 			w.enters(t, 7)
-			do(t, srv, "HSET", roundOf("n"), "pause", "0", "owed", "0")
-			h.frees(t) // a window
-			for i := range seen {
-				do(t, srv, "HSET", "n", "8743c9c0-0795-4907-87fd-6c719a6b4586:1", "1")
+			h.frees(t) // a turn
+			check.Equal(t, "%d turns", do(t, srv, "EXISTS", windowOf("n")).(int64), 1)
+			for i := range heard {
+				do(t, srv, "HSET", "n", javaID+"1", "1")
 				r := w.enrol(t, 7, i > 0)
 				check.FatalIf(t, r.Granted, "granted, and a foreign client has it")
 				do(t, srv, "DEL", "n")
 			}
 			r := w.enrol(t, 7, true)
 			check.FatalIf(t, !r.Granted || !r.Foreign, "%+v; want it granted, with foreign waiters", r)
-			for i := range min(seen, 8) - 1 {
-				reply := serve(i)
-				check.ErrorIf(t, !reply.Granted || !reply.Foreign, "%d of %d: %+v; want it granted, with foreign waiters",
-					i, seen, reply)
-			}
-			do(t, srv, "HSET", roundOf("n"), "pause", fmt.Sprint(time.Now().UnixMilli()+2000))
-			reply := serve(99)
-			check.ErrorIf(t, !reply.Granted || reply.Foreign, "%+v; want it granted as if there were no foreign waiters", reply)
-			do(t, srv, "HSET", roundOf("n"), "pause", "0")
-			reply = serve(100)
-			check.ErrorIf(t, reply.Granted || !reply.Held || !reply.Enrolled, "%d seen: %+v; want it released for all",
-				seen, reply)
-			do(t, srv, "DEL", roundOf("n"))
-			w.owner = "w:1"
-			w.gets(t, 7)
-			do(t, srv, "DEL", "n") // a release would begin the next turn
+			check.Equal(t, "%d releases until the next turn", rounds(t, srv, "owed"), int64(heard)-1)
+			do(t, srv, "DEL", "n")
 			h.takes(t)
 		}
 	})
 }
 
-// A round is followed by as many windows as there are foreign clients, each of which ends by its use.
+// Beside one entry there are as many turns in a row as there are foreign clients, each of which ends by its use.
 func TestEachForeignClientHasAWindow(t *testing.T) {
 	check.Long(t)
 	plainAndFenced(t, func(t *testing.T, srv *redistest.Server, b backend.Backend, h *waiter, fenced bool) {
@@ -1374,7 +1384,6 @@ func TestADeadClientIsNotTheFirstBesideAForeignOwner(t *testing.T) {
 		r = behind.enrol(t, 2)
 		check.ErrorIf(t, r.Granted || !r.Enrolled || r.First, "behind a live entry: %+v; want it not the first", r)
 		check.Equal(t, "%d entries are left", do(t, srv, "ZCARD", queueOf("n")).(int64), 3) // one polls
-		check.ErrorIf(t, rounds(t, srv, "seen") == 0, "the foreign owner was not seen")
 		do(t, srv, "ZADD", queueOf("n"), "1", "pdead:1")
 		behind.enrol(t, 2)
 		w.await(t, "first n 1 1s", 1) // the request of the other client has made it the first
@@ -1389,7 +1398,7 @@ func TestAWindowOverAQueueOfDeadClientsIsHeeded(t *testing.T) {
 		w.fenced = fenced
 		listen(t, srv, "redisson_lock__channel:{n}")
 		do(t, srv, "ZADD", queueOf("n"), "1", "pdead:1", "2", "pdead:3")
-		do(t, srv, "HSET", roundOf("n"), "window", "0", "releases", "8", "length", "200")
+		do(t, srv, "HSET", roundOf("n"), "length", "200")
 		h.frees(t)
 		r := w.enrol(t, 1)
 		check.ErrorIf(t, r.Granted, "a lock was granted in a window")
@@ -1405,7 +1414,7 @@ func TestAWindowIsToldToTheFirstEntryThatLives(t *testing.T) {
 		listen(t, srv, "redisson_lock__channel:{n}")
 		w.enters(t, 2)
 		do(t, srv, "ZADD", queueOf("n"), "1", "pdead:1", "2", "pdead:2", "3", "pdead:3")
-		do(t, srv, "HSET", roundOf("n"), "polls:pdead:2", "20", "window", "0", "releases", "8")
+		do(t, srv, "HSET", roundOf("n"), "polls:pdead:2", "20")
 		h.frees(t)
 		w.await(t, "first n 2 20ms", 1)
 		check.Equal(t, "%d records", do(t, srv, "EXISTS", "n").(int64), 0)

@@ -154,7 +154,7 @@ func (x *turns) at(entries, releases int) (got string) {
 		if x.frees() {
 			got += "1"
 			do(x.T, x.srv, "ZREM", wakeQueue, "redisson") // it is over
-			do(x.T, x.srv, "HSET", wakeRound, "open", "0")
+			do(x.T, x.srv, "HSET", wakeRound, "window", "0")
 		} else {
 			got += "0"
 		}

@@ -8,7 +8,7 @@ local served, turn = false, false
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(publish, KEYS[3], '+' .. string.format('%.0f', math.min(there, permits_most)))
 if queued or heard > 0 then
-  --! include redissons_turn publish=publish turn=turn
+  --! include wake_turn publish=publish turn=turn
 end
 if queued then
   local kept, window, granted = 0, 0, 0

@@ -7,7 +7,7 @@ local served, turn = false, false
 local queued = redis.pcall('exists', queue) == 1
 local heard = not queued and redis.call(publish, channel_key, '+' .. message)
 if not reading and (queued or heard > 0) then
-  --! include redissons_turn publish=publish turn=turn
+  --! include wake_turn publish=publish turn=turn
 end
 if queued then
   if not turn then

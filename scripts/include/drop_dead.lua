@@ -1,4 +1,4 @@
---! fragment drop_dead queue round channel asker first dropped
+--! fragment drop_dead asker first dropped
 --
 -- In serve_queue: takes the entries out of the front of a queue whose clients do not listen, up to the asker's entry:
 -- dead_most at most, of dead_bytes together. As many as dead_batch are counted by one command. Nothing is taken out that
@@ -27,7 +27,7 @@ while first and dropped < dead_most and size < dead_bytes do
   if not dead[1] or type(redis.pcall('zrem', queue, unpack(dead))) == 'table' then
     break
   end
-  redis.pcall('hdel', queue .. ':asks', unpack(dead))
+  redis.pcall('hdel', asks, unpack(dead))
   for _, entry in ipairs(dead) do
     tell(entry, 'r')
   end

@@ -1,4 +1,4 @@
---! fragment foreign_subscribers mark channel foreign also count
+--! fragment foreign_subscribers mark foreign also count
 --
 -- Sets foreign to the number of subscribers of Redisson's channel, less those of mortise's channel beside it: clients
 -- of mortise subscribe to both, and half-open connections cancel out, too. mark is an entry, or the first letter of

@@ -19,10 +19,10 @@ if may and redis.pcall('zrem', queue, entry) == 1 then
   end
   local taken = type(redis.pcall('zadd', timeouts, unpack(permits))) == 'number' and
     type(redis.pcall('incrby', KEYS[1], -size)) == 'number'
-  local message = string.format('g%s:0:%.0f:', came, lease)
+  local message = string.format('g%.0f:0:%.0f:', us, lease)
   told = taken and type(tell(entry, message)) == 'number'
   if told then
-    redis.pcall('hdel', queue .. ':wants', entry, 'lease:' .. entry)
+    redis.pcall('hdel', asks, entry, 'lease:' .. entry)
     local ttl = redis.pcall('pttl', KEYS[1])
     if type(ttl) == 'number' and ttl > 0 then
       redis.pcall('pexpire', timeouts, math.min(ttl, longest_time))

@@ -24,10 +24,10 @@ if may and redis.pcall('zrem', queue, entry) == 1 then
   if done and (absent or type(left) ~= 'number' or left >= 0 and left < lasts) then
     done = redis.pcall('pexpire', KEYS[1], lasts) == 1
   end
-  local message = string.format('g%s:0:%.0f:', came, lease)
+  local message = string.format('g%.0f:0:%.0f:', us, lease)
   told = done and type(tell(entry, message)) == 'number'
   if told then
-    redis.pcall('hdel', queue .. ':wants', entry, 'lease:' .. entry)
+    redis.pcall('hdel', asks, entry, 'lease:' .. entry)
     local by = side == 'w' and redis.pcall('get', claim)
     if type(by) == 'string' and string.sub(owner, 1, #by + 1) == by .. ':' then
       redis.pcall('del', claim)

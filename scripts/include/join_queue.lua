@@ -5,48 +5,35 @@
 -- entries, 64 at most, that have waited for 100 ms are removed if their clients do not listen: they are dead.
 -- reserve: the client asks again at once, for fewer permits, and these are kept for it. The queue is kept for ten
 -- minutes: a client that waits for 10,000 names asks for each of them every few minutes. lease: see owner_entry.
---! include wake_time
+clock()
 local score, written = tonumber(redis.pcall('zscore', queue, entry)), 0
 if not at then
   written = nil
 elseif reserve then
   written = redis.pcall('zadd', queue, string.format('%.0f', -at - reservation), entry)
 elseif not score then
-  written = redis.pcall('zadd', queue, came, entry)
+  written = redis.pcall('zadd', queue, us, entry)
   local moved
-  --! include to_end queue=queue entry=entry score=moved
+  --! include to_end entry=entry score=moved
 elseif score < 0 then
   written = redis.pcall('zadd', queue, 0, entry)
 end
 if wish ~= '1' then
-  redis.pcall('hset', queue .. ':wants', entry, wish)
-  redis.pcall('pexpire', queue .. ':wants', queue_kept)
+  redis.pcall('hset', asks, entry, wish)
+  redis.pcall('pexpire', asks, queue_kept)
 elseif score then
-  redis.pcall('hdel', queue .. ':wants', entry)
+  redis.pcall('hdel', asks, entry)
 end
 if string.find(entry, '^%l[^:]*:%w+%+:') then
-  redis.pcall('hset', queue .. ':wants', 'lease:' .. entry, lease)
-  redis.pcall('pexpire', queue .. ':wants', queue_kept)
+  redis.pcall('hset', asks, 'lease:' .. entry, lease)
+  redis.pcall('pexpire', asks, queue_kept)
 end
 if type(written) == 'number' then
   redis.pcall('pexpire', queue, queue_kept)
-  local first, dropped
-  for _ = 1, entries_passed do
-    first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1)
-    if not first[1] or first[1] == entry or came - first[2] < entry_new or string.sub(first[1], 1, 1) == 'n' then
-      break
-    end
-    local listeners
-    --! include listeners entry=first[1] channel=channel listeners=listeners
-    if listeners ~= 0 then
-      break
-    end
-    redis.pcall('zrem', queue, first[1])
-    redis.pcall('hdel', queue .. ':wants', first[1], 'lease:' .. first[1])
-    dropped = true
+  local head, dropped = redis.pcall('zrangebyscore', queue, 0, '+inf', 'withscores', 'limit', 0, 1), false
+  --! include tell_first first=head message=nil asker=entry nth=redis.pcall('zrangebyscore',queue,0,'+inf','withscores','limit',behind,1) dropped=dropped
+  if dropped and head[1] and head[1] ~= entry then -- its client does not know that it is the first
+    tell(head[1], 'n' .. reservation .. ':')
   end
-  if dropped and first[1] and first[1] ~= entry then -- its client does not know that it is the first
-    tell(first[1], 'n' .. reservation .. ':')
-  end
-  placed = first[1] == entry and 2 or 1
+  placed = head[1] == entry and 2 or 1
 end

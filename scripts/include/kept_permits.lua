@@ -7,7 +7,7 @@ for i = 1, #told do
   if told[i] == 'redisson' then
     kept, window = kept + 1, math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
   elseif told[i] ~= entry then
-    local wants = tonumber(redis.pcall('hget', queue .. ':wants', told[i])) or 1
+    local wants = tonumber(redis.pcall('hget', asks, told[i])) or 1
     kept = kept + math.max(1, math.min(wants, permits_most)) -- in this order: 1 for a NaN
   end
 end

@@ -6,7 +6,7 @@
 for i = 1, #told do
   if told[i] == 'redisson' then
     kept = math.max(1, -at - (tonumber(redis.pcall('zscore', queue, told[i])) or 0))
-  elseif told[i] ~= entry and (side == 'w' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w') then
+  elseif told[i] ~= entry and (side == 'w' or redis.pcall('hget', asks, told[i]) == 'w') then
     kept = reservation
     break
   end

@@ -7,7 +7,9 @@ local there = redis.pcall('exists', lock, queue, queue .. ':window')
 free = there == 0
 if not free and redis.call('exists', lock) == 0 then
   local served = false
+  local asks = queue .. ':asks'
   --! include channel_of lock=lock
-  --! include serve_queue lock=lock queue=queue channel=channel mark='n' asker='' heard=false freed=false quiet=false heads=nil served=served
+  --! include teller
+  --! include serve_queue lock=lock mark='n' asker='' heard=false freed=false quiet=false heads=nil served=served
   free = not served
 end

@@ -9,10 +9,8 @@ local more, lasts
 wants, more, owner = string.match(entry, '^%l[^:]*:(%w+)(%+?):(.+)$')
 lease = nil
 if owner and at then
-  local letter, to = string.sub(entry, 1, 1), channel .. ':to:' .. tag_of(entry)
-  local count = letter == 'n' and 1 or counted[to] or
-    redis.pcall('pubsub', letter == 's' and 'shardnumsub' or 'numsub', to)[2]
-  lasts = more == '' and first_lease or tonumber(redis.pcall('hget', queue .. ':wants', 'lease:' .. entry) or nil)
+  local count = listens(entry)
+  lasts = more == '' and first_lease or tonumber(redis.pcall('hget', asks, 'lease:' .. entry) or nil)
   if count and count ~= 0 and lasts and lasts >= 1 then -- NaN is not
     lease = math.min(lasts, first_lease)
   end

@@ -1,58 +1,40 @@
---! fragment redissons_turn publish turn
+--! fragment redissons_turn release heard foreign fair entries turn length
 --
--- At a release of a semaphore or a read-write lock: turn becomes true if clients of Redisson have a turn now. They do
--- not heed the queue, and mostly ask later than clients of mortise. In a turn, of 20 to 200 ms, the entry redisson is
--- in the queue like an entry that was told to ask: a permit, or both sides, are granted to no client of mortise. An
--- unused turn doubles the length of the next one; after three in a row there is a pause (see missed_window). After a
--- turn, the next one comes when as many releases are over as there are entries, eight at most, divided by the number
--- of Redisson's clients. A release by Redisson that is heard outside a turn costs as many (see redisson_heard).
---! include wake_time
-local first = redis.pcall('zrangebyscore', queue, 0, '+inf', 'limit', 0, 1)[1]
-local mark, foreign = first or publish == 'spublish' and 's' or 'c', -1
-local also, count = {}, {}
-if string.sub(mark, 1, 1) == 'p' then -- it is told here, or by the script
-  also[1] = channel .. ':to:' .. string.match(first, '^.?([^:]*)')
+-- The turns of Redisson's clients, which do not heed the queue, and mostly ask later than clients of mortise. In a turn,
+-- of 20 to 200 ms, mortise grants nothing that Redisson's clients may take. turn becomes true if there is one now, and
+-- length the time that is left. A turn begins at a release when no more are owed: each release of mortise's counts one,
+-- and a turn costs as many as there are entries, divided by the number of foreign clients; of both, eight count at most.
+-- So with more foreign clients than entries a turn follows another, when a release of theirs was heard, which ends a
+-- turn. A release of theirs outside of a turn costs as much as a turn (see redisson_heard). An unused turn doubles the length of the next one; after
+-- three in a row there is a pause: a second if a foreign client was seen in the last 10 s, otherwise 16 turns.
+--
+-- foreign is the number of subscribers of Redisson's, -1 if they cannot be counted; fair that of foreign clients which
+-- are counted in another way. begins: the turn begins now. misses is how many turns in a row were not used. What another
+-- program has written counts as zero.
+local names = {'window', 'pause', 'length', 'misses', 'seen', 'owed', 'charge', 'lapsed'}
+local kept, fields = {}, redis.pcall('hmget', round, unpack(names)) -- not HGETALL: there may be more
+for i = 1, #names do
+  local n = tonumber(fields[i] or nil)
+  kept[names[i]] = n and n >= -1 and n <= at + foreign_seen and n or 0
 end
---! include foreign_subscribers mark=mark channel=channel foreign=foreign also=also count=count
-for i = counted_from, #count, 2 do
-  counted[count[i]] = count[i + 1]
-end
-if at and foreign ~= 0 then
-  local round, kept = queue .. ':round', {}
-  local names = {'seen', 'pause', 'length', 'misses', 'owed', 'open'}
-  local fields = redis.pcall('hmget', round, unpack(names)) -- not HGETALL: another program may have added fields
-  for i = 1, #names do
-    local n = tonumber(fields[i] or nil)
-    kept[names[i]] = n and n >= -1 and n <= at + foreign_seen and n or 0 -- otherwise not written by mortise
+local all = math.min((foreign >= 0 and foreign or kept.seen > at and 1 or 0) + fair, turn_most)
+local begins, misses, left = false, kept.misses, kept.window - at
+turn = left > 0 and left <= window_longest
+length = turn and math.ceil(left) or math.floor(math.min(math.max(kept.length, window_shortest), window_longest))
+if (release or heard) and all > 0 and not turn then
+  local pause, owed = kept.pause, kept.owed - (release and 1 or 0)
+  if kept.window > 0 then
+    length, misses = math.min(2 * length, window_longest), misses + 1
   end
-  if foreign < 0 then -- subscribers cannot be counted
-    foreign = kept.seen > at and 1 or 0
+  if misses >= misses_most then
+    misses, pause = 0, at + (kept.seen > at and pause_short or pause_windows * length)
   end
-  local ends = -(tonumber(redis.pcall('zscore', queue, 'redisson')) or 0)
-  if foreign > 0 and ends >= at and ends <= at + window_longest then
-    turn = true
-    if first then -- it may be new, and not know of the turn
-      local message = 'n' .. ends - at + 1 .. ':'
-      --! include tell_first_waiting first=first message=message
-    end
-  elseif foreign > 0 then
-    local length, misses, pause, owed = kept.length, kept.misses, kept.pause, kept.owed - 1
-    local seen, missed = kept.seen, kept.open == 1
-    --! include missed_window missed=missed length=length misses=misses pause=pause seen=seen now=at
-    turn = owed <= 0 and at >= pause
-    if turn then
-      local entries = (tonumber(redis.pcall('zcard', queue)) or 1) - (ends ~= 0 and 1 or 0) -- the last turn is no entry
-      owed = math.min(entries, turn_most) / foreign
-      redis.pcall('hset', round, 'charge', owed)
-      redis.pcall('zadd', queue, string.format('%.0f', -at - length), 'redisson')
-      local message = 'n' .. length .. ':'
-      --! include tell_first_waiting first=first message=message
-      if not first then -- an entry that was told to ask has a second at most
-        redis.pcall('pexpire', queue, redis.pcall('zcard', queue) == 1 and length or reservation)
-      end
-    end
-    redis.pcall('hset', round, 'seen', seen, 'pause', pause, 'length', length, 'misses', misses,
-      'owed', math.max(owed, -1), 'open', turn and 1 or 0)
-    redis.pcall('pexpire', round, round_kept)
+  begins = owed < 0 and (at >= pause or pause > at + pause_longest)
+  if begins then
+    kept.charge, turn = math.max(math.min(entries, turn_most), 1) / all, true
+    owed = owed + kept.charge
   end
+  redis.pcall('hset', round, 'window', turn and at + length or 0, 'pause', pause, 'length', length,
+    'misses', misses, 'seen', kept.seen, 'owed', math.max(owed, -1), 'charge', kept.charge)
+  redis.pcall('pexpire', round, round_kept)
 end

@@ -1,4 +1,4 @@
---! fragment serve_queue lock queue channel mark asker heard freed quiet heads served
+--! fragment serve_queue lock mark asker heard freed quiet heads served
 --
 -- Serves the queue of a lock whose record is absent, for the first entry whose client can be reached, or polls. If the
 -- entry has an owner, the owner is granted the lock (see grant_entry). If it has none, or the lock cannot be granted
@@ -12,68 +12,84 @@
 -- heads: the first two entries, or nil. quiet: neither the hash queue:round nor a queue of the fair lock is there.
 --
 -- Clients of Redisson do not enrol, nor do waiters for a fair lock of the same name. These foreign clients have turns
--- (see take_turns), in which no entry is served; served then becomes true, too. heard: a release by a foreign client
--- was heard. If the queue is empty, mark stands for an entry where subscribers are counted (see foreign_subscribers).
+-- (see redissons_turn), in which no entry is served, and the key queue:window has requests of mortise refused; served
+-- then becomes true, too. If no place in the fair lock's queue is that of a live client, these clients have no turn, and
+-- none is tried for a second. heard: a release by a foreign client was heard, or this is one of the fair lock. If the
+-- queue is empty, mark stands for an entry where subscribers are counted (see foreign_subscribers).
 --
 -- lapsed counts how often in a row the record was absent though nothing released it: a reservation ran out, or a
 -- lease. A release and a claim reset it. At three, the queue is removed, all clients are told, and the lock is free:
 -- live clients enrol again. If PUBLISH does not count all subscribers, the last entry is told of each reservation,
 -- too: the clients of all entries before it may be dead.
---! include teller channel=channel
-local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores') -- an error, without entries, if the key holds other data
-local first, kept, now = two[1] or mark, {}, 0
-local say = string.sub(first, 1, 1) == 's' and 'spublish' or 'publish'
 local round = queue .. ':round'
-local names = {'window', 'pause', 'length', 'seen', 'misses', 'due', 'tenures', 'releases', 'owed', 'lapsed'}
-local fields = quiet and {} or redis.pcall('hmget', round, unpack(names)) -- not HGETALL: see redissons_turn
-if fields[1] or fields[10] then
-  --! include clock now=now
-  for i = 1, #names do
-    local n = tonumber(fields[i] or nil)
-    kept[names[i]] = n and n >= 0 and n <= now + foreign_seen and n or nil -- otherwise not written by mortise, as NaN
-  end
-end
-local foreign, fair = (kept.seen or 0) > now and 1 or 0
-local also, count = {}, {}
-for i = 1, string.sub(first, 1, 1) ~= 'n' and #two or 0, 2 do -- they are told below
-  if string.sub(two[i], 1, 1) == string.sub(first, 1, 1) then
+local two = heads or redis.pcall('zrange', queue, 0, 1, 'withscores') -- an error has no entries
+local first, tries, dropped = two[1] or mark, entries_tried, 0
+local letter = string.sub(first, 1, 1)
+local say = letter == 's' and 'spublish' or 'publish'
+local foreign, fair, also, count = quiet and 0 or -1, 0, {}, {}
+for i = 1, letter ~= 'n' and #two or 0, 2 do -- they are told below
+  if string.sub(two[i], 1, 1) == letter then
     also[#also + 1] = channel .. ':to:' .. tag_of(two[i])
   end
 end
---! include foreign_clients mark=first channel=channel quiet=quiet foreign=foreign fair=fair also=also count=count
+--! include foreign_subscribers mark=first foreign=foreign also=also count=count
 for i = counted_from, #count, 2 do
   counted[count[i]] = count[i + 1]
 end
-local tries, dropped = entries_tried, 0
 if two[1] and first ~= asker and counted[channel .. ':to:' .. tag_of(first)] == 0 then
-  --! include drop_dead queue=queue round=round channel=channel asker=asker first=first dropped=dropped
+  --! include drop_dead asker=asker first=first dropped=dropped
   tries = dropped > 0 and tried_behind_dead or tries
   two = redis.pcall('zrange', queue, 0, 1, 'withscores')
   first = two[1] or mark
 end
-if fair and not two[1] then
-  foreign, fair = foreign - fair, nil -- a release without a queue tells the waiters for the fair lock without a window
+local places = 'redisson_lock_queue:' .. string.sub(channel, #'redisson_lock__channel:' + 1)
+if not quiet and two[1] then -- otherwise a release tells the waiters for the fair lock without a turn
+  --! include fair_clients places=places fair=fair
 end
-if fields[1] or foreign > 0 then
-  --! include take_turns queue=queue round=round channel=channel asker=asker heard=heard freed=freed served=served
+if not quiet or two[1] or foreign ~= 0 then
+  clock()
 end
-local lapsed = freed and 0 or kept.lapsed or 0
-if not freed and not served and two[1] and first ~= asker then
-  lapsed = lapsed + 1
-  if lapsed >= lapses_most then
-    lapsed, two = 0, {}
-    if type(redis.pcall('unlink', queue, queue .. ':asks')) == 'table' then -- its user may not send UNLINK
-      redis.pcall('pexpire', queue, 0)
-      redis.pcall('pexpire', queue .. ':asks', 0)
+if at and (not quiet or foreign ~= 0) then
+  local turn, length, lapsed = false, 0, 0
+  local release = freed and not heard
+  --! include redissons_turn release=release heard=heard foreign=foreign fair=fair entries=#redis.pcall('zrange',queue,0,turn_most-1) turn=turn length=length
+  if begins and fair > 0 then
+    local reached
+    --! include tell_places misses=misses reached=reached
+    if not reached then
+      turn = foreign > 0
+      local charge = turn and kept.charge * all / foreign or 0
+      redis.pcall('hset', round, 'owed', charge - 1, 'charge', charge, 'pause', turn and 0 or at + pause_short,
+        'window', turn and at + length or 0)
     end
-    redis.pcall(say, channel, '0')
   end
-end
-if lapsed > 0 then
-  redis.pcall('hset', round, 'lapsed', lapsed)
-  redis.pcall('pexpire', round, round_kept)
-elseif kept.lapsed then
-  redis.pcall('hdel', round, 'lapsed')
+  if turn then
+    served = true
+    redis.pcall('set', queue .. ':window', '', 'px', length)
+    if begins and two[1] then -- a release to Redisson, which parses 0, and to clients of an older mortise
+      redis.pcall(say, channel, '000')
+    end
+    local head, message = freed and two or {}, 'n' .. length .. ':'
+    --! include tell_first first=head message=message asker=asker nth=redis.pcall('zrange',queue,behind,behind,'withscores') dropped=dropped
+  end
+  foreign = all
+  if not freed and not served and two[1] and first ~= asker then
+    lapsed = kept.lapsed + 1
+    if lapsed >= lapses_most then
+      lapsed, two = 0, {}
+      if type(redis.pcall('unlink', queue, asks)) == 'table' then -- its user may not send UNLINK
+        redis.pcall('pexpire', queue, 0)
+        redis.pcall('pexpire', asks, 0)
+      end
+      redis.pcall(say, channel, '0')
+    end
+  end
+  if lapsed > 0 then
+    redis.pcall('hset', round, 'lapsed', lapsed)
+    redis.pcall('pexpire', round, round_kept)
+  elseif kept.lapsed > 0 then
+    redis.pcall('hdel', round, 'lapsed')
+  end
 end
 for i = 1, served and 0 or tries do
   if not two[1] then
@@ -84,9 +100,9 @@ for i = 1, served and 0 or tries do
     break
   end
   local wants, owner = string.match(first, '^%l[^:]*:([-f+]):(.+)$')
-  local lasts, granted, at = reservation, 0, nil
+  local lasts, granted = reservation, 0
   if owner then
-    --! include grant_entry lock=lock queue=queue channel=channel entry=first wants=wants owner=owner granted=granted lasts=lasts at=at
+    --! include grant_entry lock=lock entry=first wants=wants owner=owner granted=granted lasts=lasts
     served = granted == 1
   end
   if not owner or granted == -1 or i == tries and granted == 0 then
@@ -99,7 +115,7 @@ for i = 1, served and 0 or tries do
     end
     if told > 0 or polls > 0 or string.sub(first, 1, 1) == 'n' or i == tries then
       lasts = polls > 0 and math.floor(math.min(2 * polls, polled_reservation)) or reservation
-      granted = 1
+      granted, owner = 1, nil
       if type(redis.pcall('hset', lock, 'mortise:reserved:' .. first, '-')) == 'number' then
         redis.call('pexpire', lock, lasts)
         served = true
@@ -107,15 +123,14 @@ for i = 1, served and 0 or tries do
     end
   end
   if granted == 1 then
-    local second, came = two[3], tonumber(two[4] or nil)
-    local young = at and lasts >= first_lease + first_spare and foreign == 0 and came and at >= came and at - came < entry_untold and
-      string.find(second, '^%l[^:]*:[-f]:')
-    if second and not young then
+    local head, came = {two[3], two[4]}, tonumber(two[4] or nil)
+    local young = owner and lasts >= first_lease + first_spare and foreign == 0 and came and us >= came
+    if not (young and us - came < entry_untold and string.find(two[3], '^%l[^:]*:[-f]:')) then
       local message = 'n' .. lasts .. ':'
-      --! include tell_first queue=queue round=round first=second message=message asker=''
+      --! include tell_first first=head message=message asker='' nth=redis.pcall('zrange',queue,behind,behind,'withscores') dropped=dropped
     end
-    local last = second and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
-    if last and last ~= second then
+    local last = two[3] and string.sub(first, 1, 1) == 'n' and redis.call('zrange', queue, -1, -1)[1]
+    if last and last ~= two[3] then
       tell(last, 'l')
     end
     break

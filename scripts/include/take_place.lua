@@ -8,11 +8,11 @@ if instead ~= '' and redis.pcall('zscore', queue, entry) == false then
   for _, old in ipairs(all) do
     local score = redis.pcall('zscore', queue, old)
     if type(score) == 'string' and redis.pcall('zrem', queue, old) == 1 then
-      local wants = redis.pcall('hget', queue .. ':wants', old)
+      local wants = redis.pcall('hget', asks, old)
       redis.pcall('zadd', queue, score, entry)
-      redis.pcall('hdel', queue .. ':wants', old, 'lease:' .. old)
+      redis.pcall('hdel', asks, old, 'lease:' .. old)
       if type(wants) == 'string' then
-        redis.pcall('hset', queue .. ':wants', entry, wants)
+        redis.pcall('hset', asks, entry, wants)
       end
     end
   end

@@ -7,6 +7,5 @@ told = string.sub(entry, 1, 1) == 'n' or type(heard) == 'number' and heard > 0
 if told then
   redis.pcall('zadd', queue, string.format('%.0f', -at - reservation), entry)
 else
-  redis.pcall('zrem', queue, entry)
-  redis.pcall('hdel', queue .. ':wants', entry, 'lease:' .. entry)
+  drop(entry)
 end

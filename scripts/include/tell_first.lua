@@ -1,21 +1,25 @@
---! fragment tell_first queue round first message asker
+--! fragment tell_first first message asker nth dropped
 --
--- Sends a message to the client of first, the first entry that waits in the queue of a plain lock. If the message
--- reaches no subscriber, the client of the next entry gets it, and so on, up to the entry of the asker, 64 at most. An
--- entry without a subscriber is removed if it is older than 100 ms (a client that yields may not have subscribed yet),
--- unless its client polls, or its subscribers cannot be counted.
-local entry, behind = first, 0
+-- Sends a message to the client of first, the first entry that waits, or without a message looks whether it listens.
+-- If it does not, the client of the next entry gets it, and so on, up to the entry of the asker, 64 at most; first is
+-- then the entry that was told. An entry without a subscriber is removed if it is older than 100 ms (a client that
+-- yields may not have subscribed yet), unless its client polls, or its subscribers cannot be counted; dropped becomes
+-- true. first is an entry and its score. nth reads the entry behind so many waiting ones, with its score.
+local behind = 0
 for _ = 1, entries_passed do
-  if not entry or entry == asker or tell(entry, message, true) ~= 0 or string.sub(entry, 1, 1) == 'n' then
+  local entry = first[1]
+  local ours = not entry or entry == asker
+  if ours or not message and (string.sub(entry, 1, 1) == 'n' or not aged(first[2])) then
     break
   end
-  local came, clock = redis.pcall('zrange', queue, behind, behind, 'withscores')[2], redis.pcall('time')
-  local old = came and clock[1] and clock[1] * us_per_second + clock[2] - came > entry_new
-  if old and redis.pcall('hget', round, 'polls:' .. entry) == false then
-    redis.pcall('zrem', queue, entry)
-    redis.pcall('hdel', queue .. ':asks', entry)
+  local heard = message and tell(entry, message, true) or not message and listens(entry)
+  if heard ~= 0 or string.sub(entry, 1, 1) == 'n' then
+    break
+  elseif aged(first[2]) and redis.pcall('hget', queue .. ':round', 'polls:' .. entry) == false then
+    drop(entry)
+    dropped = true
   else
     behind = behind + 1
   end
-  entry = redis.pcall('zrange', queue, behind, behind)[1]
+  first = nth
 end

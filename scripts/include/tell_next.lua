@@ -14,7 +14,11 @@
 --! include queue_of lock=KEYS[1]
 if redis.pcall('exists', queue) == 1 and redis.call('exists', KEYS[1]) == 0 then
   local served = false
-  --! include serve_queue lock=KEYS[1] queue=queue channel=KEYS[4] mark='n' asker='' heard=true freed=true quiet=false heads=nil served=served
+  local channel, asks = KEYS[4], queue .. ':asks'
+  --! include teller
+  redis.pcall('del', queue .. ':window')
+  --! include redisson_heard
+  --! include serve_queue lock=KEYS[1] mark='n' asker='' heard=true freed=true quiet=false heads=nil served=served
   if served then
     return result
   end
@@ -73,6 +77,6 @@ end
 --! include silent_clients publish=ARGV[5] channel=KEYS[4]
 if alone then
   local served = false
-  --! include tell_waiters lock=KEYS[1] channel=KEYS[4] publish=ARGV[5] served=served
+  --! include tell_waiters lock=KEYS[1] to=KEYS[4] publish=ARGV[5] served=served
 end
 return result

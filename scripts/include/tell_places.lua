@@ -1,4 +1,4 @@
---! fragment tell_places channel misses reached
+--! fragment tell_places misses reached
 --
 -- Tells waiters for a fair lock of a window, from the first place on, until a message reaches a subscriber; 256 places
 -- at most. That waiter's process may be stopped, or dead if PUBLISH does not count all subscribers. So one more waiter
@@ -7,7 +7,7 @@
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, fair and places_tried - 1 or -1 do
+for i = 0, places_tried - 1 do
   local place = redis.pcall('lindex', places, i)
   if type(place) ~= 'string' or more < 0 then
     break

@@ -18,13 +18,13 @@ local absent = redis.pcall('exists', KEYS[1]) == 0 -- the name may be another ki
 local reads = redis.pcall('hget', KEYS[1], 'mode') == 'read'
 local pending, second = nil, nil
 for i = 1, #told do
-  local writes = told[i] == 'redisson' or redis.pcall('hget', queue .. ':wants', told[i]) == 'w'
+  local writes = told[i] == 'redisson' or redis.pcall('hget', asks, told[i]) == 'w'
   pending = (writes or pending == 'w') and 'w' or 'r'
 end
 local claimed = redis.pcall('exists', claim) == 1
 local side = (reading or pending) and 'r' or claimed and 'w'
 for i = 1, pending == 'w' and 0 or #line do
-  local wants, told = redis.pcall('hget', queue .. ':wants', line[i]) == 'w' and 'w' or 'r', false
+  local wants, told = redis.pcall('hget', asks, line[i]) == 'w' and 'w' or 'r', false
   local full = served and (wants == 'w' or i == entries_told)
   if (side or wants) == wants and not (side == 'r' and claimed) and not full then
     --! include grant_side entry=line[i] wants=wants told=told

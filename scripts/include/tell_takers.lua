@@ -14,7 +14,7 @@ for i = 1, left > 0 and #line or 0 do
   if told then
     granted = granted + size
   else
-    wants = math.max(1, tonumber(redis.pcall('hget', queue .. ':wants', line[i])) or 1)
+    wants = math.max(1, tonumber(redis.pcall('hget', asks, line[i])) or 1)
     size = wants
     if wants <= left and line[i] ~= asker then
       --! include tell_entry entry=line[i] told=told

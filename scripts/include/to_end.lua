@@ -1,4 +1,4 @@
---! fragment to_end queue entry score
+--! fragment to_end entry score
 --
 -- Moves a new entry to the end of its queue, if it is not there: the server's clock was set back since another entry
 -- came. An entry whose score is its time alone would be before that entry, and so would all that come after it. score

@@ -2,7 +2,7 @@
 --
 -- The entries whose clients were told to ask, and have time left, 64 at most. mortise writes no score more than a
 -- second ahead: such a score is ignored.
---! include wake_time
+clock()
 local told = {}
 if at then
   local last, first = string.format('%.0f', -at - reservation), string.format('%.0f', -at)

@@ -12,5 +12,5 @@ local channel = prefix .. '{' .. name .. '}'
 if string.find(name, '{', 1, true) then
   queue, channel = 'mortise:1:wake:' .. name .. ':', prefix .. name
 end
-local at, came -- see wake_time
---! include teller channel=channel
+local asks = queue .. ':wants'
+--! include teller

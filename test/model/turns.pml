@@ -1,7 +1,7 @@
 /*
  * No client starves: the budget of local handoffs, and turns of foreign clients and of entries.
  *
- * Follows include/take_turns.lua, serve_queue.lua, serve.lua and enrol.lua; localqueue's Budget. One step is a script, a
+ * Follows include/redissons_turn.lua, redisson_heard.lua, serve_queue.lua, serve.lua and enrol.lua; localqueue's Budget. One step is a script, a
  * tenure of Redisson's or the end of a window. Clients and waiters come at any time, and there is no end: the counters
  * that are asserted show how long each may have to wait, however often all others come again.
  *
@@ -24,11 +24,11 @@
 #ifndef BUDGET
 #define BUDGET 2     /* local handoffs in a tenure; in the code 32 */
 #endif
-#ifndef WINDOWS
-#define WINDOWS 2    /* in a turn at most; in the code 8 */
-#endif
 #ifndef TIMES
-#define TIMES 2      /* an entry is served in its turn at most; in the code 8 */
+#define TIMES 2      /* turns that the entries are owed at most; in the code 64 */
+#endif
+#ifndef WINDOWS
+#define WINDOWS (F > N -> F + 1 : N + 1) /* while an entry waits, at most */
 #endif
 #ifndef AGAIN
 #define AGAIN 1
@@ -42,6 +42,7 @@
 #define LONGEST 10   /* 200 ms */
 #define JAVA 100     /* the holder is a thread of Redisson */
 #define NONE 255
+#define UNIT 6       /* of owed: a release. Entries are divided by one to three waiters of Redisson */
 
 #define OPEN 1
 #define OVER 2       /* its time has passed, and no script has run since */
@@ -61,10 +62,8 @@ byte window;
 byte size = 1;       /* the length of the next window */
 byte misses;
 byte pause;
-byte due;            /* windows of this turn that are to come */
-byte tenures;        /* of Redisson in its turn, and one; 0: it is the entries' turn */
-byte releases;       /* of entries in their turn */
-byte owed;           /* how many their turn has */
+short owed = 0 - UNIT;         /* releases until the next window, in UNITs */
+byte charge = UNIT;  /* what the last one cost */
 bool served;
 
 /* Clients. */
@@ -115,7 +114,7 @@ inline begin(x) {
 }
 
 inline opened() {
-	due--; window = OPEN; served = true; again = 0;
+	window = OPEN; served = true; again = 0;
 	i = 0;
 	do
 	:: i < N ->
@@ -129,65 +128,56 @@ inline opened() {
 	i = 0
 }
 
-/* include/take_turns.lua */
-inline take_turns(heard, freed) {
+/* include/redisson_heard.lua */
+inline hear() {
 	if
-	:: window == OPEN && !heard ->
+	:: window != 0 -> size = (size * 3 / 4 < 1 -> 1 : size * 3 / 4)
+	:: else ->
+		owed = (owed < 0 - UNIT -> 0 - UNIT : owed) + charge;
+#ifndef OWED_UNBOUNDED
+		owed = (owed > TIMES * (charge > UNIT -> charge : UNIT) -> TIMES * (charge > UNIT -> charge : UNIT) : owed)
+#endif
+	fi;
+	window = 0; misses = 0
+}
+
+/* include/redissons_turn.lua */
+inline turn_of(freed, heard) {
+	if
+	:: window == OPEN ->
 #ifndef WINDOW_BARGED
 		served = true
 #endif
 		skip
-	:: !(window == OPEN && !heard) && (window != 0 || tenures > 0 || java > 0) ->
+	:: window != OPEN && (freed || heard) && java > 0 ->
 		if
-		:: heard -> misses = 0; size = (size * 3 / 4 < 1 -> 1 : size * 3 / 4)
-		:: !heard && window != 0 ->
-			misses++; size = (size * 2 > LONGEST -> LONGEST : size * 2)
+		:: window == OVER -> misses++; size = (size * 2 > LONGEST -> LONGEST : size * 2)
 		:: else
 		fi;
+		window = 0;
 		if
-		:: misses >= 3 -> misses = 0; due = 0; pause = PAUSE;
+		:: misses >= 3 -> misses = 0; pause = PAUSE;
 #ifdef PAUSE_RESETS
 			size = 1
 #endif
 		:: else
 		fi;
-		window = 0;
 		if
 #ifdef QUEUED_COUNT
-		:: freed && places > 1 -> releases++
+		:: freed && places > 1 -> owed = owed - UNIT
 #else
-		:: freed -> releases++
+		:: freed -> owed = owed - UNIT
 #endif
 		:: else
 		fi;
+		owed = (owed < 0 - UNIT -> 0 - UNIT : owed);
 		if
-		:: freed && pause == 0 && releases >= (owed > places -> owed : places)
- ->
-			tenures = 1;
-#ifdef WINDOWS_FOR_ALL
-			due = java
-#else
-			due = (java < WINDOWS -> java : WINDOWS)
+		:: owed < 0 && pause == 0 ->
+			charge = (places > 0 -> places : 1) * UNIT / java;
+#ifndef FREE_TURNS
+			owed = owed + charge;
 #endif
-		:: else
-		fi;
-		if
-		:: due > 0 && java > 0 -> opened()
-		:: !(due > 0 && java > 0) && tenures > 0 ->
-			owed = (tenures * places + (java > 0 -> java : 1) - 1) / (java > 0 -> java : 1);
-#ifndef OWED_HALF
-			owed = (owed > places -> owed : places);
-#endif
-#ifndef OWED_UNBOUNDED
-			owed = (owed > TIMES * places -> TIMES * places : owed);
-#endif
-			tenures = 0;
-#ifndef DUE_KEPT
-			due = 0;
-#endif
-#ifndef RELEASES_KEPT
-			releases = 0
-#endif
+			opened()
 		:: else
 		fi
 	:: else
@@ -195,9 +185,9 @@ inline take_turns(heard, freed) {
 }
 
 /* include/serve_queue.lua: the record is absent. It is granted to the asker where served stays false. */
-inline serve(asker, heard, freed) {
+inline serve(asker, freed, heard) {
 	served = false;
-	take_turns(heard, freed);
+	turn_of(freed, heard);
 	if
 	:: !served && places > 0 ->
 		x = queue[0]; places--;
@@ -222,7 +212,7 @@ inline serve(asker, heard, freed) {
 /* The client's first waiter asks for an absent record. */
 inline ask(c, heard) {
 	if
-	:: places > 0 || window == OPEN -> serve(c, heard, false)
+	:: places > 0 || window == OPEN -> serve(c, false, heard)
 	:: else -> served = false
 	fi;
 	if
@@ -284,9 +274,9 @@ end:	do
 		if
 		:: waiters[c] > 0 && places == 0 && (java == 0 || pause > 0) ->
 			waiters[c]--; holder = 0; begin(c)
-		:: waiters[c] > 0 && places == 0 && java > 0 && pause == 0 && releases + 1 < owed ->
+		:: waiters[c] > 0 && places == 0 && java > 0 && pause == 0 && owed >= UNIT ->
 #ifndef TURN_FOR_EVER
-			releases++;
+			owed = owed - UNIT;
 #endif
 			waiters[c]--; holder = 0; begin(c)
 		:: else ->
@@ -301,7 +291,7 @@ end:	do
 #else
 			:: places > 0 || java > 0 ->
 #endif
-				serve(NONE, false, true)
+				serve(NONE, true, false)
 			:: else -> served = false
 			fi;
 			served = false
@@ -316,15 +306,11 @@ end:	do
 	:: atomic { holder == JAVA -> c = queue[0];
 		holder = 0;
 		if
-		:: places > 0 -> ask(c, true)
+		:: places > 0 -> hear(); ask(c, true)
 		:: java > 0 && again < AGAIN ->
 			again++; holder = JAVA; java--; ours = 0;
 			if
-			:: places > 0 -> window = 0; misses = 0;
-				if
-				:: tenures < 250 -> tenures++
-				:: else
-				fi
+			:: places > 0 -> hear()
 			:: else
 			fi
 		:: places == 0
@@ -334,7 +320,6 @@ end:	do
 	:: atomic { window == OVER && places > 0 -> c = queue[0];
 		if
 		:: holder == 0 -> ask(c, false)
-		:: holder == JAVA -> window = 0; misses = 0
 		:: else
 		fi;
 		c = 0; x = 0 }
