@@ -17,11 +17,7 @@ if ARGV[2] ~= '0' then
   if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
     return 0
   end
-  if type(redis.pcall('hset', KEYS[1], ARGV[1], ARGV[2])) == 'table' then -- a full server
-    redis.call('hdel', KEYS[1], '') -- see release
-    redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
-  end
-  redis.call('exists', KEYS[1]) -- restores the registration of a connection with tracking: see release
+  --! include set_holds lock=KEYS[1] owner=ARGV[1] holds=ARGV[2]
   return 1
 end
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then -- not del: see release

@@ -37,7 +37,7 @@ if several > 1 then
 end
 redis.call('unlink', KEYS[1])
 for i = 1, owners and math.min(#owners, 2 * owners_told) or 0, 2 do
-  if #owners[i] <= owner_longest then -- a longer one is damage: see read_release
+  if #owners[i] <= owner_longest then -- a longer one is damage: see longest_reader
     redis.call(ARGV[1], KEYS[2] .. ':under:' .. owners[i], '0')
   end
 end

@@ -20,13 +20,8 @@
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
   redis.call('hset', KEYS[1], ARGV[1], '1') -- a write for WAIT, as in acquire
   if string.find(ARGV[4], '^%l[^:]*:%w+%+?:') then
-    local own, all = redis.call('pttl', KEYS[2]), redis.call('pttl', KEYS[1])
-    if own >= 0 and own < tonumber(ARGV[2]) then
-      redis.call('pexpire', KEYS[2], ARGV[2])
-    end
-    if all >= 0 and all < tonumber(ARGV[2]) then
-      redis.call('pexpire', KEYS[1], ARGV[2])
-    end
+    --! include prolong key=KEYS[2] lease=ARGV[2]
+    --! include prolong key=KEYS[1] lease=ARGV[2]
   end
   --! include read_back track=ARGV[3] lock=KEYS[1]
   return {0, 0, 0}

@@ -22,9 +22,6 @@ if redis.call('hexists', KEYS[1], ARGV[2]) == 0 or redis.call('exists', KEYS[3])
 end
 redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('set', KEYS[2], '1', 'px', ARGV[3])
-local left = redis.call('pttl', KEYS[1])
-if left >= 0 and left < tonumber(ARGV[3]) then
-  redis.call('pexpire', KEYS[1], ARGV[3])
-end
+--! include prolong key=KEYS[1] lease=ARGV[3]
 --! include read_back track=ARGV[4] lock=KEYS[1]
 return 1

@@ -13,10 +13,6 @@
 -- record of the writer's lease. publish: publish or spublish. If the lock stays held, the script ends with a read:
 -- see release.
 --
--- A script reads the timeout keys of holds_read holds of a record at most, whatever the hold counts say: more would
--- block the server. A record with more holds, or with a holder's name of more bytes than owner_longest, counts as
--- damaged, and keeps its time to live, which is the longer one.
---
 -- The search ends at a reader whose lease is at least as long as that of the leaving reader: the lock's time to live
 -- is then right. The leaving reader's lease is read first, so the comparison is also right where time passes inside
 -- a script (before Redis 7).
@@ -44,31 +40,12 @@ if size > readers_few and size <= holds_read + 1 then
     end
   end
 end
-local most, budget = 0, holds_read
-local fields
---! include fields_of key=KEYS[1] size=size most=holds_read+1 fields=fields
-if not fields then
+local longest, budget = 0, holds_read
+--! include longest_reader lock=KEYS[1] prefix=KEYS[3] size=size enough=own longest=longest
+if not longest then
   return held
-end
-for i = 1, #fields, 2 do
-  local holds = tonumber(fields[i + 1]) or 0
-  budget = budget - math.max(0, holds) -- in this order: 0 for a NaN
-  if budget < 0 or holds > 0 and #fields[i] > owner_longest then
-    return held
-  end
-  for k = 1, holds do
-    local lasts = redis.call('pttl', KEYS[3] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
-    if lasts == -1 then -- that reader's next renewal puts it right: see read_renew
-      return held
-    end
-    most = math.max(most, lasts)
-  end
-  if most >= own then
-    return held
-  end
-end
-if most > 0 then
-  redis.call('pexpire', KEYS[1], most)
+elseif longest > 0 then
+  redis.call('pexpire', KEYS[1], longest)
   redis.call('exists', KEYS[1])
 else
   redis.call('del', KEYS[1])

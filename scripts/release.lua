@@ -28,9 +28,5 @@ end
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
-if type(redis.pcall('hset', KEYS[1], ARGV[1], ARGV[2])) == 'table' then -- a full server
-  redis.call('hdel', KEYS[1], '') -- changes nothing
-  redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
-end
-redis.call('exists', KEYS[1])
+--! include set_holds lock=KEYS[1] owner=ARGV[1] holds=ARGV[2]
 return 1

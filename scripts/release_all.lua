@@ -23,11 +23,7 @@ end
 for i = 1, #KEYS / 2 do
   local lock, owner, keep = KEYS[2 * i - 1], ARGV[2 * i], ARGV[2 * i + 1]
   if held[i] == 1 and keep ~= '0' then
-    if type(redis.pcall('hset', lock, owner, keep)) == 'table' then -- a full server
-      redis.call('hdel', lock, '') -- see release
-      redis.call('hset', lock, owner, keep)
-    end
-    redis.call('exists', lock)
+    --! include set_holds lock=lock owner=owner holds=keep
   elseif held[i] == 1 then
     -- Not del: Redisson may have granted a read lock in the same hash.
     redis.call('hdel', lock, owner)

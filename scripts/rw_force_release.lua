@@ -7,7 +7,7 @@
 --! bound 11500 calls 10 MB
 --
 -- Removes a read-write lock and its readers' timeout keys, whatever its owners, and tells the waiters. publish:
--- publish or spublish. The limit holds_read: see read_release; timeout keys beyond it expire by themselves.
+-- publish or spublish. The limit holds_read: see longest_reader; timeout keys beyond it expire by themselves.
 --! include read_write_mode
 if not mode then
   return 0

@@ -4,7 +4,7 @@
 --! reply strings pttl, mode, then field and hold count in turn; nothing where the key is absent
 --! bound 10500 calls 3 MB
 --
--- Reads a read-write lock, without expired readers. The limit holds_read: see read_release; a reader beyond it
+-- Reads a read-write lock, without expired readers. The limit holds_read: see longest_reader; a reader beyond it
 -- counts as live. Of more fields than that none is told.
 --! include read_write_mode
 if not mode then
@@ -19,7 +19,7 @@ for i = 1, fields and #fields or 0, 2 do
   local holds = tonumber(fields[i + 1]) or 0
   budget = budget - math.max(0, holds)
   local live = string.sub(fields[i], -#':write') == ':write' or budget < 0 and holds > 0
-  if #fields[i] > owner_longest then -- damage: see read_release
+  if #fields[i] > owner_longest then -- damage: see longest_reader
     live, holds = false, 0
   end
   for k = 1, live and 0 or holds do

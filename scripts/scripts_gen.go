@@ -7007,11 +7007,12 @@ end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 and redis.call('exists', KEYS[2]) == 1 then
 redis.call('hset', KEYS[1], ARGV[1], '1')
 if string.find(ARGV[4], '^%l[^:]*:%w+%+?:') then
-local own, all = redis.call('pttl', KEYS[2]), redis.call('pttl', KEYS[1])
-if own >= 0 and own < tonumber(ARGV[2]) then
+local remaining = redis.call('pttl', KEYS[2])
+if remaining >= 0 and remaining < tonumber(ARGV[2]) then
 redis.call('pexpire', KEYS[2], ARGV[2])
 end
-if all >= 0 and all < tonumber(ARGV[2]) then
+local remaining = redis.call('pttl', KEYS[1])
+if remaining >= 0 and remaining < tonumber(ARGV[2]) then
 redis.call('pexpire', KEYS[1], ARGV[2])
 end
 end
@@ -7434,7 +7435,7 @@ end
 return {0, 0, 0}`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "7e4eafa70c8071494fbad8fba0867723da3c648e"
+const ReadAcquireSHA = "eb25046e03db5e3879f8715f038c9fe8c1bb2ff7"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -7457,8 +7458,8 @@ return 0
 end
 redis.call('hset', KEYS[1], ARGV[1], '1')
 redis.call('set', KEYS[2], '1', 'px', ARGV[3])
-local left = redis.call('pttl', KEYS[1])
-if left >= 0 and left < tonumber(ARGV[3]) then
+local remaining = redis.call('pttl', KEYS[1])
+if remaining >= 0 and remaining < tonumber(ARGV[3]) then
 redis.call('pexpire', KEYS[1], ARGV[3])
 end
 if ARGV[4] == '1' then
@@ -7467,7 +7468,7 @@ end
 return 1`
 
 // ReadEnterSHA is the SHA-1 of [ReadEnterSource].
-const ReadEnterSHA = "e359eefd9907ddf328b9c56f80f4c8c2f8a3dfdc"
+const ReadEnterSHA = "4cafeb2e2b44d4230d529aa77a788a7a26925eb0"
 
 // ReadReleaseSource is read_release.lua.
 //
@@ -7479,10 +7480,6 @@ const ReadEnterSHA = "e359eefd9907ddf328b9c56f80f4c8c2f8a3dfdc"
 // as long as the longest lease of a reader. Under a writer the lock's time to live does not change: it is the only
 // record of the writer's lease. publish: publish or spublish. If the lock stays held, the script ends with a read:
 // see release.
-//
-// A script reads the timeout keys of holds_read holds of a record at most, whatever the hold counts say: more would
-// block the server. A record with more holds, or with a holder's name of more bytes than owner_longest, counts as
-// damaged, and keeps its time to live, which is the longer one.
 //
 // The search ends at a reader whose lease is at least as long as that of the leaving reader: the lock's time to live
 // is then right. The leaving reader's lease is read first, so the comparison is also right where time passes inside
@@ -7509,37 +7506,38 @@ return held
 end
 end
 end
-local most, budget = 0, 10000
+local longest, budget = 0, 10000
 local fields
 fields = nil
-if size <= 10000+1 then
+if size <= budget+1 then
 local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[1], 'samples', 0)
 if type(bytes) ~= 'number' or bytes <= 8000000 then
 fields = redis.call('hgetall', KEYS[1])
 end
 end
-if not fields then
-return held
-end
-for i = 1, #fields, 2 do
-local holds = tonumber(fields[i + 1]) or 0
+longest = fields and longest
+for i = 1, longest and #fields or 0, 2 do
+local field, holds = fields[i], tonumber(fields[i + 1]) or 0
+holds = string.sub(field, -6) == ':write' and 0 or holds
 budget = budget - math.max(0, holds)
-if budget < 0 or holds > 0 and #fields[i] > 512 then
+if budget < 0 or holds > 0 and #field > 512 then
+longest = nil
+end
+for k = 1, longest and holds or 0 do
+local lasts = redis.call('pttl', KEYS[3] .. ':' .. field .. ':rwlock_timeout:' .. k)
+longest = lasts ~= -1 and lasts < own and math.max(longest, lasts) or nil
+if not longest then
+break
+end
+end
+if not longest then
+break
+end
+end
+if not longest then
 return held
-end
-for k = 1, holds do
-local lasts = redis.call('pttl', KEYS[3] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
-if lasts == -1 then
-return held
-end
-most = math.max(most, lasts)
-end
-if most >= own then
-return held
-end
-end
-if most > 0 then
-redis.call('pexpire', KEYS[1], most)
+elseif longest > 0 then
+redis.call('pexpire', KEYS[1], longest)
 redis.call('exists', KEYS[1])
 else
 redis.call('del', KEYS[1])
@@ -7776,7 +7774,7 @@ end
 return held`
 
 // ReadReleaseSHA is the SHA-1 of [ReadReleaseSource].
-const ReadReleaseSHA = "934f5855e88af1ab6c77a013a2c876b08208c1d9"
+const ReadReleaseSHA = "6cf4fe0918b2bd08e61aeb865c3232e64f61cce5"
 
 // ReadRenewSource is read_renew.lua.
 //
@@ -7811,8 +7809,7 @@ redis.call('exists', lock)
 end
 elseif lease > 0 and (left == -1 or ARGV[3*i+1] == '1' and left > lease) then
 local longest
-local size = redis.call('hlen', lock)
-local mode = redis.call('hget', lock, 'mode')
+local size, mode = redis.call('hlen', lock), redis.call('hget', lock, 'mode')
 if size == 1 then
 longest = lease
 elseif size <= budget and (mode == 'write' and not true or mode == 'read') then
@@ -7820,31 +7817,30 @@ local prefix = '{' .. lock .. '}'
 if string.find(lock, '{', 1, true) then
 prefix = lock
 end
+local enough = left > 0 and left or math.huge
+longest = lease
 local fields
 fields = nil
-if size <= budget then
+if size <= budget+1 then
 local bytes = size > 16 and redis.pcall('memory', 'usage', lock, 'samples', 0)
 if type(bytes) ~= 'number' or bytes <= 8000000 then
 fields = redis.call('hgetall', lock)
 end
 end
-longest = fields and lease
-for i = 1, fields and #fields or 0, 2 do
+longest = fields and longest
+for i = 1, longest and #fields or 0, 2 do
 local field, holds = fields[i], tonumber(fields[i + 1]) or 0
-if string.sub(field, -6) == ':write' then
-holds = 0
-end
-budget = budget - math.max(1, holds)
+holds = string.sub(field, -6) == ':write' and 0 or holds
+budget = budget - math.max(0, holds)
 if budget < 0 or holds > 0 and #field > 512 then
 longest = nil
 end
 for k = 1, longest and holds or 0 do
 local lasts = redis.call('pttl', prefix .. ':' .. field .. ':rwlock_timeout:' .. k)
-if lasts == -1 or lasts >= left and left > 0 then
-longest = nil
+longest = lasts ~= -1 and lasts < enough and math.max(longest, lasts) or nil
+if not longest then
 break
 end
-longest = math.max(longest, lasts)
 end
 if not longest then
 break
@@ -7866,7 +7862,7 @@ end
 return held`
 
 // ReadRenewSHA is the SHA-1 of [ReadRenewSource].
-const ReadRenewSHA = "e8eaa177b38fc60cb0a4c867359a5e44739a2bf6"
+const ReadRenewSHA = "23889ce30e267a7472d613ec38c7592fe30fa8e1"
 
 // ReenterSource is reenter.lua.
 //
@@ -8665,7 +8661,7 @@ const RenewSHA = "fa51fb77b9aa2d0317cdd9693df9ee335c96f71c"
 //	reply:     int  1 released; 0 there was no lock
 //
 // Removes a read-write lock and its readers' timeout keys, whatever its owners, and tells the waiters. publish:
-// publish or spublish. The limit holds_read: see read_release; timeout keys beyond it expire by themselves.
+// publish or spublish. The limit holds_read: see longest_reader; timeout keys beyond it expire by themselves.
 const RwForceReleaseSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
 return redis.error_reply('WRONGKIND the key holds a lock that is no read-write lock')
@@ -8935,7 +8931,7 @@ const RwForceReleaseSHA = "3e8e2aeb4d1b464fac6cb96504b3f52ebee080fa"
 //	reply:     strings  pttl, mode, then field and hold count in turn; nothing where the key is
 //	           absent
 //
-// Reads a read-write lock, without expired readers. The limit holds_read: see read_release; a reader beyond it
+// Reads a read-write lock, without expired readers. The limit holds_read: see longest_reader; a reader beyond it
 // counts as live. Of more fields than that none is told.
 const RwInspectSource = `local mode = redis.call('hget', KEYS[1], 'mode')
 if not mode and redis.call('exists', KEYS[1]) == 1 then
@@ -11274,9 +11270,11 @@ return {0, 0, 0, 0}
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 redis.call('hset', KEYS[1], 'mode', mode)
-local all = redis.call('pttl', KEYS[1])
-if string.find(ARGV[6], '^%l[^:]*:%w+%+?:') and all >= 0 and all < tonumber(ARGV[2]) then
+if string.find(ARGV[6], '^%l[^:]*:%w+%+?:') then
+local remaining = redis.call('pttl', KEYS[1])
+if remaining >= 0 and remaining < tonumber(ARGV[2]) then
 redis.call('pexpire', KEYS[1], ARGV[2])
+end
 end
 if ARGV[5] == '1' then
 redis.call('exists', KEYS[1])
@@ -11347,7 +11345,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed, us or 0}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "722be8d325fabb36a4c77caa6fd51bf7e5ced8f2"
+const WriteAcquireSHA = "4fbfd4895f13564e68d5ca3ff816c87dda1be4f2"
 
 // WriteReleaseSource is write_release.lua.
 //
@@ -11358,7 +11356,7 @@ const WriteAcquireSHA = "722be8d325fabb36a4c77caa6fd51bf7e5ced8f2"
 // Sets the hold count of a writer to keep. At zero it removes the writer and tells the waiters. Readers that entered
 // under the writer go on reading (a downgrade): the lock then lives as long as the longest lease of a reader.
 // publish: publish or spublish. If the lock stays held, the script ends with a read: see release. The limit
-// holds_read: see read_release.
+// holds_read: see longest_reader.
 const WriteReleaseSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
@@ -11371,38 +11369,39 @@ redis.call('exists', KEYS[1])
 return 1
 end
 redis.call('hdel', KEYS[1], ARGV[1])
-local most, budget, reading = 0, 10000, false
+local longest, budget, size = 0, 10000, redis.call('hlen', KEYS[1])
 local fields
-local size = redis.call('hlen', KEYS[1])
 fields = nil
-if size <= 10000+1 then
+if size <= budget+1 then
 local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[1], 'samples', 0)
 if type(bytes) ~= 'number' or bytes <= 8000000 then
 fields = redis.call('hgetall', KEYS[1])
 end
 end
-budget = fields and budget or -1
-for i = 1, fields and #fields or 0, 2 do
-local holds = tonumber(fields[i + 1]) or 0
+longest = fields and longest
+for i = 1, longest and #fields or 0, 2 do
+local field, holds = fields[i], tonumber(fields[i + 1]) or 0
+holds = string.sub(field, -6) == ':write' and 0 or holds
 budget = budget - math.max(0, holds)
-if budget < 0 or holds > 0 and #fields[i] > 512 then
-budget = -1
+if budget < 0 or holds > 0 and #field > 512 then
+longest = nil
+end
+for k = 1, longest and holds or 0 do
+local lasts = redis.call('pttl', KEYS[2] .. ':' .. field .. ':rwlock_timeout:' .. k)
+longest = lasts ~= -1 and lasts < math.huge and math.max(longest, lasts) or nil
+if not longest then
 break
 end
-for k = 1, holds do
-local lasts = redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
-if lasts == -1 then
-budget = -1
+end
+if not longest then
 break
 end
-most = math.max(most, lasts)
 end
-end
-if most > 0 or budget < 0 then
-reading = true
+local reading = longest ~= 0
+if reading then
 redis.call('hset', KEYS[1], 'mode', 'read')
-if budget >= 0 then
-redis.call('pexpire', KEYS[1], most)
+if longest then
+redis.call('pexpire', KEYS[1], longest)
 end
 redis.call('exists', KEYS[1])
 else
@@ -11640,7 +11639,7 @@ end
 return 1`
 
 // WriteReleaseSHA is the SHA-1 of [WriteReleaseSource].
-const WriteReleaseSHA = "034c1563c7cf8acb5ba0893559e2cce00720a725"
+const WriteReleaseSHA = "8723e34c2abd27e484eed842d9b552aee20b51f4"
 
 // WriteRenewSource is write_renew.lua.
 //
@@ -11664,8 +11663,7 @@ redis.call('exists', KEYS[i])
 end
 elseif lease > 0 and (left == -1 or exact == '1' and left > lease) then
 local longest
-local size = redis.call('hlen', KEYS[i])
-local mode = redis.call('hget', KEYS[i], 'mode')
+local size, mode = redis.call('hlen', KEYS[i]), redis.call('hget', KEYS[i], 'mode')
 if size == 1 then
 longest = lease
 elseif size <= budget and (mode == 'write' and not false or mode == 'read') then
@@ -11673,31 +11671,30 @@ local prefix = '{' .. KEYS[i] .. '}'
 if string.find(KEYS[i], '{', 1, true) then
 prefix = KEYS[i]
 end
+local enough = left > 0 and left or math.huge
+longest = lease
 local fields
 fields = nil
-if size <= budget then
+if size <= budget+1 then
 local bytes = size > 16 and redis.pcall('memory', 'usage', KEYS[i], 'samples', 0)
 if type(bytes) ~= 'number' or bytes <= 8000000 then
 fields = redis.call('hgetall', KEYS[i])
 end
 end
-longest = fields and lease
-for i = 1, fields and #fields or 0, 2 do
+longest = fields and longest
+for i = 1, longest and #fields or 0, 2 do
 local field, holds = fields[i], tonumber(fields[i + 1]) or 0
-if string.sub(field, -6) == ':write' then
-holds = 0
-end
-budget = budget - math.max(1, holds)
+holds = string.sub(field, -6) == ':write' and 0 or holds
+budget = budget - math.max(0, holds)
 if budget < 0 or holds > 0 and #field > 512 then
 longest = nil
 end
 for k = 1, longest and holds or 0 do
 local lasts = redis.call('pttl', prefix .. ':' .. field .. ':rwlock_timeout:' .. k)
-if lasts == -1 or lasts >= left and left > 0 then
-longest = nil
+longest = lasts ~= -1 and lasts < enough and math.max(longest, lasts) or nil
+if not longest then
 break
 end
-longest = math.max(longest, lasts)
 end
 if not longest then
 break
@@ -11720,4 +11717,4 @@ end
 return held`
 
 // WriteRenewSHA is the SHA-1 of [WriteRenewSource].
-const WriteRenewSHA = "0d4194d4712f0d8c473bd4508817c021c358bb99"
+const WriteRenewSHA = "f0eabfddc2f012616ea2394f078201c7839fce0a"

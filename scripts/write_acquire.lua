@@ -42,9 +42,8 @@ if not mode and not kept then
 end
 if mode and redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
   redis.call('hset', KEYS[1], 'mode', mode) -- a write for WAIT, as in acquire
-  local all = redis.call('pttl', KEYS[1])
-  if string.find(ARGV[6], '^%l[^:]*:%w+%+?:') and all >= 0 and all < tonumber(ARGV[2]) then
-    redis.call('pexpire', KEYS[1], ARGV[2])
+  if string.find(ARGV[6], '^%l[^:]*:%w+%+?:') then
+    --! include prolong key=KEYS[1] lease=ARGV[2]
   end
   --! include read_back track=ARGV[5] lock=KEYS[1]
   return {0, 0, 0, 0}

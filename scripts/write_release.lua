@@ -11,45 +11,22 @@
 -- Sets the hold count of a writer to keep. At zero it removes the writer and tells the waiters. Readers that entered
 -- under the writer go on reading (a downgrade): the lock then lives as long as the longest lease of a reader.
 -- publish: publish or spublish. If the lock stays held, the script ends with a read: see release. The limit
--- holds_read: see read_release.
+-- holds_read: see longest_reader.
 if redis.call('hexists', KEYS[1], ARGV[1]) == 0 then
   return 0
 end
 if ARGV[2] ~= '0' then
-  if type(redis.pcall('hset', KEYS[1], ARGV[1], ARGV[2])) == 'table' then -- a full server
-    redis.call('hdel', KEYS[1], '') -- see release
-    redis.call('hset', KEYS[1], ARGV[1], ARGV[2])
-  end
-  redis.call('exists', KEYS[1])
+  --! include set_holds lock=KEYS[1] owner=ARGV[1] holds=ARGV[2]
   return 1
 end
 redis.call('hdel', KEYS[1], ARGV[1])
-local most, budget, reading = 0, holds_read, false
-local fields
-local size = redis.call('hlen', KEYS[1])
---! include fields_of key=KEYS[1] size=size most=holds_read+1 fields=fields
-budget = fields and budget or -1
-for i = 1, fields and #fields or 0, 2 do
-  local holds = tonumber(fields[i + 1]) or 0
-  budget = budget - math.max(0, holds)
-  if budget < 0 or holds > 0 and #fields[i] > owner_longest then
-    budget = -1
-    break
-  end
-  for k = 1, holds do
-    local lasts = redis.call('pttl', KEYS[2] .. ':' .. fields[i] .. ':rwlock_timeout:' .. k)
-    if lasts == -1 then -- a live reader, whose next renewal puts it right: the lock keeps its time to live
-      budget = -1
-      break
-    end
-    most = math.max(most, lasts)
-  end
-end
-if most > 0 or budget < 0 then
-  reading = true
+local longest, budget, size = 0, holds_read, redis.call('hlen', KEYS[1])
+--! include longest_reader lock=KEYS[1] prefix=KEYS[2] size=size enough=math.huge longest=longest
+local reading = longest ~= 0
+if reading then
   redis.call('hset', KEYS[1], 'mode', 'read')
-  if budget >= 0 then
-    redis.call('pexpire', KEYS[1], most)
+  if longest then -- otherwise the lock keeps its time to live
+    redis.call('pexpire', KEYS[1], longest)
   end
   redis.call('exists', KEYS[1])
 else
