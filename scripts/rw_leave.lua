@@ -10,7 +10,7 @@
 -- released.
 --! include wake_queue name=KEYS[1] prefix='redisson_rwlock:'
 local placed, was, served, all = 0, nil, false, nil
---! include owner_entries letters='spn' entry=ARGV[1] all=all
+--! include entries_of letters='spn' entry=ARGV[1] all=all
 for _, entry in ipairs(all) do
   if not was then
     --! include leave_wake_queue entry=entry placed=placed was=was

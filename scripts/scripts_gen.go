@@ -781,9 +781,8 @@ if reply[i] >= 9007199254740992 then
 return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
 end
 else
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 reply[i] = now
 redis.call('set', token, string.format('%.0f', reply[i]))
 end
@@ -802,7 +801,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "92092eb672260a9649a84ccc439d7d06c02de052"
+const AcquireAllSHA = "51325dbf409bff5adb07b8614d0d2a324730cb32"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -1151,9 +1150,8 @@ if token >= 9007199254740992 then
 return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
 end
 else
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[2], string.format('%.0f', token))
 end
@@ -1164,7 +1162,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "be697951b6ddd07206f9bf3a1a229779a3a09687"
+const AcquireFencedSHA = "96a56eeb31ac2d1afd440fd793e802accc946ae9"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1180,9 +1178,8 @@ const AcquireFencedSHA = "be697951b6ddd07206f9bf3a1a229779a3a09687"
 const AgedAcquireSource = `if redis.call('hexists', KEYS[1], ARGV[1]) == 1 then
 return {0, 0}
 end
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local run = string.match(redis.call('info', 'server'), 'run_id:(%w+)') or ''
 local value = redis.call('get', KEYS[2]) or ''
 local begun, of = string.match(value, '^(%d+):(%w*)$')
@@ -1537,7 +1534,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "0e4c05178f5e878e9eedced013abb7d4ad403cf8"
+const AgedAcquireSHA = "7bbdef79991f694eb1c9714e93f4fe2de234877c"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1549,9 +1546,8 @@ const AgedAcquireSHA = "0e4c05178f5e878e9eedced013abb7d4ad403cf8"
 // behind its time, unless late is 0. The record has the last claimed tick, and the id of its claim. Without a record
 // the ticks until now, of any interval, may have been claimed before: now is recorded, without an id, and no tick is
 // granted.
-const ClaimTickSource = `local now
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+const ClaimTickSource = `local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local interval, late, missed = tonumber(ARGV[2]), tonumber(ARGV[5]), tonumber(ARGV[4])
 local newest = now - (now - ARGV[3]) % interval
 if late > 0 then
@@ -1580,7 +1576,7 @@ end
 return {granted, last, math.max(due - now, 0)}`
 
 // ClaimTickSHA is the SHA-1 of [ClaimTickSource].
-const ClaimTickSHA = "d273044498b63457bde30a66489b267476a9972b"
+const ClaimTickSHA = "68d5b1e624a65dbcb6c41a98ea6f6c75cd79fa11"
 
 // CountSource is count.lua.
 //
@@ -1619,9 +1615,8 @@ const CountSHA = "6994ab0e4c0eaea62ab35939f4b830ff67a7f9f7"
 const DelegateEnterSource = `if redis.call('hexists', KEYS[1], 'mode') == 1 then
 return redis.error_reply('WRONGKIND the key holds a read-write lock')
 end
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local entries
 local size = redis.call('hlen', KEYS[2])
 entries = nil
@@ -1699,9 +1694,8 @@ if token >= 9007199254740992 then
 return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
 end
 else
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[3], string.format('%.0f', token))
 end
@@ -1728,7 +1722,7 @@ end
 return {1, token}`
 
 // DelegateEnterSHA is the SHA-1 of [DelegateEnterSource].
-const DelegateEnterSHA = "e9197e4ecedc5aa1fa6a5a76028035808f038846"
+const DelegateEnterSHA = "8486ab436672d999d8b8a51c4bc33257e1c7cb57"
 
 // DelegateReleaseSource is delegate_release.lua.
 //
@@ -1742,9 +1736,8 @@ const DelegateEnterSHA = "e9197e4ecedc5aa1fa6a5a76028035808f038846"
 // told on that owner's channel: when the owner is gone, when no owner is after it any more, and when its hold count
 // was set. The count does not rise: a release that arrives late would make a delegation of an ended hold good again.
 // When the last owner goes, all kinds of waiters for the lock are told.
-const DelegateReleaseSource = `local now
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+const DelegateReleaseSource = `local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local held = redis.call('hexists', KEYS[1], ARGV[1])
 local entries
 local size = redis.call('hlen', KEYS[2])
@@ -2143,7 +2136,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "d84d736c4e96a8b177fcca1cdf97fd269aa4d762"
+const DelegateReleaseSHA = "1a5577a1ae53682c35fbc130115357a08c730173"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2157,9 +2150,8 @@ const DelegateReleaseSHA = "d84d736c4e96a8b177fcca1cdf97fd269aa4d762"
 // deadline becomes earlier, too, if lease ends before it. A lease of 0 only checks, and changes nothing.
 const DelegateRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
 local held, budget = {}, 1000
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 for i = 1, #KEYS / 2 do
 local lock, nest = KEYS[2 * i - 1], KEYS[2 * i]
 local owner, lease, exact = ARGV[3 * i - 1], tonumber(ARGV[3 * i]), ARGV[3 * i + 1]
@@ -2222,7 +2214,7 @@ end
 return held`
 
 // DelegateRenewSHA is the SHA-1 of [DelegateRenewSource].
-const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
+const DelegateRenewSHA = "44df56ee460d5d8c79c84d60e50c187bc2e9a00b"
 
 // EnrolSource is enrol.lua.
 //
@@ -2282,10 +2274,15 @@ local grants, instead, taken, inherited = ARGV[9] == '1', ARGV[10], false, nil
 local before = string.match(instead, '^%l[^:]*:[-f+]:(.+)$')
 if before then
 local all, fields = nil, {before}
-local from, to, tag = string.find(instead, '^%l([^:]*):[-f+]:')
+local from, to, tag, wants = string.find(instead, '^%l([^:]*):([-+%w]+):')
+wants = string.match(wants or '', '^(%w*)%+?$') or ''
+local marks = (wants == '' or wants == 'f') and {'-', 'f', '+'} or {wants, wants .. '+'}
+if wants == 'r' or wants == 'w' then
+marks = {'r', 'r+', 'w', 'w+'}
+end
 all = from and {} or {instead}
 for letter in string.gmatch(from and string.sub(instead,1,1) or '', '.') do
-for mark in string.gmatch('-f+', '.') do
+for _, mark in ipairs(marks) do
 all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(instead, to)
 end
 end
@@ -2688,9 +2685,8 @@ if token >= 9007199254740992 then
 return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
 end
 else
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[3], string.format('%.0f', token))
 end
@@ -2737,9 +2733,8 @@ foreign = foreign + (clients[client] and 0 or 1)
 clients[client] = true
 end
 if foreign > 0 then
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
 foreign = pause > now and pause < now + 4000 and 0 or foreign
 end
@@ -2747,7 +2742,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "bd93dcea623272341e3e098c2bc6316c8c5f6f59"
+const EnrolSHA = "149c4a948c257e27d1bfb8b727e137264ba043a8"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -2782,9 +2777,8 @@ held = held or fields[i] == ARGV[1] and fields[i + 1] ~= 0
 java = java or string.find(fields[i], '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$') ~= nil
 end
 end
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local wait = tonumber(ARGV[3])
 local head = redis.call('lindex', KEYS[2], 0)
 local bytes = 0
@@ -2815,9 +2809,8 @@ if token >= 9007199254740992 then
 return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
 end
 else
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[4], string.format('%.0f', token))
 end
@@ -3100,7 +3093,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "ab868dead90cbac507f52b007550599a1b1f9781"
+const FairAcquireSHA = "c9370c4cb593690442f45f29593d3d360195722c"
 
 // FairLeaveSource is fair_leave.lua.
 //
@@ -3116,9 +3109,8 @@ if redis.pcall('hexists', KEYS[1], ARGV[1]) == 1 then
 redis.call('hdel', KEYS[1], ARGV[1])
 out = 2
 end
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local head = ARGV[2] ~= '0' and redis.pcall('lindex', KEYS[2], 0)
 if type(head) == 'string' and type(redis.pcall('zscore', KEYS[3], ARGV[1])) == 'string' then
 local mixed, stands, chain = false, false, now + 300000
@@ -3927,7 +3919,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "81dcb95112d0426150c078c9fe95e57f14f86159"
+const FairLeaveSHA = "ae0fd81f4b919da48968ea9cb8b1aa9a0b9bf6ea"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -3951,9 +3943,8 @@ end
 if redis.call('hdel', KEYS[1], ARGV[1]) == 0 then
 return 0
 end
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local queue = 'mortise:1:next:{' .. KEYS[1] .. '}2'
 if KEYS[1]:find('{', 1, true) then
 queue = 'mortise:1:next:' .. KEYS[1] .. ':2'
@@ -4689,7 +4680,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "f7f67ce9c5d577f24a0bc6018d37f94e74420ba9"
+const FairReleaseSHA = "3d7a82c7b2925c269d8b6e1372c4c95000aefae4"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -4711,9 +4702,8 @@ if ARGV[2] ~= '' and redis.call('hexists', KEYS[1], ARGV[2]) == 0 then
 return 0
 end
 if ARGV[2] ~= '' and several > 1 then
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local nest = 'mortise:1:nest:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 nest = 'mortise:1:nest:' .. KEYS[1]
@@ -5080,7 +5070,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "6a652dfbb50cf599020e2cace69ddeab4446cea2"
+const ForceReleaseSHA = "0a5382851ac7c78380f0f783ffab8b2e8e322d2c"
 
 // InspectSource is inspect.lua.
 //
@@ -5102,9 +5092,8 @@ if not fields then
 fields = {redis.call('hexists', KEYS[1], 'mode') == 1 and 'mode' or '', '0'}
 end
 if #fields > 2 and redis.call('hexists', KEYS[1], 'mode') == 0 then
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local nest = 'mortise:1:nest:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 nest = 'mortise:1:nest:' .. KEYS[1]
@@ -5132,7 +5121,7 @@ end
 return out`
 
 // InspectSHA is the SHA-1 of [InspectSource].
-const InspectSHA = "6d84f345acf0ae684975d963da6335cfcd6dc934"
+const InspectSHA = "40e75d8d944fe3abb8c40ed6866a0dd6753a346a"
 
 // JointSource is joint.lua.
 //
@@ -5360,10 +5349,15 @@ return us and us - score > 100000
 end
 local all, fields, polls, was_first = nil, {ARGV[3]}, {}, false
 local first = redis.pcall('zrange', queue, 0, 0)[1]
-local from, to, tag = string.find(ARGV[1], '^%l([^:]*):[-f+]:')
+local from, to, tag, wants = string.find(ARGV[1], '^%l([^:]*):([-+%w]+):')
+wants = string.match(wants or '', '^(%w*)%+?$') or ''
+local marks = (wants == '' or wants == 'f') and {'-', 'f', '+'} or {wants, wants .. '+'}
+if wants == 'r' or wants == 'w' then
+marks = {'r', 'r+', 'w', 'w+'}
+end
 all = from and {} or {ARGV[1]}
 for letter in string.gmatch(from and 'spn' or '', '.') do
-for mark in string.gmatch('-f+', '.') do
+for _, mark in ipairs(marks) do
 all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(ARGV[1], to)
 end
 end
@@ -5689,7 +5683,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "2fd4da38d30042c54131b43f547cda166c819080"
+const LeaveQueueSHA = "35cc7c2162bf79d2e0e125ffdc81357e7ce7e23f"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -5713,9 +5707,8 @@ end
 if value and #value > 17 then
 return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local there, wants, size = tonumber(value or '0'), tonumber(ARGV[2]), #ARGV[1] / ARGV[2]
 local ended = math.min(redis.call('zcount', KEYS[2], '-inf', string.format('%.0f', now)), 10000)
 if ended > 0 then
@@ -5779,12 +5772,16 @@ local window, granted = 0, 0
 if queued then
 if ARGV[11] ~= '' and redis.pcall('zscore', queue, ARGV[7]) == false then
 local all
-local from, to, tag, wants = string.find(ARGV[11], '^%l([^:]*):(%w+)%+?:')
+local from, to, tag, wants = string.find(ARGV[11], '^%l([^:]*):([-+%w]+):')
+wants = string.match(wants or '', '^(%w*)%+?$') or ''
+local marks = (wants == '' or wants == 'f') and {'-', 'f', '+'} or {wants, wants .. '+'}
+if wants == 'r' or wants == 'w' then
+marks = {'r', 'r+', 'w', 'w+'}
+end
 all = from and {} or {ARGV[11]}
 for letter in string.gmatch(from and string.sub(ARGV[11],1,1) or '', '.') do
-for _, mark in ipairs((wants == 'r' or wants == 'w') and {'r', 'w'} or {wants}) do
-all[#all + 1] = letter .. tag .. ':' .. mark .. ':' .. string.sub(ARGV[11], to + 1)
-all[#all + 1] = letter .. tag .. ':' .. mark .. '+:' .. string.sub(ARGV[11], to + 1)
+for _, mark in ipairs(marks) do
+all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(ARGV[11], to)
 end
 end
 for _, old in ipairs(all) do
@@ -6033,7 +6030,7 @@ end
 return {reply, free, placed, us or 0}`
 
 // PermitsAcquireSHA is the SHA-1 of [PermitsAcquireSource].
-const PermitsAcquireSHA = "6a8429a7f1af5f096caeec51008d6753ddd6eb7b"
+const PermitsAcquireSHA = "1276a4b7ed565d1e167d8970584803518e435bf3"
 
 // PermitsCountSource is permits_count.lua.
 //
@@ -6050,9 +6047,8 @@ if value and #value > 17 then
 return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
 local there = tonumber(value or '0')
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local ended = math.min(redis.call('zcount', KEYS[2], '-inf', string.format('%.0f', now)), 10000)
 if ended > 0 then
 if false then
@@ -6290,7 +6286,7 @@ end
 return there`
 
 // PermitsCountSHA is the SHA-1 of [PermitsCountSource].
-const PermitsCountSHA = "4c366d08ebd3990f377b7eadd38dfb708be62603"
+const PermitsCountSHA = "9ab39a90a811ba582ff90eec6b11a824dcaf939d"
 
 // PermitsInspectSource is permits_inspect.lua.
 //
@@ -6308,9 +6304,8 @@ end
 if value and #value > 17 then
 return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local free, out = tonumber(value or '0'), redis.call('zcard', KEYS[2])
 local last = string.format('%.0f', now)
 local ended = math.min(redis.call('zcount', KEYS[2], '-inf', last), 10000)
@@ -6323,7 +6318,7 @@ end
 return reply`
 
 // PermitsInspectSHA is the SHA-1 of [PermitsInspectSource].
-const PermitsInspectSHA = "f37000c39915c60e2c4cef748a70fac62a27f3e5"
+const PermitsInspectSHA = "9e4f67fb8831a6528a624732021412e0938134bb"
 
 // PermitsReleaseSource is permits_release.lua.
 //
@@ -6332,9 +6327,8 @@ const PermitsInspectSHA = "f37000c39915c60e2c4cef748a70fac62a27f3e5"
 //	reply:     int  1 released; 0 an id is not out, or its lease had ended
 //
 // Releases the permits that are still in use, and tells the waiters. ids: as in permits_acquire.
-const PermitsReleaseSource = `local now
-local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+const PermitsReleaseSource = `local time = redis.call('time')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local size, out, live = #ARGV[1] / ARGV[2], {}, 0
 for i = 1, tonumber(ARGV[2]) do
 local id = string.sub(ARGV[1], (i - 1) * size + 1, i * size)
@@ -6585,7 +6579,7 @@ end
 return live == tonumber(ARGV[2]) and 1 or 0`
 
 // PermitsReleaseSHA is the SHA-1 of [PermitsReleaseSource].
-const PermitsReleaseSHA = "6f70774f7dacc59f770f6da05e56295c2b6a9d5b"
+const PermitsReleaseSHA = "8151bd8ef1c41638c0d810fd3c8bb4a81465dd23"
 
 // PermitsRenewSource is permits_renew.lua.
 //
@@ -6598,9 +6592,8 @@ const PermitsReleaseSHA = "6f70774f7dacc59f770f6da05e56295c2b6a9d5b"
 // use. A lease of 0 only checks. A key that is no zset has no permits in use, and does not affect the others. ids: as
 // in permits_acquire.
 const PermitsRenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local reply = {}
 for i = 1, #KEYS do
 local ids, count, lease = ARGV[4 * i - 3], tonumber(ARGV[4 * i - 2]), tonumber(ARGV[4 * i - 1])
@@ -6628,7 +6621,7 @@ end
 return reply`
 
 // PermitsRenewSHA is the SHA-1 of [PermitsRenewSource].
-const PermitsRenewSHA = "2e30171047d32725e2cb25ebe5e5f8c9571e66cd"
+const PermitsRenewSHA = "78cf76aa9a0e7c2ac2381207408b69bfe349f204"
 
 // PermitsSetSource is permits_set.lua.
 //
@@ -6645,9 +6638,8 @@ end
 if value and #value > 17 then
 return redis.error_reply('WRONGKIND the key holds no count of permits')
 end
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local there = tonumber(value or '0')
 redis.call('zcard', KEYS[2])
 if not redis.call('set', KEYS[4], '1', 'px', ARGV[2], 'nx') then
@@ -6896,7 +6888,7 @@ end
 return there`
 
 // PermitsSetSHA is the SHA-1 of [PermitsSetSource].
-const PermitsSetSHA = "7fe712da679961d4bb44e67d3cb3a89a674b3a4a"
+const PermitsSetSHA = "3fd3818d15793456b989cf96aa3bef1e5c10af9a"
 
 // ProclaimSource is proclaim.lua.
 //
@@ -6913,9 +6905,8 @@ end
 local left
 left = redis.call('pttl', KEYS[1])
 if redis.call('hlen', KEYS[1]) > 1 then
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local nest = 'mortise:1:nest:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 nest = 'mortise:1:nest:' .. KEYS[1]
@@ -6947,7 +6938,7 @@ end
 return 1`
 
 // ProclaimSHA is the SHA-1 of [ProclaimSource].
-const ProclaimSHA = "336e37d9472f03b4ae53c0da0c67c8da7e7b8362"
+const ProclaimSHA = "f06fec21eb00ef130842dcee78d3bd9920540c9c"
 
 // ProclaimedSource is proclaimed.lua.
 //
@@ -6966,9 +6957,8 @@ end
 local left
 left = redis.call('pttl', KEYS[1])
 if redis.call('hlen', KEYS[1]) > 1 then
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local nest = 'mortise:1:nest:{' .. KEYS[1] .. '}'
 if string.find(KEYS[1], '{', 1, true) then
 nest = 'mortise:1:nest:' .. KEYS[1]
@@ -6985,7 +6975,7 @@ end
 return {owner, text, token, string.format('%.0f', left)}`
 
 // ProclaimedSHA is the SHA-1 of [ProclaimedSource].
-const ProclaimedSHA = "b63bc6e3f93f7bccc03ae9169982bca5fdc3986e"
+const ProclaimedSHA = "ed0f5165c6dd226e58b221a5947754ed76f7f6d5"
 
 // ReadAcquireSource is read_acquire.lua.
 //
@@ -7063,12 +7053,16 @@ local left = -2
 if queued then
 if ARGV[6] ~= '' and redis.pcall('zscore', queue, ARGV[4]) == false then
 local all
-local from, to, tag, wants = string.find(ARGV[6], '^%l([^:]*):(%w+)%+?:')
+local from, to, tag, wants = string.find(ARGV[6], '^%l([^:]*):([-+%w]+):')
+wants = string.match(wants or '', '^(%w*)%+?$') or ''
+local marks = (wants == '' or wants == 'f') and {'-', 'f', '+'} or {wants, wants .. '+'}
+if wants == 'r' or wants == 'w' then
+marks = {'r', 'r+', 'w', 'w+'}
+end
 all = from and {} or {ARGV[6]}
 for letter in string.gmatch(from and string.sub(ARGV[6],1,1) or '', '.') do
-for _, mark in ipairs((wants == 'r' or wants == 'w') and {'r', 'w'} or {wants}) do
-all[#all + 1] = letter .. tag .. ':' .. mark .. ':' .. string.sub(ARGV[6], to + 1)
-all[#all + 1] = letter .. tag .. ':' .. mark .. '+:' .. string.sub(ARGV[6], to + 1)
+for _, mark in ipairs(marks) do
+all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(ARGV[6], to)
 end
 end
 for _, old in ipairs(all) do
@@ -7435,7 +7429,7 @@ end
 return {0, 0, 0}`
 
 // ReadAcquireSHA is the SHA-1 of [ReadAcquireSource].
-const ReadAcquireSHA = "eb25046e03db5e3879f8715f038c9fe8c1bb2ff7"
+const ReadAcquireSHA = "8f5ca677a526c62188656dd3144a77dc84f2b572"
 
 // ReadEnterSource is read_enter.lua.
 //
@@ -7884,9 +7878,8 @@ if token >= 9007199254740992 then
 return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
 end
 else
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[2], string.format('%.0f', token))
 end
@@ -7902,7 +7895,7 @@ end
 return {1, token}`
 
 // ReenterSHA is the SHA-1 of [ReenterSource].
-const ReenterSHA = "9613461cf982ca9b50b321c07efb68884872291a"
+const ReenterSHA = "b1793354865f3881e30f8d44a8f7a1dbcd77fc7d"
 
 // ReleaseSource is release.lua.
 //
@@ -9019,12 +9012,16 @@ clock()
 return us and us - score > 100000
 end
 local placed, was, served, all = 0, nil, false, nil
-local from, to, tag, wants = string.find(ARGV[1], '^%l([^:]*):(%w+)%+?:')
+local from, to, tag, wants = string.find(ARGV[1], '^%l([^:]*):([-+%w]+):')
+wants = string.match(wants or '', '^(%w*)%+?$') or ''
+local marks = (wants == '' or wants == 'f') and {'-', 'f', '+'} or {wants, wants .. '+'}
+if wants == 'r' or wants == 'w' then
+marks = {'r', 'r+', 'w', 'w+'}
+end
 all = from and {} or {ARGV[1]}
 for letter in string.gmatch(from and 'spn' or '', '.') do
-for _, mark in ipairs((wants == 'r' or wants == 'w') and {'r', 'w'} or {wants}) do
-all[#all + 1] = letter .. tag .. ':' .. mark .. ':' .. string.sub(ARGV[1], to + 1)
-all[#all + 1] = letter .. tag .. ':' .. mark .. '+:' .. string.sub(ARGV[1], to + 1)
+for _, mark in ipairs(marks) do
+all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(ARGV[1], to)
 end
 end
 for _, entry in ipairs(all) do
@@ -9165,7 +9162,7 @@ end
 return redis.pcall('hexists', KEYS[1], ARGV[2]) == 1 and 3 or 0`
 
 // RwLeaveSHA is the SHA-1 of [RwLeaveSource].
-const RwLeaveSHA = "32febe9bf30a85a122155a2dc04de17c79925318"
+const RwLeaveSHA = "b900b68c491088456cfe8e0232b1796e975c1436"
 
 // RwWithdrawSource is rw_withdraw.lua.
 //
@@ -10031,12 +10028,16 @@ clock()
 return us and us - score > 100000
 end
 local placed, was, kept, served, window, granted, all = 0, nil, 0, false, 0, 0, nil
-local from, to, tag, wants = string.find(ARGV[1], '^%l([^:]*):(%w+)%+?:')
+local from, to, tag, wants = string.find(ARGV[1], '^%l([^:]*):([-+%w]+):')
+wants = string.match(wants or '', '^(%w*)%+?$') or ''
+local marks = (wants == '' or wants == 'f') and {'-', 'f', '+'} or {wants, wants .. '+'}
+if wants == 'r' or wants == 'w' then
+marks = {'r', 'r+', 'w', 'w+'}
+end
 all = from and {} or {ARGV[1]}
 for letter in string.gmatch(from and 'spn' or '', '.') do
-for _, mark in ipairs((wants == 'r' or wants == 'w') and {'r', 'w'} or {wants}) do
-all[#all + 1] = letter .. tag .. ':' .. mark .. ':' .. string.sub(ARGV[1], to + 1)
-all[#all + 1] = letter .. tag .. ':' .. mark .. '+:' .. string.sub(ARGV[1], to + 1)
+for _, mark in ipairs(marks) do
+all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(ARGV[1], to)
 end
 end
 for _, entry in ipairs(all) do
@@ -10175,7 +10176,7 @@ end
 return was and 1 or 0`
 
 // SemaphoreLeaveSHA is the SHA-1 of [SemaphoreLeaveSource].
-const SemaphoreLeaveSHA = "47bff37c62e22258290a7a7d574a91cf0084f20e"
+const SemaphoreLeaveSHA = "0b70bc3add0bbbdadce6ef7c9a97b5a11deaaadb"
 
 // SemaphoreSetSource is semaphore_set.lua.
 //
@@ -10723,10 +10724,15 @@ end
 local queue, channel, asks, round = KEYS[3], KEYS[2], KEYS[3] .. ':asks', KEYS[3] .. ':round'
 if ARGV[10] ~= '' then
 local all
-local from, to, tag = string.find(ARGV[10], '^%l([^:]*):[-f+]:')
+local from, to, tag, wants = string.find(ARGV[10], '^%l([^:]*):([-+%w]+):')
+wants = string.match(wants or '', '^(%w*)%+?$') or ''
+local marks = (wants == '' or wants == 'f') and {'-', 'f', '+'} or {wants, wants .. '+'}
+if wants == 'r' or wants == 'w' then
+marks = {'r', 'r+', 'w', 'w+'}
+end
 all = from and {} or {ARGV[10]}
 for letter in string.gmatch(from and string.sub(ARGV[10],1,1) or '', '.') do
-for mark in string.gmatch('-f+', '.') do
+for _, mark in ipairs(marks) do
 all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(ARGV[10], to)
 end
 end
@@ -10750,9 +10756,8 @@ foreign = foreign + (clients[client] and 0 or 1)
 clients[client] = true
 end
 if foreign > 0 then
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 local pause = tonumber(redis.pcall('hget', round, 'pause') or 0) or 0
 foreign = pause > now and pause < now + 4000 and 0 or foreign
 end
@@ -11105,9 +11110,8 @@ if token >= 9007199254740992 then
 return redis.error_reply('WRONGKIND the counter of tokens has reached 2^53')
 end
 else
-local now
 local time = redis.call('time')
-now = time[1] * 1000 + math.floor(time[2] / 1000)
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 token = now
 redis.call('set', KEYS[4], string.format('%.0f', token))
 end
@@ -11123,7 +11127,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "0535a2ea9c4b29c4915a25324fb8778120d1aceb"
+const ServeSHA = "8828a6b4652bf5ba022e05f7f2d85d525240befd"
 
 // WriteAcquireSource is write_acquire.lua.
 //
@@ -11183,12 +11187,16 @@ end
 local queued, kept = not mode and redis.pcall('exists', queue) == 1, false
 if ARGV[8] ~= '' and redis.pcall('zscore', queue, ARGV[6]) == false then
 local all
-local from, to, tag, wants = string.find(ARGV[8], '^%l([^:]*):(%w+)%+?:')
+local from, to, tag, wants = string.find(ARGV[8], '^%l([^:]*):([-+%w]+):')
+wants = string.match(wants or '', '^(%w*)%+?$') or ''
+local marks = (wants == '' or wants == 'f') and {'-', 'f', '+'} or {wants, wants .. '+'}
+if wants == 'r' or wants == 'w' then
+marks = {'r', 'r+', 'w', 'w+'}
+end
 all = from and {} or {ARGV[8]}
 for letter in string.gmatch(from and string.sub(ARGV[8],1,1) or '', '.') do
-for _, mark in ipairs((wants == 'r' or wants == 'w') and {'r', 'w'} or {wants}) do
-all[#all + 1] = letter .. tag .. ':' .. mark .. ':' .. string.sub(ARGV[8], to + 1)
-all[#all + 1] = letter .. tag .. ':' .. mark .. '+:' .. string.sub(ARGV[8], to + 1)
+for _, mark in ipairs(marks) do
+all[#all + 1] = letter .. tag .. ':' .. mark .. string.sub(ARGV[8], to)
 end
 end
 for _, old in ipairs(all) do
@@ -11345,7 +11353,7 @@ local left = kept or redis.call('pttl', KEYS[1])
 return {left < 0 and -1 or math.max(left, 1), claimed, placed, us or 0}`
 
 // WriteAcquireSHA is the SHA-1 of [WriteAcquireSource].
-const WriteAcquireSHA = "4fbfd4895f13564e68d5ca3ff816c87dda1be4f2"
+const WriteAcquireSHA = "654e7df157395ea92498f081086f4b98e746bc9b"
 
 // WriteReleaseSource is write_release.lua.
 //

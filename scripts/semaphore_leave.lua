@@ -11,7 +11,7 @@
 -- are those of its permits, as in permits_acquire.
 --! include wake_queue name=KEYS[1] prefix='redisson_sc:'
 local placed, was, kept, served, window, granted, all = 0, nil, 0, false, 0, 0, nil
---! include owner_entries letters='spn' entry=ARGV[1] all=all
+--! include entries_of letters='spn' entry=ARGV[1] all=all
 for _, entry in ipairs(all) do
   if not was then
     --! include leave_wake_queue entry=entry placed=placed was=was

@@ -4,7 +4,7 @@
 -- queue, nothing changes.
 if instead ~= '' and redis.pcall('zscore', queue, entry) == false then
   local all
-  --! include owner_entries letters=string.sub(instead,1,1) entry=instead all=all
+  --! include entries_of letters=string.sub(instead,1,1) entry=instead all=all
   for _, old in ipairs(all) do
     local score = redis.pcall('zscore', queue, old)
     if type(score) == 'string' and redis.pcall('zrem', queue, old) == 1 then

@@ -1,5 +1,0 @@
---! fragment clock now
---
--- Sets now to the server's time, in ms since the epoch.
-local time = redis.call('time')
-now = time[1] * ms_per_second + math.floor(time[2] / us_per_ms)
