@@ -75,7 +75,7 @@
 --! const foreign_seen 10000 ms how long a foreign client is assumed to wait after it was seen
 --! const round_kept 60000 ms how long the hash of the turns is kept after its last change
 --! const counted_from 5 number the index at which the further channels begin in the reply of foreign_subscribers
---! const places_tried 256 count the number of places of a fair lock among which tell_places looks for a live client
+--! const places_tried 192 count the number of places of a fair lock among which tell_places looks for a live client
 
 -- Fair locks.
 --! const places_read 4096 count how many places of a queue a script changes, or tries, in their order

@@ -214,7 +214,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -410,7 +410,7 @@ end
 return math.max(left, 1)`
 
 // AcquireSHA is the SHA-1 of [AcquireSource].
-const AcquireSHA = "67d5a9f1ed9020dfe415870d3b46398d12a6cd10"
+const AcquireSHA = "eb05243c65954eea4f34d98203053458b1b3b1f7"
 
 // AcquireAllSource is acquire_all.lua.
 //
@@ -572,7 +572,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -801,7 +801,7 @@ end
 return reply`
 
 // AcquireAllSHA is the SHA-1 of [AcquireAllSource].
-const AcquireAllSHA = "51325dbf409bff5adb07b8614d0d2a324730cb32"
+const AcquireAllSHA = "c6318bec409d8d9f4c05d4cc25f03b6006146a7e"
 
 // AcquireFencedSource is acquire_fenced.lua.
 //
@@ -957,7 +957,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -1162,7 +1162,7 @@ end
 return {0, token}`
 
 // AcquireFencedSHA is the SHA-1 of [AcquireFencedSource].
-const AcquireFencedSHA = "96a56eeb31ac2d1afd440fd793e802accc946ae9"
+const AcquireFencedSHA = "b7de8fe24a96f9ed0bbfb43c40880a1c5e0e14f6"
 
 // AgedAcquireSource is aged_acquire.lua.
 //
@@ -1340,7 +1340,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -1534,7 +1534,7 @@ end
 return {math.max(left, 1), 0}`
 
 // AgedAcquireSHA is the SHA-1 of [AgedAcquireSource].
-const AgedAcquireSHA = "7bbdef79991f694eb1c9714e93f4fe2de234877c"
+const AgedAcquireSHA = "ea5365dbbe6d9e88e1c31e7da8583078ea5a85c8"
 
 // ClaimTickSource is claim_tick.lua.
 //
@@ -1946,7 +1946,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -2136,7 +2136,7 @@ redis.call('exists', KEYS[1])
 return held`
 
 // DelegateReleaseSHA is the SHA-1 of [DelegateReleaseSource].
-const DelegateReleaseSHA = "1a5577a1ae53682c35fbc130115357a08c730173"
+const DelegateReleaseSHA = "e4db19e1a41cff95f469747a4b8d5c63e7d8a8a2"
 
 // DelegateRenewSource is delegate_renew.lua.
 //
@@ -2433,7 +2433,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -2742,7 +2742,7 @@ end
 return {1, token, foreign > 0 and 1 or 0, 0}`
 
 // EnrolSHA is the SHA-1 of [EnrolSource].
-const EnrolSHA = "149c4a948c257e27d1bfb8b727e137264ba043a8"
+const EnrolSHA = "4da8424cc6152474b7e8deb995ac0f7d5abcfcfa"
 
 // FairAcquireSource is fair_acquire.lua.
 //
@@ -3339,7 +3339,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -3737,7 +3737,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -3919,7 +3919,7 @@ end
 return out`
 
 // FairLeaveSHA is the SHA-1 of [FairLeaveSource].
-const FairLeaveSHA = "ae0fd81f4b919da48968ea9cb8b1aa9a0b9bf6ea"
+const FairLeaveSHA = "29e880be24ce15d28c5612975047df81c221e962"
 
 // FairReleaseSource is fair_release.lua.
 //
@@ -4100,7 +4100,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -4498,7 +4498,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -4680,7 +4680,7 @@ end
 return 1`
 
 // FairReleaseSHA is the SHA-1 of [FairReleaseSource].
-const FairReleaseSHA = "3d7a82c7b2925c269d8b6e1372c4c95000aefae4"
+const FairReleaseSHA = "8fb480e5e461c581d94e881af95e7986f061af1f"
 
 // ForceReleaseSource is force_release.lua.
 //
@@ -4883,7 +4883,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -5070,7 +5070,7 @@ end
 return 1`
 
 // ForceReleaseSHA is the SHA-1 of [ForceReleaseSource].
-const ForceReleaseSHA = "0a5382851ac7c78380f0f783ffab8b2e8e322d2c"
+const ForceReleaseSHA = "fce781049ac89b99bc0883d562ec85a4f51dec91"
 
 // InspectSource is inspect.lua.
 //
@@ -5480,7 +5480,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -5683,7 +5683,7 @@ end
 return there`
 
 // LeaveQueueSHA is the SHA-1 of [LeaveQueueSource].
-const LeaveQueueSHA = "35cc7c2162bf79d2e0e125ffdc81357e7ce7e23f"
+const LeaveQueueSHA = "f08d39001154a719aa74fef456499518e31142a4"
 
 // PermitsAcquireSource is permits_acquire.lua.
 //
@@ -8060,7 +8060,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -8251,7 +8251,7 @@ redis.call('exists', KEYS[1])
 return 1`
 
 // ReleaseSHA is the SHA-1 of [ReleaseSource].
-const ReleaseSHA = "3cd36221087969a9b9b6e8837f10842d8670cf3c"
+const ReleaseSHA = "f91fd018afc8c662aa0983ef9899b70d9e3c8ea2"
 
 // ReleaseAllSource is release_all.lua.
 //
@@ -8426,7 +8426,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -8609,7 +8609,7 @@ end
 return held`
 
 // ReleaseAllSHA is the SHA-1 of [ReleaseAllSource].
-const ReleaseAllSHA = "4dbc937bc03b82be20d3f7f7e5c42a634e737947"
+const ReleaseAllSHA = "ef2ecd0696d23e52aa25c8c54753059eac1fbb3f"
 
 // RenewSource is renew.lua.
 //
@@ -10920,7 +10920,7 @@ local reached
 local counts = string.sub(first, 1, 1) ~= 'n'
 reached = not counts
 local more, last = misses + (counts and 0 or 1)
-for i = 0, 256 - 1 do
+for i = 0, 192 - 1 do
 local place = redis.pcall('lindex', places, i)
 if type(place) ~= 'string' or more < 0 then
 break
@@ -11127,7 +11127,7 @@ end
 return {out, token}`
 
 // ServeSHA is the SHA-1 of [ServeSource].
-const ServeSHA = "8828a6b4652bf5ba022e05f7f2d85d525240befd"
+const ServeSHA = "0a99487735402d938319e53e08f4a4bdca7b6aa8"
 
 // WriteAcquireSource is write_acquire.lua.
 //

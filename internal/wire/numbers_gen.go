@@ -213,7 +213,7 @@ const (
 
 	// PlacesTried is the number of places of a fair lock among which tell_places looks for a live
 	// client.
-	PlacesTried = 256
+	PlacesTried = 192
 
 	// PlacesRead is how many places of a queue a script changes, or tries, in their order.
 	PlacesRead = 4096

@@ -1,6 +1,6 @@
 --! fragment tell_places misses reached
 --
--- Tells waiters for a fair lock of a window, from the first place on, until a message reaches a subscriber; 256 places
+-- Tells waiters for a fair lock of a window, from the first place on, until a message reaches a subscriber; 192 places
 -- at most. That waiter's process may be stopped, or dead if PUBLISH does not count all subscribers. So one more waiter
 -- is told for each missed window in a row, and one more if subscribers are not counted, each of another client than
 -- the last. reached becomes true if a waiter was told, or if that is not known.
