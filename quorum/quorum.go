@@ -64,7 +64,6 @@ func New(clients ...*mortise.Client) (mortise.Locker, error) {
 	if len(clients) < 3 || len(clients)%2 == 0 {
 		return refuse("quorum.New over %d clients; an odd number from three up survives failures", len(clients))
 	}
-	seen := make(map[*mortise.Client]bool)
 	nodes := make([]quorum.Node, len(clients))
 	engines := make([]*engine.Engine, len(clients))
 	for i, c := range clients {
@@ -75,18 +74,17 @@ func New(clients ...*mortise.Client) (mortise.Locker, error) {
 		if err := e.Usable(); err != nil {
 			return nil, fail.New("quorum", "", fmt.Errorf("client %d: %w", i, err))
 		}
-		if seen[c] {
+		if slices.Contains(clients[:i], c) {
 			return refuse("client %d is listed twice; each client has one vote", i)
 		}
-		seen[c] = true
-		if e.Config.Prefix != engineOf(clients[0]).Config.Prefix {
+		nodes[i], engines[i] = e, e
+		if e.Config.Prefix != engines[0].Config.Prefix {
 			return refuse("client %d has another prefix than client 0; give all the same WithPrefix", i)
 		}
 		if out := e.RejoinDelay(); out > 0 && out < e.Watchdog() {
 			return refuse("client %d: WithRejoinDelay(%v) is shorter than its watchdog timeout, %v; a store must have no "+
 				"vote for the longest lease", i, out, e.Watchdog())
 		}
-		nodes[i], engines[i] = e, e
 	}
 	s := &stores{quorum: quorum.New(nodes, slices.ContainsFunc(engines, engine.WarnsOfHolds)), first: engines[0]}
 	if d := s.first.Config.Defaults; d != nil {

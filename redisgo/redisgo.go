@@ -69,9 +69,7 @@ func (a *adapter) AskEach(ctx context.Context, args ...string) ([]redisproto.Ans
 	if err != nil {
 		return nil, err
 	}
-	return redisproto.Each(ctx, nodes, func(ctx context.Context, node redis.UniversalClient) (any, error) {
-		return askNode(ctx, node, args)
-	}), nil
+	return redisproto.Each(ctx, nodes, question(args)), nil
 }
 
 // Ask implements [redisproto.Asker].
@@ -80,11 +78,7 @@ func (a *adapter) Ask(ctx context.Context, node string, args ...string) (any, er
 	if err != nil {
 		return nil, err
 	}
-	client, is := nodes[node]
-	if !is {
-		return nil, redisproto.ErrNoNode
-	}
-	return askNode(ctx, client, args)
+	return redisproto.At(ctx, nodes, node, question(args))
 }
 
 // nodes returns the masters by their addresses; of a single server "".
@@ -106,15 +100,17 @@ func (a *adapter) nodes(ctx context.Context) (map[string]redis.UniversalClient, 
 	return nodes, nil
 }
 
-// askNode sends a command to a node.
-func askNode(ctx context.Context, node redis.UniversalClient, args []string) (any, error) {
+// question returns the function that sends a command to a node.
+func question(args []string) func(context.Context, redis.UniversalClient) (any, error) {
 	words := make([]any, len(args))
 	for i, arg := range args {
 		words[i] = arg
 	}
-	cmd := newCmd(ctx, words...)
-	send(ctx, node, []scriptCmd{cmd})
-	return result(cmd, (*redis.Cmd).Result)
+	return func(ctx context.Context, node redis.UniversalClient) (any, error) {
+		cmd := newCmd(ctx, words...)
+		send(ctx, node, []scriptCmd{cmd})
+		return result(cmd, (*redis.Cmd).Result)
+	}
 }
 
 // Option changes what [New] makes.

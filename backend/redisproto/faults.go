@@ -204,21 +204,29 @@ func (s *core) undone(err error) bool { return !backend.FaultOf(s.fault(err)).Ma
 // serverFault classifies an error reply. An error that Redis returns for a command means that the command has not run.
 // An error that was raised within a script may come after writes of the script.
 func serverFault(err error, text string) *backend.Fault {
-	core, raised := unwrapScript(text)
-	for _, r := range replies {
-		if !strings.HasPrefix(core, r.prefix) {
-			continue
-		}
-		f := &backend.Fault{Err: err, Remedy: r.remedy, Temporary: r.temporary, MayHaveRun: raised && r.dirty}
-		if r.permission {
-			f.Remedy = lacks(text)
-		}
-		if r.kind != nil {
-			f.Err = &kindError{kind: r.kind, cause: err}
-		}
-		return f
+	r, raised := replyOf(text)
+	if r == nil {
+		return &backend.Fault{Err: err, MayHaveRun: raised}
 	}
-	return &backend.Fault{Err: err, MayHaveRun: raised}
+	f := &backend.Fault{Err: err, Remedy: r.remedy, Temporary: r.temporary, MayHaveRun: raised && r.dirty}
+	if r.permission {
+		f.Remedy = lacks(text)
+	}
+	if r.kind != nil {
+		f.Err = &kindError{kind: r.kind, cause: err}
+	}
+	return f
+}
+
+// replyOf returns what is known of an error reply, nil if nothing is, and whether it was raised while a script ran.
+func replyOf(text string) (r *reply, raised bool) {
+	core, raised := unwrapScript(text)
+	for i := range replies {
+		if strings.HasPrefix(core, replies[i].prefix) {
+			return &replies[i], raised
+		}
+	}
+	return nil, raised
 }
 
 // unwrapScript returns the error text without ERR and without the script's position, and whether the error was raised

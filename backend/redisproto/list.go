@@ -245,10 +245,8 @@ func (s listing) lock(ctx context.Context, at place, name string) (*backend.Desc
 // forbidden reports whether an error says that the user lacks a permission.
 func (s listing) forbidden(err error) bool {
 	text, replied := s.adapter.ServerError(err)
-	core, _ := unwrapScript(text)
-	return replied && slices.ContainsFunc(replies, func(r reply) bool {
-		return r.permission && strings.HasPrefix(core, r.prefix)
-	})
+	r, _ := replyOf(text)
+	return replied && r != nil && r.permission
 }
 
 // looksHeld reports whether what describe has read looks like a lock, and not like other data: each field of the hash

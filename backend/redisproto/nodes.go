@@ -103,6 +103,17 @@ func Each[N any](ctx context.Context, nodes map[string]N, ask func(context.Conte
 	return answers
 }
 
+// At asks the node with an address, for [Asker].Ask.
+func At[N any](
+	ctx context.Context, nodes map[string]N, addr string, ask func(context.Context, N) (any, error),
+) (any, error) {
+	node, is := nodes[addr]
+	if !is {
+		return nil, ErrNoNode
+	}
+	return ask(ctx, node)
+}
+
 // First asks nodes of a cluster at once what any of them can answer, and returns the first answer: a node that hangs
 // does not delay the answer of another. An error counts if no node answers, or if it is a missing permission, which is
 // missing on every node. The other questions go on under their client's own bounds: a client library may share the dial

@@ -137,11 +137,8 @@ func refusesTracking(err error) bool { return errors.Is(err, valkey.ErrNoCache) 
 // ask sends a command without a key, on a cluster to several nodes at once: a node that hangs must not delay a client
 // of the others.
 func ask(ctx context.Context, client valkey.Client, args ...string) (valkey.ValkeyMessage, error) {
-	nodes := []valkey.Client{client}
-	if all := client.Nodes(); client.Mode() == valkey.ClientModeCluster && len(all) > 0 {
-		nodes = slices.Collect(maps.Values(all)) // in a random order
-		nodes = nodes[:min(len(nodes), 4)]
-	}
+	nodes := slices.Collect(maps.Values(nodesOf(client))) // in a random order
+	nodes = nodes[:min(len(nodes), 4)]
 	return redisproto.First(ctx, nodes, func(ctx context.Context, node valkey.Client) (valkey.ValkeyMessage, error) {
 		return node.Do(ctx, node.B().Arbitrary(args...).Build()).ToMessage()
 	})
@@ -149,39 +146,35 @@ func ask(ctx context.Context, client valkey.Client, args ...string) (valkey.Valk
 
 // AskEach implements [redisproto.Asker].
 func (a *adapter) AskEach(ctx context.Context, args ...string) ([]redisproto.Answer, error) {
-	nodes, err := a.nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return redisproto.Each(ctx, nodes, func(ctx context.Context, node valkey.Client) (any, error) {
-		return node.Do(ctx, node.B().Arbitrary(args...).Build()).ToAny()
-	}), nil
-}
-
-// Ask implements [redisproto.Asker].
-func (a *adapter) Ask(ctx context.Context, node string, args ...string) (any, error) {
-	nodes, err := a.nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	client, is := nodes[node]
-	if !is {
-		return nil, redisproto.ErrNoNode
-	}
-	return client.Do(ctx, client.B().Arbitrary(args...).Build()).ToAny()
-}
-
-// nodes returns the nodes of a cluster by their addresses; of a single server "".
-func (a *adapter) nodes(ctx context.Context) (map[string]valkey.Client, error) {
 	client, err := a.connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nodes := map[string]valkey.Client{"": client}
-	if all := client.Nodes(); client.Mode() == valkey.ClientModeCluster && len(all) > 0 {
-		nodes = all
+	return redisproto.Each(ctx, nodesOf(client), question(args)), nil
+}
+
+// Ask implements [redisproto.Asker].
+func (a *adapter) Ask(ctx context.Context, node string, args ...string) (any, error) {
+	client, err := a.connect(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return nodes, nil
+	return redisproto.At(ctx, nodesOf(client), node, question(args))
+}
+
+// question returns the function that sends a command to a node.
+func question(args []string) func(context.Context, valkey.Client) (any, error) {
+	return func(ctx context.Context, node valkey.Client) (any, error) {
+		return node.Do(ctx, node.B().Arbitrary(args...).Build()).ToAny()
+	}
+}
+
+// nodesOf returns the nodes of a cluster by their addresses; of a single server "".
+func nodesOf(client valkey.Client) map[string]valkey.Client {
+	if all := client.Nodes(); client.Mode() == valkey.ClientModeCluster && len(all) > 0 {
+		return all
+	}
+	return map[string]valkey.Client{"": client}
 }
 
 // NewWithClient makes a backend of an existing client. The client stays open when the locks are

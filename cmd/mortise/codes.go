@@ -13,7 +13,6 @@ const (
 	codeInternal    = 70  // EX_SOFTWARE: the guardian has ended
 	codeNotAcquired = 75  // EX_TEMPFAIL
 	codeLost        = 76  // EX_PROTOCOL: the lock was lost while the command ran
-	codePermission  = 77  // EX_NOPERM
 	codeNotExec     = 126 // as a shell
 	codeNotFound    = 127
 )

@@ -22,11 +22,7 @@ const answerWithin = 10 * time.Second
 
 // withClient calls f with a client of the store.
 func withClient(s *settings, f func(ctx context.Context, locks *mortise.Client) error) error {
-	var opts []mortise.ClientOption
-	if s.prefix != "" {
-		opts = append(opts, mortise.WithPrefix(s.prefix))
-	}
-	locks, err := open(s.store, opts...)
+	locks, err := s.client()
 	if err != nil {
 		return err
 	}

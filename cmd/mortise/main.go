@@ -7,7 +7,7 @@
 package main
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"os"
 
@@ -38,12 +38,7 @@ func Main(args []string) int {
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "mortise:", err)
-		var c *coded
-		if !errors.As(err, &c) && code == 0 {
-			return codeOf(err)
-		} else if code == 0 {
-			return c.code
-		}
+		return cmp.Or(code, codeOf(err))
 	}
 	return code
 }

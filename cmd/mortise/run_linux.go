@@ -46,7 +46,6 @@ Exit codes:
   70   mortise failed
   75   the lock is held by another owner (-E sets another code)
   76   the lock was lost while the command ran, also if the command says 0
-  77   the store permits too little
   126  the command cannot be executed
   127  the command is not found`,
 		Args: cobra.MinimumNArgs(2),
@@ -88,11 +87,7 @@ func run(s *settings, f *runFlags, name string, command []string) (int, error) {
 		unix.SIGWINCH, unix.SIGCONT, unix.SIGTSTP)
 	defer signal.Stop(signals)
 
-	opts := []mortise.ClientOption{mortise.WithWatchdogTimeout(f.lease)}
-	if s.prefix != "" {
-		opts = append(opts, mortise.WithPrefix(s.prefix))
-	}
-	locks, err := open(s.store, opts...)
+	locks, err := s.client(mortise.WithWatchdogTimeout(f.lease))
 	if err != nil {
 		return 0, err
 	}

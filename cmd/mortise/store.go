@@ -11,10 +11,13 @@ import (
 	_ "github.com/mortise-go/mortise/redisgo"
 )
 
-// open returns a client of the store at a URL.
-func open(address string, opts ...mortise.ClientOption) (*mortise.Client, error) {
-	if address == "" {
+// client returns a client of the store that the settings name.
+func (s *settings) client(opts ...mortise.ClientOption) (*mortise.Client, error) {
+	if s.store == "" {
 		return nil, &coded{codeUsage, errors.New("which store? set MORTISE_STORE, or --store redis://localhost:6379")}
 	}
-	return mortise.Open(address, opts...)
+	if s.prefix != "" {
+		opts = append(opts, mortise.WithPrefix(s.prefix))
+	}
+	return mortise.Open(s.store, opts...)
 }

@@ -51,11 +51,11 @@ func Start(path string, args, env []string, until Instant) (*Child, error) {
 		return nil, err
 	}
 	c := &Child{States: make(chan State, 8), Killed: make(chan struct{}), Alone: make(chan struct{})}
-	if err := c.startGuard(self); err != nil {
+	said, err := c.startGuard(self)
+	if err != nil {
 		return nil, fmt.Errorf("the guardian: %w", err)
 	}
-	said, err := c.startStub(self, path, args, env)
-	if err != nil {
+	if err := c.startStub(self, path, args, env); err != nil {
 		c.Release()
 		return nil, err
 	}
@@ -74,30 +74,27 @@ func Start(path string, args, env []string, until Instant) (*Child, error) {
 	return c, c.gate.Close()
 }
 
-func (c *Child) startGuard(self string) error {
+// startGuard starts the guardian, and returns what it says.
+func (c *Child) startGuard(self string) (*bufio.Reader, error) {
 	c.guard = exec.Command(self, GuardCommand)
 	c.guard.SysProcAttr = &unix.SysProcAttr{Setsid: true}
 	c.guard.Stderr = os.Stderr
-	c.guard.Dir = string(filepath.Separator)
-	var err error
-	if c.lines, err = c.guard.StdinPipe(); err != nil {
-		return err
+	c.guard.Dir = "/"
+	out, err := c.guard.StdoutPipe()
+	if err == nil {
+		c.lines, err = c.guard.StdinPipe()
 	}
-	return nil
+	if err == nil {
+		err = c.guard.Start()
+	}
+	return bufio.NewReader(out), err
 }
 
-// startStub starts the guardian and the starter.
-func (c *Child) startStub(self, path string, args, env []string) (*bufio.Reader, error) {
-	out, err := c.guard.StdoutPipe()
-	if err != nil {
-		return nil, err
-	}
-	if err := c.guard.Start(); err != nil {
-		return nil, fmt.Errorf("the guardian: %w", err)
-	}
+// startStub starts the starter.
+func (c *Child) startStub(self, path string, args, env []string) error {
 	read, write, err := os.Pipe()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer read.Close()
 	c.gate = write
@@ -112,13 +109,13 @@ func (c *Child) startStub(self, path string, args, env []string) (*bufio.Reader,
 	}
 	if err := stub.Start(); err != nil {
 		write.Close()
-		return nil, err
+		return err
 	}
 	if c.tty != nil {
 		signal.Ignore(unix.SIGTTOU) // after the start: what is ignored is inherited
 	}
 	c.pid = stub.Process.Pid
-	return bufio.NewReader(out), stub.Process.Release()
+	return stub.Process.Release()
 }
 
 // listen reads what the guardian says.
@@ -217,9 +214,7 @@ func (c *Child) Release() {
 	if c.gate != nil {
 		c.gate.Close()
 	}
-	if c.guard.Process != nil {
-		c.guard.Wait()
-	}
+	c.guard.Wait()
 }
 
 // alive reports whether a process of the group is more than a zombie.
