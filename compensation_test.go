@@ -213,3 +213,29 @@ func heldUp(t *testing.T, kind Option, answers bool) {
 		must(t, thenUnlock(open().TryLock(t.Context(), "x")))
 	})
 }
+
+// A client without waiters takes its entry out of a lock's queue, also if the store did not answer for a while: the
+// entry would stay for as long as the lock is held.
+func TestAnEntryLeavesTheQueueAfterAnOutage(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		need(open().Lock(t.Context(), "x"))(t)
+		failures, heals := 0, time.Now().Add(10*time.Second)
+		c := on(t, spyOn(s, "Queue Operator", hooks{"Leave": func(c *call) error {
+			if time.Now().Before(heals) {
+				failures++
+				return unknownOutcome()
+			}
+			return c.run(t.Context())
+		}}))
+		ctx, cancel := context.WithCancel(t.Context())
+		w := queued(ctx, c, "x")
+		before := need(c.Inspect(t.Context(), "x"))(t).Waiters
+		cancel()
+		<-w
+		time.Sleep(time.Until(heals.Add(2 * time.Second)))
+		synctest.Wait()
+		if after := need(c.Inspect(t.Context(), "x"))(t).Waiters; before != 1 || after != 0 || failures == 0 {
+			t.Errorf("%d entries in the queue, then %d; %d requests failed", before, after, failures)
+		}
+	})
+}

@@ -78,10 +78,6 @@ func handsOff(t *tenure) bool {
 // localWithin bounds the age of the store's last confirmation of a lease that is handed over locally.
 const localWithin = 250 * time.Millisecond
 
-// leaveFor is how long the removal of an entry from the store's queue is repeated. An entry that stays delays the other
-// clients as a client that stands still does.
-const leaveFor = 5 * time.Second
-
 // fits reports whether the handoff can be local: the waiter takes over t's record in the store as it is, with t's owner
 // id. Two things are required. The waiter's lease is about as long as a new one: the store has confirmed t's lease just
 // now. And nothing of t can touch the waiter's lock later: t has no request on its way, or of unknown outcome, and no
@@ -201,11 +197,12 @@ func (s *names) withdrawEntry(n *name) {
 	n.entry, n.enrolled, n.firstInStore, n.place = s.entries, false, false, place{last: n.place.last, trip: n.place.trip}
 }
 
-// leave takes an entry, which asked for owner, out of the store's queue, in the background. It is called with the
-// mutex.
+// leave takes an entry, which asked for owner, out of the store's queue, in the background, and repeats that for as
+// long as the watchdog's timeout while the store does not answer. An entry that stays delays the other clients as a
+// client that stands still does. It is called with the mutex.
 func (s *names) leave(t backend.Topic, entry uint64, owner string) {
 	e := s.engine
-	until := e.Now().Mono + int64(leaveFor)
+	until := e.Now().Mono + int64(e.Config.Watchdog)
 	leave := func() error {
 		return e.store.can.Queue.Leave(e.base, backend.LeaveEntryRequest{Name: t.Name, Entry: entry, Owner: owner})
 	}
