@@ -16,7 +16,7 @@ import (
 func onServer(_ *testing.T, addr string) backend.Backend { return at(addr) }
 
 func byOwnClient(t *testing.T, addr string) backend.Backend {
-	client := check.Value(redis.NewClient(redis.ClientOption{InitAddress: []string{addr}})).In(t)
+	client := check.Value(redis.NewClient(small(addr))).In(t)
 	t.Cleanup(client.Close)
 	return rueidis.NewWithClient(client)
 }
@@ -26,7 +26,7 @@ func TestConformance(t *testing.T) {
 	t.Run("nocache", func(t *testing.T) {
 		check.Long(t)
 		conformance.Run(t, func(_ *testing.T, addr string) backend.Backend {
-			return rueidis.New(redis.ClientOption{InitAddress: []string{addr}, DisableCache: true})
+			return rueidis.New(smallNoCache(addr))
 		})
 	})
 	t.Run("client", func(t *testing.T) {
@@ -39,7 +39,7 @@ func TestConformance(t *testing.T) {
 func TestOnCluster(t *testing.T) {
 	check.Long(t)
 	conformance.RunOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
-		return rueidis.New(redis.ClientOption{InitAddress: addrs, DisableCache: true},
+		return rueidis.New(smallNoCache(addrs...),
 			rueidis.WithShardedPubSub(rueidis.ShardedOn))
 	})
 }
@@ -50,7 +50,7 @@ func TestReplicas(t *testing.T) {
 	t.Run("client", func(t *testing.T) { conformance.RunReplicas(t, byOwnClient) })
 	t.Run("cluster", func(t *testing.T) {
 		conformance.RunReplicasOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
-			return rueidis.New(redis.ClientOption{InitAddress: addrs})
+			return rueidis.New(small(addrs...))
 		})
 	})
 }

@@ -72,8 +72,20 @@ func open(t *testing.T, b backend.Backend) (backend.Store, *ears) {
 	return s, e
 }
 
-func at(addr string) backend.Backend {
-	return rueidis.New(redis.ClientOption{InitAddress: []string{addr}})
+func at(addr string) backend.Backend { return rueidis.New(small(addr)) }
+
+// small are the options of a client whose connections take little memory.
+func small(addrs ...string) redis.ClientOption {
+	return redis.ClientOption{
+		InitAddress: addrs, RingScaleEachConn: redistest.RingScale,
+		ReadBufferEachConn: redistest.BufferSize, WriteBufferEachConn: redistest.BufferSize,
+	}
+}
+
+func smallNoCache(addrs ...string) redis.ClientOption {
+	o := small(addrs...)
+	o.DisableCache = true
+	return o
 }
 
 func try(t *testing.T, s backend.Store, name, owner string) backend.AcquireReply {

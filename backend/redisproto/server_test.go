@@ -57,6 +57,8 @@ func goRedis(t *testing.T, as login, o redis.UniversalOptions, opts ...redisgo.O
 
 func rueidisAs(as login, o rueidislib.ClientOption) rueidislib.ClientOption {
 	o.Username, o.Password = as.user, as.password
+	o.RingScaleEachConn = redistest.RingScale
+	o.ReadBufferEachConn, o.WriteBufferEachConn = redistest.BufferSize, redistest.BufferSize
 	return o
 }
 

@@ -9,12 +9,21 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/valkey"
+	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/conformance"
 )
 
 func onServer(_ *testing.T, addr string) backend.Backend {
-	return valkey.New(valkeygo.ClientOption{InitAddress: []string{addr}})
+	return valkey.New(small(addr))
+}
+
+// small are the options of a client whose connections take little memory.
+func small(addrs ...string) valkeygo.ClientOption {
+	return valkeygo.ClientOption{
+		InitAddress: addrs, RingScaleEachConn: redistest.RingScale,
+		ReadBufferEachConn: redistest.BufferSize, WriteBufferEachConn: redistest.BufferSize,
+	}
 }
 
 func TestConformance(t *testing.T) {
@@ -22,7 +31,7 @@ func TestConformance(t *testing.T) {
 	t.Run("client", func(t *testing.T) { // no cache there
 		check.Long(t)
 		conformance.Run(t, func(t *testing.T, addr string) backend.Backend {
-			client, err := valkeygo.NewClient(valkeygo.ClientOption{InitAddress: []string{addr}})
+			client, err := valkeygo.NewClient(small(addr))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -36,7 +45,9 @@ func TestConformance(t *testing.T) {
 func TestOnCluster(t *testing.T) {
 	check.Long(t)
 	conformance.RunOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
-		return valkey.New(valkeygo.ClientOption{InitAddress: addrs, DisableCache: true},
+		o := small(addrs...)
+		o.DisableCache = true
+		return valkey.New(o,
 			valkey.WithShardedPubSub(valkey.ShardedOn))
 	})
 }
@@ -46,7 +57,7 @@ func TestReplicas(t *testing.T) {
 	t.Run("master", func(t *testing.T) { conformance.RunReplicas(t, onServer) })
 	t.Run("cluster", func(t *testing.T) {
 		conformance.RunReplicasOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
-			return valkey.New(valkeygo.ClientOption{InitAddress: addrs})
+			return valkey.New(small(addrs...))
 		})
 	})
 }
