@@ -31,9 +31,11 @@ func (s driven) Driver() cas.Driver {
 	return d
 }
 
-// EndSession ends the server's process that sends a session what is for it.
+// EndSession ends the server's process that sends a session what is for it. Tests beside this one have databases of
+// their own, and sessions of the same names.
 func (s driven) EndSession(session string) {
-	s.exec("select pg_terminate_backend(pid) from pg_stat_activity where application_name = $1", "mortise "+session)
+	s.exec("select pg_terminate_backend(pid) from pg_stat_activity "+
+		"where datname = current_database() and application_name = $1", "mortise "+session)
 }
 
 // Each statement is one that the server knows, with the tables that Migrate makes; Migrate may be repeated.

@@ -308,11 +308,12 @@ var obligations = []obligation{
 	{"TheStoreStampsAndTellsItsTime", func(e *env) {
 		d := e.driver()
 		before := e.look(d, "k")
+		began := time.Now()
 		v := e.put(d, "k", cas.None, "1")
 		if before.Now == 0 || before.Stamp != 0 || v.Stamp < before.Now || v.Now < v.Stamp {
 			e.Fatalf("it was %+v before, and then %+v", before, v)
 		}
-		began, after := time.Now(), v
+		after := v
 		e.eventually("the store's clock goes on", func() bool {
 			after = e.has(d, "k", "1")
 			return after.Now > v.Now+20*time.Millisecond
