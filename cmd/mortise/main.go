@@ -32,9 +32,11 @@ func Main(args []string) int {
 		"URL of the store: redis://localhost:6379, postgres://..., memory: (default: $MORTISE_STORE)")
 	root.PersistentFlags().StringVar(&settings.prefix, "prefix", os.Getenv("MORTISE_PREFIX"),
 		"prefix of all names (default: $MORTISE_PREFIX)")
+	root.PersistentFlags().BoolVar(&settings.readOnly, "read-only", os.Getenv("MORTISE_READ_ONLY") != "",
+		"refuse what changes the store (default: whether $MORTISE_READ_ONLY is set)")
 	code := 0
-	root.AddCommand(runCommand(settings, &code), lsCommand(settings, &code), inspectCommand(settings, &code),
-		unlockCommand(settings, &code), doctorCommand(settings, &code))
+	root.AddCommand(runCommand(settings, &code), lsCommand(settings, &code), watchCommand(settings),
+		inspectCommand(settings, &code), unlockCommand(settings, &code), doctorCommand(settings, &code))
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "mortise:", err)
@@ -44,4 +46,7 @@ func Main(args []string) int {
 }
 
 // settings are the flags of all commands.
-type settings struct{ store, prefix string }
+type settings struct {
+	store, prefix string
+	readOnly      bool
+}

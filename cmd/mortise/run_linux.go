@@ -50,6 +50,9 @@ Exit codes:
   127  the command is not found`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
+			if s.readOnly {
+				return errReadOnly
+			}
 			if at := c.ArgsLenAtDash(); at >= 0 && at != 1 {
 				return &coded{codeUsage, errors.New("one NAME, and -- before the command")}
 			}

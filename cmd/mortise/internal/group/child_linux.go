@@ -159,18 +159,18 @@ func (c *Child) Until(i Instant) { fmt.Fprintf(c.lines, "until %d\n", i) }
 // Signal sends a signal to the whole group.
 func (c *Child) Signal(s unix.Signal) { unix.Kill(-c.pid, s) }
 
-// Suspend stops the program itself, as a shell expects of a job whose command has stopped, and continues the command
-// with the program. It does so only where the command has the terminal.
+// Suspend stops the program itself, as a shell expects of a job whose command has stopped. It does so only where the
+// command has the terminal. The program may go on for a while after it has stopped itself: what continues the command
+// is the signal that continues the program.
 func (c *Child) Suspend() {
 	if c.tty == nil {
 		return
 	}
 	c.tty.pass(c.pid, unix.Getpgrp())
 	unix.Kill(unix.Getpid(), unix.SIGSTOP)
-	c.Resume()
 }
 
-// Resume continues the command, with the terminal if the program has it.
+// Resume continues the command, with the terminal if the program has it. It is called when the program gets CONT.
 func (c *Child) Resume() {
 	if c.tty != nil {
 		c.tty.pass(unix.Getpgrp(), c.pid)
