@@ -152,7 +152,7 @@ const DefaultHoldWarning = 10 * time.Minute
 // with the place of the Lock in the program: its Unlock may have been forgotten. The default is
 // [DefaultHoldWarning]; zero switches the warning off, and more than [MaxLease] counts as MaxLease. For
 // a negative d New returns [ErrInvalid]. There is no warning without [WithLogger], and for a lease that
-// has proclaimed a text ([Lease.Proclaim]): leaders hold their locks for long by design.
+// has proclaimed a text (leader.Proclaim): leaders hold their locks for long by design.
 //
 // Cost: with a logger, Lock notes its caller's program counter: no command and no allocation.
 func WithHoldWarning(d time.Duration) ClientOption {
@@ -206,6 +206,7 @@ func init() {
 	bridge.Engine = (*Client).inner
 	bridge.Request = with
 	bridge.Lease = func(h *lease.Handle) *Lease { return (*Lease)(h) }
+	bridge.Holding = (*Lease).held
 }
 
 // public converts a lease to the exported type.

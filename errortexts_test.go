@@ -11,6 +11,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/leader"
 	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/semaphore"
 )
@@ -47,7 +48,7 @@ func TestErrorTextsNameOperationAndLockOnce(t *testing.T) {
 		add("Unlock of a lease that ran out", l.Unlock(ctx), ErrLost)
 		add("Unlock of it again", l.Unlock(ctx), ErrReleased)
 		add("Lock under a lease that ran out", errorOf(c.Lock(l.Context(), "other")), ErrLost, context.Canceled)
-		add("Proclaim of it", l.Proclaim(ctx, "x"), ErrLost)
+		add("Proclaim of it", leader.Proclaim(ctx, l, "x"), ErrLost)
 
 		removed := need(c.Lock(ctx, "a"))(t)
 		s.Delete("a")

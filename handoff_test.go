@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/lease"
+	"github.com/mortise-go/mortise/leader"
 )
 
 // changes counts the commands that change a lock, since the last count.
@@ -175,13 +176,13 @@ func TestATextIsGoneWhenItsLeaseIsHandedOff(t *testing.T) {
 	bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
 		first := need(c.Lock(t.Context(), "n"))(t)
-		must(t, first.Proclaim(t.Context(), "first"))
+		must(t, leader.Proclaim(t.Context(), first, "first"))
 		next := queued(t.Context(), c, "n")
 		must(t, first.Unlock(t.Context()))
 		second := next.lease(t)
-		for p, err := range open().Proclamations(t.Context(), "n") {
-			if must(t, err); p.Text != "" {
-				t.Errorf("the lease that proclaimed %q has ended, and another holds the lock", p.Text)
+		for p, err := range leader.Observe(t.Context(), open(), "n") {
+			if must(t, err); p.Identity != "" {
+				t.Errorf("the lease that proclaimed %q has ended, and another holds the lock", p.Identity)
 			}
 			break
 		}
@@ -370,14 +371,14 @@ func TestALateRemovalOfATextDoesNotHitTheNextLease(t *testing.T) {
 		next := queued(t.Context(), c, "n")
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
-		wants(t, first.Proclaim(ctx, ""), context.DeadlineExceeded)
+		wants(t, leader.Proclaim(ctx, first, ""), context.DeadlineExceeded)
 		must(t, first.Unlock(t.Context()))
 		second := next.lease(t)
-		must(t, second.Proclaim(t.Context(), "second"))
+		must(t, leader.Proclaim(t.Context(), second, "second"))
 		time.Sleep(time.Second)
-		for p, err := range c.Proclamations(t.Context(), "n") {
-			if must(t, err); p.Text != "second" {
-				t.Errorf("the holder proclaimed \"second\" and the text is %q", p.Text)
+		for p, err := range leader.Observe(t.Context(), c, "n") {
+			if must(t, err); p.Identity != "second" {
+				t.Errorf("the holder proclaimed \"second\" and the text is %q", p.Identity)
 			}
 			break
 		}
@@ -395,8 +396,8 @@ func TestALoopLearnsOfTheEndOfATextThatAnotherLoopHasNotSeen(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		follow := func(i int) {
-			for p := range c.Proclamations(ctx, "n") {
-				seen[i] = p.Text
+			for p := range leader.Observe(ctx, c, "n") {
+				seen[i] = p.Identity
 			}
 		}
 		go follow(0)
@@ -404,7 +405,7 @@ func TestALoopLearnsOfTheEndOfATextThatAnotherLoopHasNotSeen(t *testing.T) {
 		arrives := make(chan struct{})
 		b.hook("Proclaimed", onceClosed(arrives))
 		lease := need(holder.Lock(t.Context(), "n"))(t)
-		must(t, lease.Proclaim(t.Context(), "here"))
+		must(t, leader.Proclaim(t.Context(), lease, "here"))
 		synctest.Wait() // the first loop asks
 		b.hook("Proclaimed", nil)
 		go follow(1)
@@ -429,13 +430,13 @@ func TestAnUnlockEndsTheLeaseAndThenRemovesItsText(t *testing.T) {
 			store := memory.New()
 			c, other := on(t, slowTexts{store}), on(t, store)
 			lease := need(c.Lock(t.Context(), "n"))(t)
-			must(t, lease.Proclaim(t.Context(), "here"))
+			must(t, leader.Proclaim(t.Context(), lease, "here"))
 			following, stop := context.WithCancel(t.Context())
 			texts := make(chan string, 9)
 			go func() {
 				defer close(texts)
-				for p := range other.Proclamations(following, "n") {
-					texts <- p.Text
+				for p := range leader.Observe(following, other, "n") {
+					texts <- p.Identity
 				}
 			}()
 			synctest.Wait()

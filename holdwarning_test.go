@@ -269,17 +269,17 @@ func TestAHoldThatHasProclaimedIsNotLogged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := told.Proclaim(ctx, "host:1"); err != nil {
+		if err := leader.Proclaim(ctx, told, "host:1"); err != nil {
 			t.Fatal(err)
 		}
-		if err := silent.Proclaim(ctx, ""); err != nil { // which proclaims nothing
+		if err := leader.Proclaim(ctx, silent, ""); err != nil { // which proclaims nothing
 			t.Fatal(err)
 		}
 		time.Sleep(time.Hour)
 		if got := log.lines(); len(got) != 1 || !strings.Contains(got[0], "name=silent") {
 			t.Errorf("after an hour: %q, want the hold that has proclaimed nothing", got)
 		}
-		if err := told.Proclaim(ctx, ""); err != nil {
+		if err := leader.Proclaim(ctx, told, ""); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Hour)

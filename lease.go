@@ -3,7 +3,6 @@ package mortise
 import (
 	"context"
 
-	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
 )
@@ -64,36 +63,6 @@ func (l *Lease) Token() int64 {
 	return token
 }
 
-// Proclaim stores a text of the lock's owner, for example its address, for processes that do not
-// hold the lock: [Client.Proclamations] returns the text, and its changes. The text has 1 to 256
-// bytes of UTF-8 without control characters. The next Proclaim replaces the text, even if its request
-// arrives first; an empty text removes it, and the text is gone when the lease ends: Unlock of the
-// outermost lease removes the text, with a command of its own. The store keeps a text for an hour:
-// proclaim again within this time if the lease may last longer. [WithHoldWarning] does not apply to a
-// lease that has proclaimed a text.
-//
-// Errors: [ErrLost] or [ErrReleased] if the lease has ended, [ErrUnavailable], [ErrClosed], ctx's own;
-// [ErrInvalid] for a text that is not allowed, for a lease of [Client.LockAll], quorum.New, [Client.RW] or a
-// delegation, and with a backend without proclamations. A lease made by [NewLease] ignores Proclaim.
-//
-// Cost: one command.
-func (l *Lease) Proclaim(ctx context.Context, text string) error {
-	h := l.held()
-	if h == nil {
-		return fail.New("proclaim", "", errNilLease)
-	}
-	if ctx == nil {
-		ctx = context.Background()
-	}
-	switch h := h.(type) {
-	case *lease.Hold:
-		return engine.Proclaim(ctx, h, text)
-	case *lease.StandIn:
-		return nil
-	}
-	return fail.New("proclaim", h.Name(), fail.Invalidf("a lease of several locks has no single owner"))
-}
-
 // Unlock ends the lease, and releases the lock, or one hold of it if the lock was entered again. The
 // lease's context ends before the release is sent.
 //
@@ -106,9 +75,9 @@ func (l *Lease) Proclaim(ctx context.Context, text string) error {
 // [ErrUnavailable], [ErrClosed] or ctx's own error if the release is not confirmed; the lock frees
 // itself, at the latest when its lease runs out.
 //
-// Cost: one command, and one before it to remove a text of Proclaim. None if the lock is handed to the
+// Cost: one command, and one before it to remove a text of leader.Proclaim. None if the lock is handed to the
 // next waiter of this client: both leases are renewed ones (neither [WithLease] nor [WithMaxHold]) and
-// have no token, this lease has no text of Proclaim, and the store has confirmed this lease within the
+// have no token, this lease has no text of leader.Proclaim, and the store has confirmed this lease within the
 // last quarter of a second.
 func (l *Lease) Unlock(ctx context.Context) error {
 	h := l.held()

@@ -13,6 +13,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/leader"
 	"github.com/mortise-go/mortise/quorum"
 )
 
@@ -574,7 +575,7 @@ func TestLockAllUnlockRemovesTheTextOfAPart(t *testing.T) {
 		text := follow(t, open(), "a")
 		all := need(c.LockAll(t.Context(), []string{"a", "b"}))(t)
 		inner := need(c.Lock(all.Context(), "a"))(t)
-		must(t, inner.Proclaim(t.Context(), "me"))
+		must(t, leader.Proclaim(t.Context(), inner, "me"))
 		must(t, inner.Unlock(t.Context()))
 		synctest.Wait()
 		if got := text(); got != "me" {

@@ -14,6 +14,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/leader"
 	"github.com/mortise-go/mortise/quorum"
 )
 
@@ -350,8 +351,8 @@ func follow(t *testing.T, c *Client, name string) func() string {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		for p := range c.Proclamations(ctx, name) {
-			last.Store(p.Text)
+		for p := range leader.Observe(ctx, c, name) {
+			last.Store(p.Identity)
 		}
 	}()
 	t.Cleanup(func() { stop(); <-ended })
@@ -365,7 +366,7 @@ func TestTheLastOfTwoUnlocksBehindAReentryRemovesTheText(t *testing.T) {
 		b := spyOn(memory.New(), "Batch Queue Enrolments Proclamations", nil)
 		c, text := on(t, b), follow(t, on(t, b), "a")
 		outer := need(c.Lock(t.Context(), "a"))(t)
-		must(t, outer.Proclaim(t.Context(), "me"))
+		must(t, leader.Proclaim(t.Context(), outer, "me"))
 		inner := need(c.Lock(outer.Context(), "a"))(t)
 		arrive := make(chan struct{})
 		b.hook("SetHolds", onceClosed(arrive))

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"go/ast"
-	"iter"
 	"maps"
 	"net/http"
 	"net/http/httptest"
@@ -166,11 +165,6 @@ func called(method reflect.Value) error {
 		switch x := out.Interface().(type) {
 		case error:
 			return x
-		case iter.Seq2[mortise.Proclamation, error]:
-			for _, err := range x {
-				return err
-			}
-			return nil
 		}
 		if out.Type() == reflect.TypeFor[error]() {
 			return nil
@@ -192,8 +186,6 @@ func argument(of reflect.Type) reflect.Value {
 		v = []string{strings.Repeat("0", 40), strings.Repeat("1", 40)}
 	case reflect.TypeFor[http.ResponseWriter]():
 		return reflect.ValueOf(httptest.NewRecorder())
-	case reflect.TypeFor[mortise.TickRequest]():
-		v = mortise.TickRequest{ID: "x", Interval: time.Minute}
 	case reflect.TypeFor[int]():
 		v = 1
 	case reflect.TypeFor[int64]():
@@ -225,8 +217,8 @@ func TestNilArgumentsAndOptionsAnswerAnError(t *testing.T) {
 	var none *mortise.Client
 	second := func(_ any, err error) error { return err }
 	began := func(o fx.Option) error { return fx.New(o, fx.NopLogger).Err() }
-	observe := func(f leader.Follower) error {
-		for _, err := range leader.Observe(ctx, f, "x") {
+	observe := func(c *mortise.Client) error {
+		for _, err := range leader.Observe(ctx, c, "x") {
 			return err
 		}
 		return nil
@@ -256,16 +248,17 @@ func TestNilArgumentsAndOptionsAnswerAnError(t *testing.T) {
 		"rueidis.New without an address": func() error {
 			return second(mortise.New(rueidis.New(ruecli.ClientOption{})))
 		},
-		"leader.Run(nil)":                func() error { return leader.Run(ctx, nil, "x", term) },
-		"leader.Run of a nil Client":     func() error { return leader.Run(ctx, none, "x", term) },
-		"leader.Run, nil function":       func() error { return leader.Run(ctx, client, "x", nil) },
-		"leader.Run, nil option":         func() error { return leader.Run(ctx, client, "x", term, nil) },
-		"leader.Observe(nil)":            func() error { return observe(nil) },
-		"leader.Observe of a nil Client": func() error { return observe(none) },
-		"leader.Current(nil)":            func() error { return second(leader.Current(ctx, nil, "x")) },
-		"leader.Current of a nil Client": func() error { return second(leader.Current(ctx, none, "x")) },
-		"once.Every(nil)":                func() error { return once.Every(ctx, nil, "x", time.Minute, tick) },
-		"once.Every of a nil Client":     func() error { return once.Every(ctx, none, "x", time.Minute, tick) },
+		"leader.Run(nil)":                 func() error { return leader.Run(ctx, nil, "x", term) },
+		"leader.Run of a nil Client":      func() error { return leader.Run(ctx, none, "x", term) },
+		"leader.Run, nil function":        func() error { return leader.Run(ctx, client, "x", nil) },
+		"leader.Run, nil option":          func() error { return leader.Run(ctx, client, "x", term, nil) },
+		"leader.Observe(nil)":             func() error { return observe(nil) },
+		"leader.Observe of a zero Client": func() error { return observe(new(mortise.Client)) },
+		"leader.Current(nil)":             func() error { return second(leader.Current(ctx, nil, "x")) },
+		"leader.Proclaim(nil)":            func() error { return leader.Proclaim(ctx, nil, "x") },
+		"once.Every(nil)":                 func() error { return once.Every(ctx, nil, "x", time.Minute, tick) },
+		"once.Every of a zero Client":     func() error { return once.Every(ctx, new(mortise.Client), "x", time.Minute, tick) },
+		"once.TryTick(nil)":               func() error { return second(once.TryTick(ctx, nil, "x", once.TickRequest{})) },
 		"once.Every, nil function": func() error {
 			return once.Every(ctx, client, "x", time.Minute, nil)
 		},

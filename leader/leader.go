@@ -17,7 +17,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"math/rand/v2"
 	"os"
 	"strings"
@@ -200,7 +199,7 @@ func (x *candidate) campaign(ctx context.Context) (done bool, err error) {
 			_ = resign()
 		}
 	}()
-	err = lease.Proclaim(ctx, x.identity)
+	err = Proclaim(ctx, lease, x.identity)
 	if err != nil && !errors.Is(err, mortise.ErrInvalid) { // ErrInvalid: no proclamations, lead unseen
 		again := errors.Is(err, mortise.ErrUnavailable) || errors.Is(err, mortise.ErrLost)
 		return !again, err
@@ -235,7 +234,7 @@ func (x *candidate) lead(lease *mortise.Lease) error {
 	go func() {
 		defer close(told)
 		for sleep(ctx, again) {
-			if err := lease.Proclaim(ctx, x.identity); errors.Is(err, mortise.ErrUnavailable) {
+			if err := Proclaim(ctx, lease, x.identity); errors.Is(err, mortise.ErrUnavailable) {
 				x.onError(err)
 			}
 		}
@@ -292,56 +291,4 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-ctx.Done():
 		return false
 	}
-}
-
-// Follower is the view of [*mortise.Client] needed by Observe; a mock serves, too.
-type Follower interface {
-	Proclamations(ctx context.Context, name string) iter.Seq2[mortise.Proclamation, error]
-}
-
-// Leader is the leading process, and zero if there is none. Leaders are comparable.
-type Leader struct {
-	// Identity is the leader's name: [Identity].
-	Identity string
-	// Term is the number of the leader's term, [Term.Token]: data from a leader with a smaller
-	// number are out of date.
-	Term int64
-}
-
-// Observe yields the present leader, the zero Leader if there is none, and then each change, until
-// ctx ends or the loop does:
-//
-//	for l, err := range leader.Observe(ctx, client, "scheduler") {
-//		switch {
-//		case err != nil: // the store is unavailable: the leader is not known
-//		case l == leader.Leader{}: // no leader now
-//		default: // l.Identity leads
-//		}
-//	}
-//
-// A resignation and an election are reported at once, the death of a leader when its lease is over.
-// A reported leader may be outdated on arrival. Errors and cost are those of
-// [mortise.Client.Proclamations]: after an error that wraps [mortise.ErrUnavailable] the loop goes
-// on, other errors end the loop.
-func Observe(ctx context.Context, c Follower, name string) iter.Seq2[Leader, error] {
-	return func(yield func(Leader, error) bool) {
-		if c == nil {
-			yield(Leader{}, fail.New("observe", name, fail.Invalidf("the Follower must not be nil; pass a *mortise.Client")))
-			return
-		}
-		for p, err := range c.Proclamations(ctx, name) {
-			if !yield(Leader{p.Text, p.Token}, err) {
-				return
-			}
-		}
-	}
-}
-
-// Current returns the present leader, the zero Leader if there is none. Errors are those of
-// Observe, and ctx's own. Current costs one command.
-func Current(ctx context.Context, c Follower, name string) (Leader, error) {
-	for l, err := range Observe(ctx, c, name) {
-		return l, err
-	}
-	return Leader{}, fail.New("current", name, fail.Gone(ctx))
 }

@@ -20,6 +20,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/slow"
 	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/once"
 )
 
 const watchdog = 10 * time.Second
@@ -395,7 +396,7 @@ type follower struct {
 	last leader.Leader
 }
 
-func (w *follower) follow(ctx context.Context, c leader.Follower) {
+func (w *follower) follow(ctx context.Context, c *mortise.Client) {
 	for l, err := range leader.Observe(ctx, c, "n") {
 		w.mu.Lock()
 		if err == nil {
@@ -510,7 +511,7 @@ func TestFollowingStopsWithTheLoopAndAtWhatWillNotPass(t *testing.T) {
 		t.Errorf("%d rounds", n)
 	}
 	if _, err := leader.Current(t.Context(), nil, "n"); !errors.Is(err, mortise.ErrInvalid) {
-		t.Errorf("of a nil Follower: %v", err)
+		t.Errorf("of a nil client: %v", err)
 	}
 	if _, err := leader.Current(ended(), client, "n"); !errors.Is(err, context.Canceled) {
 		t.Error(err)
@@ -602,11 +603,11 @@ func TestAClientsPrefixIsOfLeadersAndTicksToo(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
-	if _, err := prefixed.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Second}); err != nil {
+	if _, err := once.TryTick(t.Context(), prefixed, "n", once.TickRequest{ID: "1", Interval: time.Second}); err != nil {
 		t.Error(err)
 	}
 	store.Occupy("mortise:1:tick:{p:n}")
-	_, err = prefixed.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Second})
+	_, err = once.TryTick(t.Context(), prefixed, "n", once.TickRequest{ID: "1", Interval: time.Second})
 	if !errors.Is(err, mortise.ErrWrongKind) {
 		t.Errorf("a tick of another kind under the full name: %v", err)
 	}

@@ -72,16 +72,11 @@ import (
 	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// Claimer claims ticks. [*mortise.Client] does.
-type Claimer interface {
-	ClaimTick(ctx context.Context, name string, r mortise.TickRequest) (mortise.Tick, error)
-}
-
 // Option changes a schedule. Every refuses a value out of bounds with [mortise.ErrInvalid].
 type Option func(*schedule)
 
 type schedule struct {
-	claim   mortise.TickRequest
+	claim   TickRequest
 	onError func(error)
 	err     error // of an option
 }
@@ -140,12 +135,18 @@ const (
 //
 // Cost: one command for each tick in each process, and one each minute; one each 5 seconds while the
 // last started tick is ahead of the store's clock.
-func Every(ctx context.Context, c Claimer, name string, interval time.Duration,
+func Every(ctx context.Context, c *mortise.Client, name string, interval time.Duration,
 	fn func(ctx context.Context, at time.Time), opts ...Option) error {
-	s := schedule{claim: mortise.TickRequest{ID: rand.Text(), Interval: interval}, onError: func(error) {}}
 	if ctx == nil || c == nil || fn == nil {
-		return fail.New("every", name, fail.Invalidf("the context, the Claimer and the function must not be nil"))
+		return fail.New("every", name, fail.Invalidf("the context, the client and the function must not be nil"))
 	}
+	return every(ctx, func(r TickRequest) (Tick, error) { return TryTick(ctx, c, name, r) }, name, interval, fn, opts...)
+}
+
+// every is Every with ticks of claim.
+func every(ctx context.Context, claim func(TickRequest) (Tick, error), name string, interval time.Duration,
+	fn func(ctx context.Context, at time.Time), opts ...Option) error {
+	s := schedule{claim: TickRequest{ID: rand.Text(), Interval: interval}, onError: func(error) {}}
 	for _, o := range opts {
 		if o == nil {
 			return fail.New("every", name, fail.Invalidf("a nil Option; omit it"))
@@ -156,7 +157,7 @@ func Every(ctx context.Context, c Claimer, name string, interval time.Duration,
 		return fail.New("every", name, s.err)
 	}
 	for failures := 0; ; {
-		tick, err := c.ClaimTick(ctx, name, s.claim)
+		tick, err := claim(s.claim)
 		answered := time.Now()
 		var pause time.Duration
 		switch {

@@ -263,13 +263,6 @@ func TestAChangedIntervalStartsLaterTicksOnly(t *testing.T) {
 	})
 }
 
-// claims is a Claimer that answers by a function.
-type claims func(r mortise.TickRequest) (mortise.Tick, error)
-
-func (c claims) ClaimTick(_ context.Context, _ string, r mortise.TickRequest) (mortise.Tick, error) {
-	return c(r)
-}
-
 // A claim whose outcome is unknown is repeated as it is, and one that was answered never is.
 func TestAClaimIsRepeatedWithItsID(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -277,18 +270,18 @@ func TestAClaimIsRepeatedWithItsID(t *testing.T) {
 		var ids []string
 		at := time.UnixMilli(5000)
 		started := 0
-		err := once.Every(ctx, claims(func(r mortise.TickRequest) (mortise.Tick, error) {
+		err := once.EveryBy(ctx, func(r once.TickRequest) (once.Tick, error) {
 			switch ids = append(ids, r.ID); len(ids) {
 			case 1, 2:
-				return mortise.Tick{}, mortise.ErrUnavailable
+				return once.Tick{}, mortise.ErrUnavailable
 			case 3:
-				return mortise.Tick{Claimed: true, At: at, Next: time.Second}, nil
+				return once.Tick{Claimed: true, At: at, Next: time.Second}, nil
 			case 4:
-				return mortise.Tick{Next: time.Second}, nil
+				return once.Tick{Next: time.Second}, nil
 			}
 			stop()
-			return mortise.Tick{}, mortise.ErrUnavailable
-		}), "n", time.Second, func(_ context.Context, a time.Time) {
+			return once.Tick{}, mortise.ErrUnavailable
+		}, "n", time.Second, func(_ context.Context, a time.Time) {
 			if started++; !a.Equal(at) {
 				t.Errorf("the tick's time is %v", a)
 			}
@@ -309,7 +302,7 @@ type clocked struct {
 	skew time.Duration
 }
 
-func (c *clocked) ClaimTick(context.Context, string, mortise.TickRequest) (mortise.Tick, error) {
+func (c *clocked) claim(once.TickRequest) (once.Tick, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now := time.Now().Add(c.skew)
@@ -317,7 +310,7 @@ func (c *clocked) ClaimTick(context.Context, string, mortise.TickRequest) (morti
 	if claimed || c.last == 0 {
 		c.last = now.Unix()
 	}
-	return mortise.Tick{Claimed: claimed, At: time.Unix(c.last, 0), Next: time.Unix(c.last+1, 0).Sub(now)}, nil
+	return once.Tick{Claimed: claimed, At: time.Unix(c.last, 0), Next: time.Unix(c.last+1, 0).Sub(now)}, nil
 }
 
 func (c *clocked) set(skew time.Duration) {
@@ -340,7 +333,7 @@ func TestTicksGoOnOnceTheStoresClockIsRightAgain(t *testing.T) {
 		var done sync.WaitGroup
 		for range 3 {
 			done.Go(func() {
-				once.Every(ctx, store, "n", time.Second, func(_ context.Context, at time.Time) {
+				once.EveryBy(ctx, store.claim, "n", time.Second, func(_ context.Context, at time.Time) {
 					mu.Lock()
 					defer mu.Unlock()
 					runs = append(runs, at.Sub(begin).Seconds())
@@ -374,10 +367,10 @@ func TestTheStoreIsAskedWithinSecondsWhileTheLastTickIsAhead(t *testing.T) {
 			ctx, stop := context.WithTimeout(t.Context(), time.Minute+time.Second/2)
 			defer stop()
 			asked, told := 0, []error(nil)
-			once.Every(ctx, claims(func(mortise.TickRequest) (mortise.Tick, error) {
+			once.EveryBy(ctx, func(once.TickRequest) (once.Tick, error) {
 				asked++
-				return mortise.Tick{Next: time.Hour}, nil
-			}), "n", interval, func(context.Context, time.Time) { t.Error("started") },
+				return once.Tick{Next: time.Hour}, nil
+			}, "n", interval, func(context.Context, time.Time) { t.Error("started") },
 				once.OnError(func(err error) { told = append(told, err) }))
 			if asked != want || len(told) != want || !errors.Is(told[0], mortise.ErrNotAcquired) ||
 				!strings.Contains(told[0].Error(), fmt.Sprintf("%v ahead of the store's clock", time.Hour-interval)) {

@@ -13,6 +13,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/redisgo"
 )
 
@@ -48,13 +49,13 @@ func TestAShutdownIsNotTakenForTheCallersContext(t *testing.T) {
 	rdb := redis.NewClient(&redis.Options{Addr: proxy.Addr()})
 	defer rdb.Close()
 	c := check.Value(mortise.New(redisgo.New(rdb))).In(t)
-	claim := mortise.TickRequest{ID: "1", Interval: time.Second}
-	check.NoError(t, check.Err(c.ClaimTick(t.Context(), "n", claim))) // connects
+	claim := once.TickRequest{ID: "1", Interval: time.Second}
+	check.NoError(t, check.Err(once.TryTick(t.Context(), c, "n", claim))) // connects
 	srv.Pause()
 	defer srv.Resume()
 	proxy.Reset()
 	done := make(chan error, 1)
-	go func() { done <- check.Err(c.ClaimTick(context.Background(), "n", claim)) }()
+	go func() { done <- check.Err(once.TryTick(context.Background(), c, "n", claim)) }()
 	for end := time.Now().Add(20 * time.Second); proxy.Count(redistest.Named("EVALSHA")) == 0; {
 		check.FatalIf(t, time.Now().After(end), "the claim was not sent")
 		time.Sleep(time.Millisecond)

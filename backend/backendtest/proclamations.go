@@ -9,6 +9,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/leader"
 )
 
 // proclamationTests are about what the owner of a lock says of itself.
@@ -128,17 +129,17 @@ var proclamationTests = where(
 			seen.next("")
 			first := e.lock(a.With(mortise.Fenced()), background, "n")
 			token := first.Token()
-			e.done("Proclaim", first.Proclaim(background, "a"))
-			equal(e, "the proclamation is %+v", seen.next("a"), mortise.Proclamation{Text: "a", Client: a.ID(), Token: token})
+			e.done("Proclaim", leader.Proclaim(background, first, "a"))
+			equal(e, "the proclamation is %+v", seen.next("a"), leader.Leader{Identity: "a", Client: a.ID(), Term: token})
 			e.unlock(first)
 			seen.next("") // long before the lease would have ended
 			dying := e.brief(b, "n", 2*time.Second)
-			e.done("Proclaim", dying.Proclaim(background, "b"))
-			equal(e, "the proclamation is %+v", seen.next("b"), mortise.Proclamation{Text: "b", Client: b.ID()})
+			e.done("Proclaim", leader.Proclaim(background, dying, "b"))
+			equal(e, "the proclamation is %+v", seen.next("b"), leader.Leader{Identity: "b", Client: b.ID()})
 			ends := time.Now()
 			seen.next("")
 			e.tookAtMost("the end of a lease of 2s was seen after %v", ends, 10*time.Second)
-			e.is("Proclaim after its lease", dying.Proclaim(background, "b"), mortise.ErrLost)
+			e.is("Proclaim after its lease", leader.Proclaim(background, dying, "b"), mortise.ErrLost)
 		}},
 		{"Rule02_AProclamationEndsWithItsOwnerThoughACalleeHoldsTheLock", func(e *env) {
 			if !e.nests() {
@@ -149,7 +150,7 @@ var proclamationTests = where(
 			b, follower := e.client(), e.client()
 			seen := follow(e, follower, "n")
 			outer := e.lock(dead, background, "n")
-			e.done("Proclaim", outer.Proclaim(background, "x"))
+			e.done("Proclaim", leader.Proclaim(background, outer, "x"))
 			inner := e.lock(b, e.called(b, outer), "n")
 			seen.next("x")
 			fa.Hook(func(Call) Fate { return Fate{Refused: true} }) // from here on nothing of it arrives
@@ -161,7 +162,7 @@ var proclamationTests = where(
 		{"Rule08_AFollowerThatWaitsSendsNothing", func(e *env) {
 			c := e.client()
 			lease := e.lock(c, background, "n", mortise.WithLease(long))
-			e.done("Proclaim", lease.Proclaim(background, "x"))
+			e.done("Proclaim", leader.Proclaim(background, lease, "x"))
 			follower, f := e.tapped()
 			seen := follow(e, follower, "n")
 			seen.next("x")
@@ -169,13 +170,13 @@ var proclamationTests = where(
 			e.until("it has looked since", func() bool { return f.Count(OpProclaimed) >= 3 })
 			before := f.Count()
 			e.always(time.Second, "silent", func() bool { return f.Count() == before })
-			e.done("Proclaim", lease.Proclaim(background, "y"))
+			e.done("Proclaim", leader.Proclaim(background, lease, "y"))
 			seen.next("y")
 			e.always(200*time.Millisecond, "cheap", func() bool { return f.Count()-before <= 2 })
 		}},
 		{"Rule08_AFollowerThatIsSlowSeesWhatAnotherOfItsClientHasSeenBefore", func(e *env) {
 			lease := e.lock(e.client(), background, "n", mortise.WithLease(long))
-			e.done("Proclaim", lease.Proclaim(background, "x"))
+			e.done("Proclaim", leader.Proclaim(background, lease, "x"))
 			follower, f := e.tapped()
 			quick := follow(e, follower, "n")
 			quick.next("x")
@@ -186,7 +187,7 @@ var proclamationTests = where(
 			slow := follow(e, follower, "n", busy)
 			slow.next("x")
 			before := f.Count(OpProclaimed)
-			e.done("Proclaim", lease.Proclaim(background, "y"))
+			e.done("Proclaim", leader.Proclaim(background, lease, "y"))
 			quick.next("y")
 			e.until("the quick one waits again", func() bool { return f.Count(OpProclaimed) >= before+2 })
 			close(busy)
@@ -199,7 +200,7 @@ var proclamationTests = where(
 				end, began := f.holdsFirst(replyLate, OpProclaimed)
 				ctx, leave := context.WithCancel(background)
 				done := async(func() error {
-					for range c.Proclamations(ctx, "n") {
+					for range leader.Observe(ctx, c, "n") {
 					}
 					return nil
 				})
@@ -221,7 +222,7 @@ var proclamationTests = where(
 				asked := f.Count(OpProclaimed)
 				end := make(chan struct{})
 				done := async(func() error {
-					for range c.Proclamations(ctx, "n") {
+					for range leader.Observe(ctx, c, "n") {
 						f.Hook(on(Fate{After: end}, OpProclaimed))
 					}
 					return nil
@@ -241,13 +242,13 @@ var proclamationTests = where(
 			for _, text := range []string{"y", "", "x"} { // the later text is another, none, or the same again
 				lease := e.lock(c, background, "n", mortise.WithLease(long))
 				arrives, _ := f.holdsFirst(arrivesLate, OpProclaim)
-				e.done("Proclaim", lease.Proclaim(background, "x"))
-				e.done("Proclaim", lease.Proclaim(background, text))
+				e.done("Proclaim", leader.Proclaim(background, lease, "x"))
+				e.done("Proclaim", leader.Proclaim(background, lease, text))
 				close(arrives)
 				e.until("the request of the first Proclaim has arrived", func() bool { return f.underway() == 0 })
 				equal(e, "the text is %q", call(e, reader.Proclaimed, "n").Text, text)
 				f.Hook(nil)
-				e.done("Proclaim", lease.Proclaim(background, "z"))
+				e.done("Proclaim", leader.Proclaim(background, lease, "z"))
 				equal(e, "the next text is %q", call(e, reader.Proclaimed, "n").Text, "z")
 				e.unlock(lease)
 			}
@@ -255,31 +256,31 @@ var proclamationTests = where(
 		{"Rule12_AFollowerSurvivesALostConnectionAndAStoreThatIsDown", func(e *env) {
 			c := e.client()
 			lease := e.lock(c, background, "n", mortise.WithLease(long))
-			e.done("Proclaim", lease.Proclaim(background, "x"))
+			e.done("Proclaim", leader.Proclaim(background, lease, "x"))
 			follower, f := e.tapped()
 			seen := follow(e, follower, "n")
 			seen.next("x")
 			e.until("it listens", func() bool { return f.Watching() == 1 })
 			e.store.Cut()
-			e.eventually("Proclaim", func() error { return lease.Proclaim(background, "y") })
+			e.eventually("Proclaim", func() error { return leader.Proclaim(background, lease, "y") })
 			seen.next("y")
 		}},
 		{"Rule13_ProclaimRefusesNonsense", func(e *env) {
 			c := e.client()
 			lease := e.lock(c, background, "n")
-			e.is("a control character", lease.Proclaim(background, "a\nb"), mortise.ErrInvalid)
-			e.is("too long", lease.Proclaim(background, string(slices.Repeat([]byte("x"), backend.MaxProclamation+1))),
+			e.is("a control character", leader.Proclaim(background, lease, "a\nb"), mortise.ErrInvalid)
+			e.is("too long", leader.Proclaim(background, lease, string(slices.Repeat([]byte("x"), backend.MaxProclamation+1))),
 				mortise.ErrInvalid)
 			e.unlock(lease)
-			e.is("after Unlock", lease.Proclaim(background, "x"), mortise.ErrReleased)
-			e.is("after Unlock", lease.Proclaim(background, "x"), mortise.ErrReleased)
-			for p, err := range c.Proclamations(background, "}") {
+			e.is("after Unlock", leader.Proclaim(background, lease, "x"), mortise.ErrReleased)
+			e.is("after Unlock", leader.Proclaim(background, lease, "x"), mortise.ErrReleased)
+			for p, err := range leader.Observe(background, c, "}") {
 				e.is("a bad name", err, mortise.ErrInvalidName)
-				equal(e, "with an error: %+v", p, mortise.Proclamation{})
+				equal(e, "with an error: %+v", p, leader.Leader{})
 			}
 			all, err := mortise.Parts{{Locker: c, Name: "a"}, {Locker: c, Name: "b"}}.Lock(background)
 			e.must("LockAll", err)
-			e.is("of several", all.Proclaim(background, "x"), mortise.ErrInvalid)
+			e.is("of several", leader.Proclaim(background, all, "x"), mortise.ErrInvalid)
 			e.unlock(all)
 		}},
 	})
@@ -302,7 +303,7 @@ func (s *proclaimer) proclaimed(name string) backend.Proclamation {
 type followed struct {
 	e     *env
 	mu    sync.Mutex
-	all   []mortise.Proclamation
+	all   []leader.Leader
 	taken int
 }
 
@@ -312,7 +313,7 @@ func follow(e *env, c *mortise.Client, name string, busy ...<-chan struct{}) *fo
 	f := &followed{e: e}
 	ctx, over := context.WithCancel(background)
 	done := async(func() error {
-		for p, err := range c.Proclamations(ctx, name) {
+		for p, err := range leader.Observe(ctx, c, name) {
 			f.mu.Lock()
 			if err == nil {
 				f.all = append(f.all, p)
@@ -332,12 +333,12 @@ func follow(e *env, c *mortise.Client, name string, busy ...<-chan struct{}) *fo
 }
 
 // next awaits a proclamation of a text, and leaves out those before it.
-func (f *followed) next(text string) (p mortise.Proclamation) {
+func (f *followed) next(text string) (p leader.Leader) {
 	f.e.Helper()
 	f.e.until(fmt.Sprintf("%q is proclaimed", text), func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
-		i := slices.IndexFunc(f.all[f.taken:], func(p mortise.Proclamation) bool { return p.Text == text })
+		i := slices.IndexFunc(f.all[f.taken:], func(p leader.Leader) bool { return p.Identity == text })
 		if i < 0 {
 			return false
 		}

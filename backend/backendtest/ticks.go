@@ -7,6 +7,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/once"
 )
 
 // tickTests are about schedules.
@@ -156,39 +157,39 @@ var tickTests = where(func(e *env) bool { return e.bare().Capabilities().Ticks !
 	}},
 	{"Rule11_AClaimWhoseReplyIsLostIsGrantedItsTick", func(e *env) {
 		c, f := e.tapped()
-		r := mortise.TickRequest{ID: "1", Interval: 2 * time.Second}
-		tick := value(c.ClaimTick(background, "n", r)).in(e)
+		r := once.TickRequest{ID: "1", Interval: 2 * time.Second}
+		tick := value(once.TryTick(background, c, "n", r)).in(e)
 		time.Sleep(tick.Next) // that time is the subject
 		lose(f, OpClaimTick, 1)
-		tick = value(c.ClaimTick(background, "n", r)).in(e)
+		tick = value(once.TryTick(background, c, "n", r)).in(e)
 		e.errorIf(!tick.Claimed, "the claim is answered %+v", tick)
 		r.ID = "2"
-		tick = value(c.ClaimTick(background, "n", r)).in(e)
+		tick = value(once.TryTick(background, c, "n", r)).in(e)
 		e.errorIf(tick.Claimed, "another claim is answered %+v", tick)
 	}},
 	{"Rule13_ASchedulesNonsenseIsRefusedWithoutACommand", func(e *env) {
 		c, f := e.tapped()
-		good := mortise.TickRequest{ID: "1", Interval: time.Second}
-		for what, change := range map[string]func(*mortise.TickRequest){
-			"no ID":                    func(r *mortise.TickRequest) { r.ID = "" },
-			"no interval":              func(r *mortise.TickRequest) { r.Interval = 0 },
-			"a negative interval":      func(r *mortise.TickRequest) { r.Interval = -time.Second },
-			"a short interval":         func(r *mortise.TickRequest) { r.Interval = time.Millisecond },
-			"a long interval":          func(r *mortise.TickRequest) { r.Interval = 367 * 24 * time.Hour },
-			"a fraction of a ms":       func(r *mortise.TickRequest) { r.Interval += time.Microsecond },
-			"a negative offset":        func(r *mortise.TickRequest) { r.Offset = -time.Millisecond },
-			"an offset of an interval": func(r *mortise.TickRequest) { r.Offset = r.Interval },
-			"too much to catch up on":  func(r *mortise.TickRequest) { r.CatchUp = 1001 },
-			"too long to catch up on":  func(r *mortise.TickRequest) { r.Interval, r.CatchUp = 200*24*time.Hour, 2 },
-			"less than nothing":        func(r *mortise.TickRequest) { r.CatchUp = -1 },
-			"negative lateness":        func(r *mortise.TickRequest) { r.MaxLate = -time.Second },
+		good := once.TickRequest{ID: "1", Interval: time.Second}
+		for what, change := range map[string]func(*once.TickRequest){
+			"no ID":                    func(r *once.TickRequest) { r.ID = "" },
+			"no interval":              func(r *once.TickRequest) { r.Interval = 0 },
+			"a negative interval":      func(r *once.TickRequest) { r.Interval = -time.Second },
+			"a short interval":         func(r *once.TickRequest) { r.Interval = time.Millisecond },
+			"a long interval":          func(r *once.TickRequest) { r.Interval = 367 * 24 * time.Hour },
+			"a fraction of a ms":       func(r *once.TickRequest) { r.Interval += time.Microsecond },
+			"a negative offset":        func(r *once.TickRequest) { r.Offset = -time.Millisecond },
+			"an offset of an interval": func(r *once.TickRequest) { r.Offset = r.Interval },
+			"too much to catch up on":  func(r *once.TickRequest) { r.CatchUp = 1001 },
+			"too long to catch up on":  func(r *once.TickRequest) { r.Interval, r.CatchUp = 200*24*time.Hour, 2 },
+			"less than nothing":        func(r *once.TickRequest) { r.CatchUp = -1 },
+			"negative lateness":        func(r *once.TickRequest) { r.MaxLate = -time.Second },
 		} {
 			r := good
 			change(&r)
-			_, err := c.ClaimTick(background, "n", r)
+			_, err := once.TryTick(background, c, "n", r)
 			e.is(what, err, mortise.ErrInvalid)
 		}
-		_, err := c.ClaimTick(background, "}", good)
+		_, err := once.TryTick(background, c, "}", good)
 		e.is("a name", err, mortise.ErrInvalidName)
 		equal(e, "%d commands were sent", f.Count(), 0)
 	}},

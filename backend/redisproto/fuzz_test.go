@@ -15,6 +15,8 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/wire"
 	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/semaphore"
 )
 
@@ -208,7 +210,7 @@ var calls = []struct {
 		return errors.Join(err, err2, err3, err4, err5)
 	}},
 	{"a schedule", func(ctx context.Context, u *user, op byte) error {
-		tick, err := u.client.ClaimTick(ctx, "n", mortise.TickRequest{ID: "1", Interval: time.Second, CatchUp: int(op)})
+		tick, err := once.TryTick(ctx, u.client, "n", once.TickRequest{ID: "1", Interval: time.Second, CatchUp: int(op)})
 		if err == nil && (tick.Next < 0 || tick.Next > maxLeft) {
 			return fmt.Errorf("a tick that cannot be: %+v", tick)
 		}
@@ -216,13 +218,13 @@ var calls = []struct {
 	}},
 	{"what the owner says", func(ctx context.Context, u *user, _ byte) error {
 		if n := len(u.leases); n > 0 {
-			err := u.leases[n-1].Proclaim(ctx, "here")
+			err := leader.Proclaim(ctx, u.leases[n-1], "here")
 			if err != nil && !errors.Is(err, mortise.ErrInvalid) {
 				return err
 			}
 		}
 		seen := 0
-		for _, err := range u.client.Proclamations(ctx, "n") {
+		for _, err := range leader.Observe(ctx, u.client, "n") {
 			if seen++; seen == 3 || err != nil {
 				return err
 			}

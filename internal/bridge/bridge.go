@@ -12,4 +12,6 @@ var (
 	Configure any // func(func(*engine.Config) error) mortise.ClientOption
 	// Lease returns an engine's lease as users have it, without an allocation.
 	Lease any // func(*lease.Handle) *mortise.Lease
+	// Holding returns the implementation of a lease; nil for a nil or zero lease.
+	Holding any // func(*mortise.Lease) lease.Holding
 )

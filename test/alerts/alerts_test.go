@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/middleware/telemetry"
+	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
@@ -203,7 +204,7 @@ func TestMortiseHeldTooLong(t *testing.T) {
 func TestMortiseTicksStopped(t *testing.T) {
 	s, server, c := onRedis(t)
 	claim := func(ctx context.Context) {
-		c.ClaimTick(ctx, "report", mortise.TickRequest{ID: rand.Text(), Interval: 10 * time.Millisecond})
+		once.TryTick(ctx, c, "report", once.TickRequest{ID: rand.Text(), Interval: 10 * time.Millisecond})
 		select {
 		case <-ctx.Done():
 		case <-time.After(pace):

@@ -14,6 +14,8 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/conformance"
 	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/scripts"
 	"github.com/mortise-go/mortise/semaphore"
@@ -652,21 +654,21 @@ func tourOf(v *visitor, clients ...*mortise.Client) {
 func tourProclaim(v *visitor) {
 	lease := had(v.a.Lock(v.ctx, v.name))(v)
 	v.handOver(func(ctx context.Context) error {
-		for p, err := range v.b.Proclamations(ctx, v.name) {
-			if err != nil || p.Text == "here" {
+		for p, err := range leader.Observe(ctx, v.b, v.name) {
+			if err != nil || p.Identity == "here" {
 				return err
 			}
 		}
 		return context.Cause(ctx)
-	}, func() error { return lease.Proclaim(v.ctx, "here") })
-	v.try(lease.Proclaim(v.ctx, ""))
+	}, func() error { return leader.Proclaim(v.ctx, lease, "here") })
+	v.try(leader.Proclaim(v.ctx, lease, ""))
 	v.try(lease.Unlock(v.ctx))
 }
 
 func tourTicks(v *visitor) {
 	for n := range 2 { // the first tick that is granted is the second of a name
-		tick := had(v.a.ClaimTick(v.ctx, v.name, mortise.TickRequest{ID: fmt.Sprint(n), Interval: 100 * time.Millisecond}))(v)
+		tick := had(once.TryTick(v.ctx, v.a, v.name, once.TickRequest{ID: fmt.Sprint(n), Interval: 100 * time.Millisecond}))(v)
 		time.Sleep(tick.Next) // that time is the subject
 	}
-	had(v.b.ClaimTick(v.ctx, v.name, mortise.TickRequest{ID: "b", Interval: time.Hour}))(v)
+	had(once.TryTick(v.ctx, v.b, v.name, once.TickRequest{ID: "b", Interval: time.Hour}))(v)
 }

@@ -22,6 +22,8 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
@@ -337,17 +339,17 @@ var operations = []operation{
 				return permit.Release(t.Context())
 			}
 		}},
-	{name: "ClaimTick", want: [4]cost{{1, 22}, {1, 12}, {1, 12}, {0, 8}},
+	{name: "once.TryTick", want: [4]cost{{1, 22}, {1, 12}, {1, 12}, {0, 8}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			return func() error {
-				_, err := b.ClaimTick(t.Context(), "n", mortise.TickRequest{ID: "1", Interval: time.Hour})
+				_, err := once.TryTick(t.Context(), b.Client, "n", once.TickRequest{ID: "1", Interval: time.Hour})
 				return err
 			}
 		}},
-	{name: "Proclaim", want: [4]cost{{1, 22}, {1, 11}, {1, 11}, {0, 6}},
+	{name: "leader.Proclaim", want: [4]cost{{1, 22}, {1, 11}, {1, 11}, {0, 6}},
 		prepare: func(t *testing.T, b *setup) func() error {
 			lease := held(t, b.Client, "n")
-			return func() error { return lease.Proclaim(t.Context(), "here") }
+			return func() error { return leader.Proclaim(t.Context(), lease, "here") }
 		}},
 	// A goroutine waits, the holder unlocks, the goroutine's Lock returns.
 	{name: "local handoff", want: [4]cost{{0.5, 20}, {0.5, 13}, {0.5, 13}, {0, 11}},

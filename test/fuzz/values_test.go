@@ -16,6 +16,8 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
@@ -485,9 +487,9 @@ var uses = []struct {
 	}},
 	{"a schedule", func(d *damage, c *mortise.Client) error {
 		for _, interval := range []time.Duration{10 * time.Millisecond, time.Hour} {
-			r := mortise.TickRequest{ID: fmt.Sprint(d.tape.next()), Interval: interval, CatchUp: int(d.tape.next())}
-			tick, err := call(d.t, "ClaimTick", answer, func(ctx context.Context) (mortise.Tick, error) {
-				return c.ClaimTick(ctx, d.name, r)
+			r := once.TickRequest{ID: fmt.Sprint(d.tape.next()), Interval: interval, CatchUp: int(d.tape.next())}
+			tick, err := call(d.t, "ClaimTick", answer, func(ctx context.Context) (once.Tick, error) {
+				return once.TryTick(ctx, c, d.name, r)
 			})
 			if err != nil {
 				return err
@@ -502,15 +504,15 @@ var uses = []struct {
 	{"what the owner says", func(d *damage, c *mortise.Client) error {
 		if len(d.leases) > 0 {
 			l := d.leases[len(d.leases)-1]
-			err := d.does("Proclaim", func(ctx context.Context) error { return l.Proclaim(ctx, "here") })
+			err := d.does("Proclaim", func(ctx context.Context) error { return leader.Proclaim(ctx, l, "here") })
 			if err != nil && !errors.Is(err, mortise.ErrInvalid) && !errors.Is(err, mortise.ErrLost) {
 				return err
 			}
 		}
 		return d.does("Proclamations", func(ctx context.Context) error {
-			for p, err := range c.Proclamations(ctx, d.name) {
-				if len(p.Text) > 256 {
-					return fmt.Errorf("a text of %d bytes", len(p.Text))
+			for p, err := range leader.Observe(ctx, c, d.name) {
+				if len(p.Identity) > 256 {
+					return fmt.Errorf("a text of %d bytes", len(p.Identity))
 				}
 				return err
 			}

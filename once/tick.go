@@ -1,15 +1,21 @@
-package mortise
+package once
 
 import (
 	"context"
 	"time"
 
+	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
+	"github.com/mortise-go/mortise/internal/bridge"
 	"github.com/mortise-go/mortise/internal/counters"
 	"github.com/mortise-go/mortise/internal/engine"
+	"github.com/mortise-go/mortise/internal/fail"
 )
 
-// TickRequest claims a tick of a schedule; see [Client.ClaimTick]. Its durations are whole milliseconds.
+// engineOf returns the engine of a client.
+var engineOf = bridge.Engine.(func(*mortise.Client) *engine.Engine)
+
+// TickRequest claims a tick of a schedule; see [TryTick]. Its durations are whole milliseconds.
 type TickRequest struct {
 	// ID identifies the claim: 1 to 256 bytes of UTF-8 without control characters. Repeat a claim of
 	// unknown outcome, whose reply was lost, with the same ID; after a claim that was answered use
@@ -37,10 +43,10 @@ type Tick struct {
 	Next time.Duration
 }
 
-// ClaimTick claims a tick of a schedule: the oldest due tick that may still be claimed and is later
+// TryTick claims a tick of a schedule: the oldest due tick that may still be claimed and is later
 // than all claimed ticks. Each tick is granted to one claim among all processes. The ticks are the
 // multiples of the interval since the Unix epoch, plus the offset, by the store's clock; the clocks of
-// the processes do not matter. Package once, which runs a function at each tick, uses ClaimTick.
+// the processes do not matter. [Every], which runs a function at each tick, claims its ticks so.
 //
 // The store keeps the last claimed tick for 30 days and CatchUp+2 intervals. If the store has none,
 // because the name is new, had no granted claim for so long, or the store was emptied, the newest tick
@@ -49,16 +55,20 @@ type Tick struct {
 //
 // If the last claimed tick is ahead of the store's clock, because the clock was set back or was ahead
 // for a while, no tick is granted until the clock is there: Next is then more than the interval. The
-// client logs such a claim and failed claims ([WithLogger]), 10 s apart, and tells the observer.
+// client logs such a claim and failed claims ([mortise.WithLogger]), 10 s apart, and tells the observer.
 //
-// Errors: [ErrUnavailable], [ErrClosed], [ErrInvalidName], [ErrWrongKind], ctx's own; [ErrInvalid]
-// for a bad r, and with a backend without schedules. The outcome of a claim with ErrUnavailable or
-// ctx's error is unknown. All are wrapped in [*Error].
+// Errors: [mortise.ErrUnavailable], [mortise.ErrClosed], [mortise.ErrInvalidName], [mortise.ErrWrongKind], ctx's own;
+// [mortise.ErrInvalid] for a bad r, and with a backend without schedules. The outcome of a claim with ErrUnavailable or
+// ctx's error is unknown. All are wrapped in [*mortise.Error].
 //
 // Cost: one command. The schedule is a key of some 100 bytes, apart from the lock of the same name.
-func (c *Client) ClaimTick(ctx context.Context, name string, r TickRequest) (Tick, error) {
-	reply, err := counters.ClaimTick(ctx, c.inner(), backend.TickRequest{
-		Name: engine.FullName(c.inner(), name), ID: r.ID, Interval: r.Interval, Offset: r.Offset,
+func TryTick(ctx context.Context, c *mortise.Client, name string, r TickRequest) (Tick, error) {
+	if c == nil {
+		return Tick{}, fail.New("tick", name, fail.Invalidf("the client must not be nil"))
+	}
+	e := engineOf(c)
+	reply, err := counters.ClaimTick(ctx, e, backend.TickRequest{
+		Name: engine.FullName(e, name), ID: r.ID, Interval: r.Interval, Offset: r.Offset,
 		Missed: r.CatchUp, Late: r.MaxLate,
 	})
 	return Tick{Claimed: reply.Granted, At: reply.Tick, Next: reply.Next}, err
