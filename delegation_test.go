@@ -13,6 +13,7 @@ import (
 
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // pair is a caller's client and a callee's on one store.
@@ -25,7 +26,7 @@ func pair(t *testing.T) (store *memory.Store, a, b *Client) {
 // called is the context of a call made under ctx, where it arrives at c.
 func called(t *testing.T, c *Client, ctx context.Context) context.Context {
 	t.Helper()
-	got := need(c.WithDelegations(context.Background(), Delegations(ctx)...))(t)
+	got := need(delegation.NewContext(context.Background(), c, delegation.FromContext(ctx)...))(t)
 	return got
 }
 
@@ -115,9 +116,9 @@ func (f *forest) call(above *node, depth int) {
 	c := f.clients[f.dice(len(f.clients))]
 	ctx := context.Background()
 	if above != nil {
-		if delegations := Delegations(above.lease.Context()); f.dice(3) > 0 {
+		if delegations := delegation.FromContext(above.lease.Context()); f.dice(3) > 0 {
 			var err error
-			if ctx, err = c.WithDelegations(ctx, delegations...); err != nil {
+			if ctx, err = delegation.NewContext(ctx, c, delegations...); err != nil {
 				f.t.Errorf("WithDelegations: %v", err)
 				return
 			}
@@ -147,7 +148,7 @@ func (f *forest) call(above *node, depth int) {
 	}
 	lease, err := c.Lock(ctx, "n", opts...)
 	if err != nil {
-		for _, may := range []error{ErrNotAcquired, ErrDelegationEnded, ErrLost,
+		for _, may := range []error{ErrNotAcquired, delegation.ErrEnded, ErrLost,
 			ErrUnavailable} {
 			if errors.Is(err, may) {
 				return
@@ -186,7 +187,7 @@ func (f *forest) call(above *node, depth int) {
 }
 
 // delegations0 is the client whose hold the innermost delegation is about.
-func delegations0(delegations []Delegation) string {
+func delegations0(delegations []delegation.Delegation) string {
 	if len(delegations) == 0 {
 		return ""
 	}
@@ -236,7 +237,7 @@ func TestEnteringLeavesNothingInTheClient(t *testing.T) {
 			func(l *Lease) { time.Sleep(time.Minute) }, // its lease runs out
 		} {
 			outer := need(a.Lock(ctx, "n"))(t)
-			called := need(b.WithDelegations(ctx, Delegations(outer.Context())...))(t)
+			called := need(delegation.NewContext(ctx, b, delegation.FromContext(outer.Context())...))(t)
 			inner := need(b.Lock(called, "n", WithLease(time.Second)))(t)
 			if _, err := b.Lock(called, "n", WithWait(time.Millisecond)); err == nil {
 				t.Fatal("two callees are in")
@@ -261,17 +262,17 @@ func TestADelegationOnAHoldThatHasEndedFitsNoOtherHold(t *testing.T) {
 		ctx := context.Background()
 		outer := need(a.Lock(ctx, "n"))(t)
 		inner := need(a.Lock(context.WithoutCancel(outer.Context()), "n"))(t)
-		ofOuter, ofInner := Delegations(outer.Context()), Delegations(inner.Context())
+		ofOuter, ofInner := delegation.FromContext(outer.Context()), delegation.FromContext(inner.Context())
 		must(t, outer.Unlock(ctx)) // the outer hold first
-		under := need(b.WithDelegations(ctx, ofOuter...))(t)
+		under := need(delegation.NewContext(ctx, b, ofOuter...))(t)
 		if l, err := b.TryLock(under, "n"); err == nil {
 			t.Error("entered under a hold that has ended, beside one that lives")
 			must(t, l.Unlock(ctx))
 		}
-		under = need(b.WithDelegations(ctx, ofInner...))(t)
+		under = need(delegation.NewContext(ctx, b, ofInner...))(t)
 		must(t, thenUnlock(b.TryLock(under, "n")))
 		must(t, inner.Unlock(ctx))
-		wants(t, errorOf(b.Lock(under, "n")), ErrDelegationEnded)
+		wants(t, errorOf(b.Lock(under, "n")), delegation.ErrEnded)
 		must(t, thenUnlock(b.TryLock(ctx, "n")))
 	})
 }
@@ -285,11 +286,11 @@ func TestAHoldThatEndedByWithMaxHoldBlocksNoCallee(t *testing.T) {
 				outer := need(a.Lock(ctx, "n"))(t)
 				inner := need(a.Lock(outer.Context(), "n", WithMaxHold(time.Second)))(t)
 				if when == "before" {
-					Delegations(inner.Context())
+					delegation.FromContext(inner.Context())
 				}
 				time.Sleep(2 * time.Second)
 				wants(t, inner.Err(), ErrLost)
-				under := need(b.WithDelegations(ctx, Delegations(outer.Context())...))(t)
+				under := need(delegation.NewContext(ctx, b, delegation.FromContext(outer.Context())...))(t)
 				must(t, thenUnlock(b.Lock(under, "n", WithWait(time.Minute))))
 				must(t, thenUnlock(a.Lock(outer.Context(), "n", WithWait(time.Minute))))
 				must(t, outer.Unlock(ctx))
@@ -306,8 +307,8 @@ func TestALeaseBehindAnEndedInnerOneIsDelegated(t *testing.T) {
 		inner := lock(t, a, outer.Context(), "n")
 		ctx := inner.Context()
 		unlock(t, inner)
-		given := Delegations(outer.Context())
-		if got := Delegations(ctx); len(given) != 1 || !slices.Equal(got, given) {
+		given := delegation.FromContext(outer.Context())
+		if got := delegation.FromContext(ctx); len(given) != 1 || !slices.Equal(got, given) {
 			t.Errorf("behind a re-entry that was unlocked: %v, want that of the outer lease, %v", got, given)
 		}
 		carried := called(t, b, outer.Context())
@@ -315,7 +316,7 @@ func TestALeaseBehindAnEndedInnerOneIsDelegated(t *testing.T) {
 		ctx = entered.Context()
 		time.Sleep(2 * time.Second)
 		wants(t, entered.Err(), ErrLost)
-		if got := Delegations(ctx); !slices.Equal(got, given) {
+		if got := delegation.FromContext(ctx); !slices.Equal(got, given) {
 			t.Errorf("behind a lease under a delegation that ended: %v, want the delegation, %v", got, given)
 		}
 		unlock(t, outer)
@@ -352,7 +353,7 @@ func TestALateCountLosesNoLock(t *testing.T) {
 				if holds, _ := held(t, c); holds != 1 {
 					t.Fatalf("the store has %d holds", holds)
 				}
-				if n := len(Delegations(two.Context())); n > 0 {
+				if n := len(delegation.FromContext(two.Context())); n > 0 {
 					t.Errorf("%d delegations of the inner hold", n)
 				}
 				must(t, thenUnlock(c.Lock(two.Context(), "x", WithWait(time.Second))))
@@ -396,15 +397,15 @@ func TestForceUnlockEndsTheWaitOfCallees(t *testing.T) {
 		c := on(t, s)
 		ctx := context.Background()
 		l := need(a.Lock(ctx, "n"))(t)
-		delegations := Delegations(l.Context())
-		entered := need(b.WithDelegations(ctx, delegations...))(t)
+		delegations := delegation.FromContext(l.Context())
+		entered := need(delegation.NewContext(ctx, b, delegations...))(t)
 		callee := need(b.Lock(entered, "n"))(t)
-		waits := need(c.WithDelegations(ctx, delegations...))(t)
+		waits := need(delegation.NewContext(ctx, c, delegations...))(t)
 		done := later(func() error { return errorOf(c.Lock(waits, "n")) })
 		synctest.Wait()
 		began := time.Now()
 		must(t, errorOf(b.ForceUnlock(ctx, "n", "")))
-		wants(t, <-done, ErrDelegationEnded)
+		wants(t, <-done, delegation.ErrEnded)
 		if d := time.Since(began); d > 0 {
 			t.Errorf("it heard of it after %v", d)
 		}
@@ -429,7 +430,7 @@ func TestALateCountLetsNoCalleeInBesideAnInnerHold(t *testing.T) {
 		two := need(c.Lock(one.Context(), "x"))(t)
 		three := need(c.Lock(two.Context(), "x"))(t)
 		time.Sleep(2 * time.Second)
-		ctx := need(callee.WithDelegations(t.Context(), Delegations(two.Context())...))(t)
+		ctx := need(delegation.NewContext(t.Context(), callee, delegation.FromContext(two.Context())...))(t)
 		l, err := callee.Lock(ctx, "x", WithWait(time.Second))
 		if err == nil && three.Err() == nil && l.Err() == nil {
 			t.Error("a callee of the second hold is in, and so is the third hold")

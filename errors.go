@@ -31,10 +31,6 @@ var (
 	// ErrNotReplicated: fewer replicas than [WithReplicas] asks for had the lock in time, and the lock
 	// was released. The error is [ErrUnavailable], too, never [ErrNotAcquired].
 	ErrNotReplicated error
-	// ErrDelegationEnded: the hold of the delegation ([Client.WithDelegations]) under which Lock or
-	// TryLock was called was unlocked or lost, or ran out. Nothing was locked. To compete for the
-	// lock as any other call does, use a context without the delegation.
-	ErrDelegationEnded error
 )
 
 // Error is the error of every operation on a lock. It wraps a sentinel, and the cause.
@@ -61,7 +57,6 @@ func init() {
 	ErrNotAcquired, ErrNotReplicated, ErrUnavailable = fail.NotAcquired, fail.NotReplicated, fail.Unavailable
 	ErrLost, ErrReleased, ErrClosed = fail.Lost, fail.Released, fail.Closed
 	ErrWrongKind, ErrInvalidName, ErrInvalid = fail.WrongKind, fail.InvalidName, fail.Invalid
-	ErrDelegationEnded = fail.DelegationEnded
 	fail.Public = func(e *fail.Error) error { return (*Error)(e) }
 	fail.Find = func(err error) *fail.Error {
 		e, _ := errors.AsType[*Error](err)

@@ -299,42 +299,6 @@ func ship(ctx context.Context, order int) error {
 	return nil
 }
 
-// A service that holds a lock calls another one, which takes the same lock. The delegations travel with the call;
-// believe them only if they come unaltered from a service with the right to give them.
-func ExampleClient_WithDelegations() {
-	store := memory.New() // on Redis these are two processes
-	orders, err := mortise.New(store)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer orders.Close()
-	billing, err := mortise.New(store)
-	if err != nil {
-		log.Fatal(err)
-	}
-	defer billing.Close()
-
-	bill := func(delegations []mortise.Delegation) error { // in billing
-		ctx, err := billing.WithDelegations(context.Background(), delegations...)
-		if err != nil {
-			return err
-		}
-		return mortise.Do(ctx, billing, "orders:42", func(ctx context.Context) error {
-			fmt.Println("billed, within the lock of orders")
-			return nil
-		})
-	}
-	err = mortise.Do(context.Background(), orders, "orders:42", func(ctx context.Context) error {
-		return bill(mortise.Delegations(ctx))
-	})
-	if err != nil {
-		log.Fatal(err)
-	}
-
-	// Output:
-	// billed, within the lock of orders
-}
-
 // Work that goes on beside the holder keeps the values of the holder's context, and waits its turn for the lock.
 func ExampleWithoutLeases() {
 	locks, err := mortise.New(memory.New())

@@ -17,6 +17,7 @@ import (
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/lease"
 	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // changes counts the commands that change a lock, since the last count.
@@ -319,7 +320,7 @@ func TestLocalHandoffsUnderLoadExcludeEachOther(t *testing.T) {
 					}
 				}
 				if r.IntN(30) == 0 {
-					Delegations(l.Context())
+					delegation.FromContext(l.Context())
 				}
 				if r.IntN(200) == 0 {
 					time.Sleep(time.Duration(r.IntN(100)) * time.Millisecond)

@@ -13,6 +13,7 @@ import (
 
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // An event of many leases is one line a second, with their number.
@@ -112,16 +113,16 @@ func TestALongNameFloodsNoLog(t *testing.T) {
 func TestAForeignOwnerForgesNoLine(t *testing.T) {
 	c := on(t, memory.New())
 	for _, owner := range []string{"a\nlevel=ERROR msg=forged:1", "a\x1b[2J:1"} {
-		_, err := c.WithDelegations(context.Background(), Delegation{Name: "n", Owner: owner, Hold: 1})
+		_, err := delegation.NewContext(context.Background(), c, delegation.Delegation{Name: "n", Owner: owner, Hold: 1})
 		if !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q was accepted: %v", owner, err)
 		}
 	}
-	ctx, err := c.WithDelegations(context.Background(), Delegation{Name: "n",
+	ctx, err := delegation.NewContext(context.Background(), c, delegation.Delegation{Name: "n",
 		Owner: "web \"1\" holds\u2028it:1", Hold: 1})
 	must(t, err)
 	_, err = c.TryLock(ctx, "n")
-	if !errors.Is(err, ErrDelegationEnded) || !strings.Contains(err.Error(), `"web \"1\" holds\u2028it:1"`) {
+	if !errors.Is(err, delegation.ErrEnded) || !strings.Contains(err.Error(), `"web \"1\" holds\u2028it:1"`) {
 		t.Errorf("the owner is not quoted: %v", err)
 	}
 	if _, err := New(memory.New(), WithID("a\nb")); !errors.Is(err, ErrInvalid) {

@@ -16,6 +16,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/semaphore"
 )
@@ -41,7 +42,7 @@ func invalidClient(t *testing.T, c *Client) {
 		"Inspect":            func() error { return errorOf(c.Inspect(ctx, "x")) },
 		"RW().Inspect":       func() error { return errorOf(c.RW().Inspect(ctx, "x")) },
 		"ForceUnlock":        func() error { return errorOf(c.ForceUnlock(ctx, "x", "")) },
-		"WithDelegations":    func() error { return errorOf(c.WithDelegations(ctx)) },
+		"WithDelegations":    func() error { return errorOf(delegation.NewContext(ctx, c)) },
 		"Ping":               func() error { return c.Ping(ctx) },
 		"Close":              c.Close,
 		"Shutdown":           func() error { return c.Shutdown(ctx) },
@@ -362,7 +363,7 @@ func TestABackendThatPanicsInAReentryLetsACalleeIn(t *testing.T) {
 		outer := need(c.Lock(context.Background(), "x"))(t)
 		time.Sleep(time.Second) // a repair at the time 0 is none
 		panics(t, func() { _, _ = c.Lock(context.WithoutCancel(outer.Context()), "x") })
-		ctx := need(callee.WithDelegations(t.Context(), Delegations(outer.Context())...))(t)
+		ctx := need(delegation.NewContext(t.Context(), callee, delegation.FromContext(outer.Context())...))(t)
 		noError(t, thenUnlock(callee.Lock(ctx, "x", WithWait(time.Minute))))
 		noError(t, outer.Unlock(t.Context()))
 	})

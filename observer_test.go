@@ -18,6 +18,7 @@ import (
 	"github.com/mortise-go/mortise/internal/announce"
 	"github.com/mortise-go/mortise/internal/redistest/slow"
 	"github.com/mortise-go/mortise/latch"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // callerKey is the key of the caller's name.
@@ -231,7 +232,7 @@ func TestAWrongArgumentIsReportedAfterAWaitOnly(t *testing.T) {
 		outer := lock(t, c, ctx, "n")
 		wants(t, errorOf(strict.Lock(outer.Context(), "n")), ErrInvalid)
 		wants(t, errorOf(strict.TryLock(outer.Context(), "n")), ErrInvalid)
-		Delegations(outer.Context())
+		delegation.FromContext(outer.Context())
 		wants(t, errorOf(strict.Lock(outer.Context(), "n")), ErrInvalid)
 		unlock(t, outer)
 		reader := lock(t, rw.Read, ctx, "rw")
@@ -283,7 +284,7 @@ func TestTheEventsOfACallThatOutlivesItsDelegationHaveOneKind(t *testing.T) {
 		c, callee := on(t, store, WithObserver(g.observer())), on(t, store)
 		fair := c.With(Fair())
 		outer := need(c.Lock(t.Context(), "n"))(t)
-		within := need(callee.WithDelegations(t.Context(), Delegations(outer.Context())...))(t)
+		within := need(delegation.NewContext(t.Context(), callee, delegation.FromContext(outer.Context())...))(t)
 		inner := need(callee.Lock(within, "n"))(t)
 		got := queued(context.WithoutCancel(outer.Context()), fair, "n") // it waits for the callee
 		must(t, outer.Unlock(t.Context()))

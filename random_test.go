@@ -19,6 +19,7 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/lease"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/semaphore"
 )
 
@@ -419,8 +420,8 @@ func (x *history) context(a *actor, name string) (ctx context.Context, outer *ta
 		if !x.lends || name == "rw" {
 			continue
 		}
-		if all := Delegations(o.lease.Context()); len(all) > 0 {
-			ctx, outer = need(a.WithDelegations(ctx, all...))(x.t), o
+		if all := delegation.FromContext(o.lease.Context()); len(all) > 0 {
+			ctx, outer = need(delegation.NewContext(ctx, a.Client, all...))(x.t), o
 			break
 		}
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/quorum"
 )
 
@@ -152,7 +153,7 @@ func TestACallerLeavesWhileItsReentryIsUndone(t *testing.T) {
 				w := begin(l.Context(), c, "x", WithWait(4*time.Second))
 				synctest.Wait()
 				if what == "delegated meanwhile" {
-					Delegations(l.Context())
+					delegation.FromContext(l.Context())
 				}
 				wants(t, (<-w).err, ErrUnavailable)
 				if d := time.Since(start); d > 4*time.Second {
@@ -168,7 +169,7 @@ func TestACallerLeavesWhileItsReentryIsUndone(t *testing.T) {
 func TestAReentryThatWaitedHasItsFullLease(t *testing.T) {
 	for what, end := range map[string]func(a *Client, outer, inner *Lease) error{
 		"lent meanwhile": func(_ *Client, outer, inner *Lease) error {
-			Delegations(outer.Context())
+			delegation.FromContext(outer.Context())
 			return inner.Unlock(context.Background())
 		},
 		"lost meanwhile": func(a *Client, _, _ *Lease) error {
@@ -218,9 +219,9 @@ func TestBackgroundWorkWithAContextOfARequest(t *testing.T) {
 
 		ctx := WithoutLeases(context.WithoutCancel(held.Context()))
 		wants(t, errorOf(c.TryLock(ctx, "x")), ErrNotAcquired)
-		if ctx.Value(user{}) != "ada" || len(Delegations(ctx)) != 0 || len(Delegations(carries)) != 1 {
-			t.Errorf("user %v, %d delegations, %d without WithoutLeases", ctx.Value(user{}), len(Delegations(ctx)),
-				len(Delegations(carries)))
+		if ctx.Value(user{}) != "ada" || len(delegation.FromContext(ctx)) != 0 || len(delegation.FromContext(carries)) != 1 {
+			t.Errorf("user %v, %d delegations, %d without WithoutLeases", ctx.Value(user{}), len(delegation.FromContext(ctx)),
+				len(delegation.FromContext(carries)))
 		}
 		over() // the request is over, and its handler has not unlocked yet
 		background := queued(ctx, c, "x")
@@ -253,9 +254,9 @@ func TestWithoutLeasesOfEachKind(t *testing.T) {
 		}
 		all := need(c.LockAll(ctx, []string{"a", "b"}))(t)
 		wants(t, errorOf(c.TryLock(WithoutLeases(all.Context()), "a")), ErrNotAcquired)
-		delegated := need(open().WithDelegations(ctx, Delegations(all.Context())...))(t)
-		if len(Delegations(delegated)) != 2 || len(Delegations(WithoutLeases(delegated))) != 0 {
-			t.Errorf("%d and %d delegations", len(Delegations(delegated)), len(Delegations(WithoutLeases(delegated))))
+		delegated := need(delegation.NewContext(ctx, open(), delegation.FromContext(all.Context())...))(t)
+		if len(delegation.FromContext(delegated)) != 2 || len(delegation.FromContext(WithoutLeases(delegated))) != 0 {
+			t.Errorf("%d and %d delegations", len(delegation.FromContext(delegated)), len(delegation.FromContext(WithoutLeases(delegated))))
 		}
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // nests reports whether the backend has locks of several owners; where it has none, its clients say so.
@@ -20,7 +21,7 @@ func (e *env) nests() bool {
 	if e.bare().Store.Capabilities().Delegation != nil {
 		return true
 	}
-	_, err := e.client().WithDelegations(background, mortise.Delegation{Name: "n", Owner: "a:1", Hold: 1})
+	_, err := delegation.NewContext(background, e.client(), delegation.Delegation{Name: "n", Owner: "a:1", Hold: 1})
 	e.named(err, "withdelegations", "", mortise.ErrInvalid)
 	return false
 }
@@ -320,13 +321,13 @@ var nestTests = where((*env).nests, "delegation", []test{
 		a := e.client()
 		callees := []*mortise.Client{a, e.client(), e.client(), e.client()}
 		outer := e.lock(a, background, "n")
-		claims := mortise.Delegations(outer.Context())
+		claims := delegation.FromContext(outer.Context())
 		e.fatalIf(len(claims) != 1, "%v, want a claim", claims)
 		var inside, turns atomic.Int32
 		e.turns(12, 4, func(g, _ int) (err error) {
 			c, ctx := callees[g%4], outer.Context() // the caller itself
 			if g%4 > 0 {
-				if ctx, err = c.WithDelegations(background, claims...); err != nil {
+				if ctx, err = delegation.NewContext(background, c, claims...); err != nil {
 					return err
 				}
 			}
@@ -397,23 +398,23 @@ var nestTests = where((*env).nests, "delegation", []test{
 		a, b := e.client(), e.client()
 		outer := e.lock(a, background, "n")
 		again := e.lock(a, outer.Context(), "n")
-		stale := mortise.Delegations(again.Context())
+		stale := delegation.FromContext(again.Context())
 		e.unlock(again)
 		replay := func() error {
-			ctx := value(b.WithDelegations(background, stale...)).in(e)
+			ctx := value(delegation.NewContext(background, b, stale...)).in(e)
 			l, err := b.Lock(ctx, "n", mortise.WithWait(patience))
 			if err == nil {
 				e.unlock(l)
 			}
 			return err
 		}
-		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
+		e.named(replay(), "lock", "n", delegation.ErrEnded)
 		again = e.lock(a, outer.Context(), "n") // a hold of the same depth
-		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
+		e.named(replay(), "lock", "n", delegation.ErrEnded)
 		e.unlock(again, outer)
-		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
+		e.named(replay(), "lock", "n", delegation.ErrEnded)
 		other := e.lock(a, background, "n")
-		e.named(replay(), "lock", "n", mortise.ErrDelegationEnded)
+		e.named(replay(), "lock", "n", delegation.ErrEnded)
 		e.unlock(other)
 	}},
 	{"Rule07_AChainOfCallersAndCallees", func(e *env) {
@@ -480,8 +481,8 @@ var nestTests = where((*env).nests, "delegation", []test{
 		got := locking(b, ctx, "n", mortise.WithWait(patience))
 		fresh := locking(b, background, "n", mortise.WithWait(patience))
 		e.unlock(outer)
-		e.named(receive(e, "it hears that the claim has ended", got).err, "lock", "n", mortise.ErrDelegationEnded)
-		e.named(second(b.TryLock(ctx, "n")), "trylock", "n", mortise.ErrDelegationEnded)
+		e.named(receive(e, "it hears that the claim has ended", got).err, "lock", "n", delegation.ErrEnded)
+		e.named(second(b.TryLock(ctx, "n")), "trylock", "n", delegation.ErrEnded)
 		e.errorIf(e.inspect(b, "n").Client != c.ID(), "it is not the callee's")
 		e.unlock(first)
 		e.unlock(e.granted("a competitor gets the lock", fresh).lease)
@@ -533,7 +534,7 @@ var nestTests = where((*env).nests, "delegation", []test{
 			e.errorIf(err != nil && !errors.Is(err, mortise.ErrLost), "Unlock: %v", err)
 		}
 		e.free(a, "n")
-		e.is("the claim, afterwards", second(b.TryLock(ctx, "n")), mortise.ErrDelegationEnded)
+		e.is("the claim, afterwards", second(b.TryLock(ctx, "n")), delegation.ErrEnded)
 		e.unlock(e.lock(b, background, "n"))
 	}},
 	{"Rule12_AWaiterForATurnOutlivesBrokenConnections", func(e *env) {
@@ -654,10 +655,10 @@ var nestTests = where((*env).nests, "delegation", []test{
 		_, err := e.kind(b, mortise.NonReentrant()).Lock(inner.Context(), "n")
 		e.is("NonReentrant, in the callee", err, mortise.ErrInvalid)
 		e.unlock(inner)
-		claim := mortise.Delegations(outer.Context())[0]
+		claim := delegation.FromContext(outer.Context())[0]
 		claim.Token++ // a token that was never drawn would shut out all later owners
-		forged := value(b.WithDelegations(background, claim)).in(e)
-		e.named(second(b.TryLock(forged, "n")), "trylock", "n", mortise.ErrDelegationEnded)
+		forged := value(delegation.NewContext(background, b, claim)).in(e)
+		e.named(second(b.TryLock(forged, "n")), "trylock", "n", delegation.ErrEnded)
 		e.is("NonReentrant", second(e.kind(b, mortise.NonReentrant()).Lock(e.called(b, outer), "n")), mortise.ErrInvalid)
 		e.unlock(outer)
 
@@ -741,9 +742,9 @@ func callerAndCallee(e *env, opts ...mortise.ClientOption) (a, b *mortise.Client
 // called is the context of a call made under lease, where it arrives at c.
 func (e leases) called(c *mortise.Client, lease *mortise.Lease) context.Context {
 	e.Helper()
-	claims := mortise.Delegations(lease.Context())
+	claims := delegation.FromContext(lease.Context())
 	if len(claims) == 0 {
 		e.Fatalf("no claim of a lease on %q", lease.Name())
 	}
-	return value(c.WithDelegations(background, claims...)).in(e)
+	return value(delegation.NewContext(background, c, claims...)).in(e)
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/anykind"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/quorum"
 )
 
@@ -229,7 +230,7 @@ var replicaTests = []test{
 		}
 		c, callee := e.client(), e.client()
 		outer := e.lock(c, background, "n")
-		ctx := value(callee.WithDelegations(background, mortise.Delegations(outer.Context())...)).in(e)
+		ctx := value(delegation.NewContext(background, callee, delegation.FromContext(outer.Context())...)).in(e)
 		e.named(second(callee.Lock(ctx, "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.named(second(c.Lock(outer.Context(), "n", e.tooFew())), "lock", "n", mortise.ErrNotReplicated)
 		e.unlock(e.lock(callee, ctx, "n")) // it is the first

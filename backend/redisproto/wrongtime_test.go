@@ -14,6 +14,7 @@ import (
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/semaphore"
 )
 
@@ -83,7 +84,7 @@ func TestARenewalPutsAWrongTimeToLiveRight(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if ctx, err = other.WithDelegations(ctx, mortise.Delegations(l.Context())...); err != nil {
+			if ctx, err = delegation.NewContext(ctx, other, delegation.FromContext(l.Context())...); err != nil {
 				return err
 			}
 			return second(other.Lock(ctx, name))

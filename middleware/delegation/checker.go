@@ -76,8 +76,8 @@ func (c *Checker) tell(ctx context.Context, p Entry, err error) (Entry, error) {
 // Accept checks the entry of a request, and returns a context with the delegations: Lock under this
 // context enters the caller's locks. Without entries Accept returns ctx.
 //
-// Errors: the errors of [Checker.Check], and of the Acceptor.
-func (c *Checker) Accept(ctx context.Context, locks Acceptor, entries ...string) (context.Context, error) {
+// Errors: the errors of [Checker.Check], and of the *mortise.Client.
+func (c *Checker) Accept(ctx context.Context, locks *mortise.Client, entries ...string) (context.Context, error) {
 	if len(entries) == 0 {
 		return ctx, nil
 	}
@@ -85,7 +85,7 @@ func (c *Checker) Accept(ctx context.Context, locks Acceptor, entries ...string)
 	c = c.orZero()
 	p, err := c.check(ctx, entries)
 	if err == nil {
-		if accepted, err = locks.WithDelegations(ctx, p.Delegations...); err != nil {
+		if accepted, err = NewContext(ctx, locks, p.Delegations...); err != nil {
 			err = fmt.Errorf("the caller's locks cannot be entered: %w", err)
 		}
 	}

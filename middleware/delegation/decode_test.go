@@ -6,14 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // Sign makes no such entry; a holder of the key can.
 func TestDecodeRefusesANameThatStandsThereTwice(t *testing.T) {
 	now := time.Now()
-	one := mortise.Delegation{Name: "n", Owner: "a:1", Hold: 1}
+	one := Delegation{Name: "n", Owner: "a:1", Hold: 1}
 	for n, want := range map[int]error{1: nil, 2: ErrMalformed} {
 		p := Entry{Key: "k", Audience: "stock", Issued: now, Expires: now.Add(time.Second)}
 		for range n {

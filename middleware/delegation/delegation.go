@@ -1,11 +1,8 @@
 package delegation
 
 import (
-	"context"
 	"errors"
 	"time"
-
-	"github.com/mortise-go/mortise"
 )
 
 // Header is the HTTP header of an entry. Header in lower case is the key of gRPC's metadata.
@@ -15,8 +12,8 @@ const Header = "Mortise-Delegation"
 const (
 	// MaxEntry is the maximum length of an entry's text in bytes.
 	MaxEntry = 4096
-	// MaxDelegations is the maximum number of delegations in an entry.
-	MaxDelegations = mortise.MaxDelegations
+	// MaxDelegations is the maximum number of delegations in an entry, of [FromContext] and for [NewContext].
+	MaxDelegations = 16
 	// MaxName is the maximum length of a lock's name in an entry, in bytes; other names of locks
 	// may be longer.
 	MaxName = 1024
@@ -106,10 +103,5 @@ type Entry struct {
 	Issued, Expires time.Time
 	// Delegations are the delegations of the caller's holds, innermost first: at least one. The
 	// Expires of each delegation is the entry's.
-	Delegations []mortise.Delegation
-}
-
-// Acceptor puts delegations into a context: [*mortise.Client].
-type Acceptor interface {
-	WithDelegations(ctx context.Context, delegations ...mortise.Delegation) (context.Context, error)
+	Delegations []Delegation
 }

@@ -54,7 +54,7 @@ func valid() delegation.Entry {
 	expires := now.Add(20 * time.Second)
 	return delegation.Entry{
 		Key: "k1", Audience: "stock", Issued: now, Expires: expires,
-		Delegations: []mortise.Delegation{
+		Delegations: []delegation.Delegation{
 			{Name: "orders:42", Owner: "web-1/4711/abc:7", Hold: 2, Token: 17, Expires: expires},
 			{Name: "ordern:\u00fc{x}", Owner: "web-1/4711/abc:8", Hold: 1, Expires: expires},
 		},
@@ -511,7 +511,7 @@ func TestADelegationThatIsHandedOnLivesNoLonger(t *testing.T) {
 func TestTheFormat(t *testing.T) {
 	r := check.Value(delegation.NewRing(delegation.NewKey("k", []byte("0123456789abcdef0123456789abcdef")))).In(t)
 	p := delegation.Entry{Audience: "b", Issued: time.UnixMilli(1_000), Expires: time.UnixMilli(31_000),
-		Delegations: []mortise.Delegation{{Name: "x", Owner: "w:1", Hold: 2, Token: 3}}}
+		Delegations: []delegation.Delegation{{Name: "x", Owner: "w:1", Hold: 2, Token: 3}}}
 	const want = "m1.AAFrAAFiAAAAAAAAA-gAAAAAAAB5GAABAAF4AAN3OjEAAAAAAAAAAgAAAAAAAAADACCvqB62x9XZK" +
 		"07Q2VIfM3i4xnqm3JpRtYTsNHblYOVaTg"
 	check.Equal(t, "got %s", sign(t, p, r), want)
@@ -665,8 +665,8 @@ func (u under) TryLock(_ context.Context, name string, opts ...mortise.Option) (
 // A delegation need not say when it ends: the store decides.
 func TestADelegationWithoutAnEndIsHandedOn(t *testing.T) {
 	c := middle.InMemory(t, memory.New())
-	in := check.Value(c.WithDelegations(ctx, mortise.Delegation{Name: "orders:42", Owner: "w:1", Hold: 1})).In(t)
-	check.Equal(t, "%d delegations", len(mortise.Delegations(in)), 1)
+	in := check.Value(delegation.NewContext(ctx, c, delegation.Delegation{Name: "orders:42", Owner: "w:1", Hold: 1})).In(t)
+	check.Equal(t, "%d delegations", len(delegation.FromContext(in)), 1)
 	p := check.Value(delegation.Decode(check.Value(middle.Issuer(t, ring(t, "k1")).Issue(in, "stock")).In(t))).In(t)
 	check.Equal(t, "the entry lives for %v", p.Expires.Sub(p.Issued), delegation.DefaultLifetime)
 }

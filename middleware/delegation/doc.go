@@ -20,14 +20,14 @@
 // # What an entry is
 //
 // An entry is a line of text in the header [Header], of about 200 bytes and [MaxEntry] at most: a
-// few delegations ([mortise.Delegation]), signed (HMAC-SHA-256 by a [Ring] of keys), made out to
+// few delegations ([Delegation]), signed (HMAC-SHA-256 by a [Ring] of keys), made out to
 // one service, for half a minute at most. An entry says that its bearer calls on behalf of a holder
 // of these locks. An entry does not authenticate the call: the service still has to defend itself
 // against requests from strangers.
 //
 // An entry can be accepted until its expiry. An accepted delegation lets the callee lock for as long
 // as the caller's hold lasts, as the store knows. After the end of the hold the delegation confers
-// nothing: Lock returns [mortise.ErrDelegationEnded].
+// nothing: Lock returns [ErrEnded].
 //
 // docs/explanation/threat-model.md describes the trust in each service, and the effect of each
 // attack.

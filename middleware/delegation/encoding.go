@@ -10,8 +10,6 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
-
-	"github.com/mortise-go/mortise"
 )
 
 // An entry is prefix and, in base64url without padding,
@@ -67,7 +65,7 @@ func appendText(to []byte, s string) []byte {
 }
 
 // size returns the length of an encoded delegation in bytes.
-func size(c *mortise.Delegation) int { return 2 + len(c.Name) + 2 + len(c.Owner) + 8 + 8 }
+func size(c *Delegation) int { return 2 + len(c.Name) + 2 + len(c.Owner) + 8 + 8 }
 
 // room bounds the length of an entry's fields, with the signature, in bytes before base64url.
 const room = (MaxEntry - len(prefix)) * 3 / 4
@@ -115,7 +113,7 @@ func decode(entry string) (p Entry, message, signature []byte, err error) {
 	case !p.Issued.Before(p.Expires):
 		r.fail("it expires before it is issued")
 	default:
-		p.Delegations = make([]mortise.Delegation, delegations)
+		p.Delegations = make([]Delegation, delegations)
 	}
 	for i := range p.Delegations {
 		c := &p.Delegations[i]
@@ -142,8 +140,8 @@ func decode(entry string) (p Entry, message, signature []byte, err error) {
 
 // twice reports whether before has a delegation of the name. An entry with two of a name is refused: code that searches
 // by name and code that goes through all delegations must see the same.
-func twice(before []mortise.Delegation, name string) bool {
-	return slices.ContainsFunc(before, func(c mortise.Delegation) bool { return c.Name == name })
+func twice(before []Delegation, name string) bool {
+	return slices.ContainsFunc(before, func(c Delegation) bool { return c.Name == name })
 }
 
 // reader reads fields from the front of rest. After the first error it reads zero values.

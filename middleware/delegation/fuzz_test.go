@@ -17,7 +17,7 @@ func fuzzRing(f *testing.F) *Ring {
 	return check.Value(NewRing(NewKey("k1", []byte("a secret of the fuzz test: thirty-two bytes and more")))).In(f)
 }
 
-func fuzzEntry(delegations ...mortise.Delegation) Entry {
+func fuzzEntry(delegations ...Delegation) Entry {
 	issued := time.UnixMilli(1_790_000_000_000).UTC()
 	p := Entry{Key: "k1", Audience: "stock", Issued: issued, Expires: issued.Add(DefaultLifetime),
 		Delegations: delegations}
@@ -32,9 +32,9 @@ func fuzzEntry(delegations ...mortise.Delegation) Entry {
 func FuzzDecode(f *testing.F) {
 	r := fuzzRing(f)
 	for _, p := range []Entry{
-		fuzzEntry(mortise.Delegation{Name: "orders:42", Owner: "web-1/4711/abc:7", Hold: 1}),
-		fuzzEntry(mortise.Delegation{Name: "{t}:ü", Owner: "w/1/a:1", Hold: 3, Token: 1 << 40},
-			mortise.Delegation{Name: "b", Owner: "w/1/a:2", Hold: 1}),
+		fuzzEntry(Delegation{Name: "orders:42", Owner: "web-1/4711/abc:7", Hold: 1}),
+		fuzzEntry(Delegation{Name: "{t}:ü", Owner: "w/1/a:1", Hold: 3, Token: 1 << 40},
+			Delegation{Name: "b", Owner: "w/1/a:2", Hold: 1}),
 	} {
 		entry := check.Value(p.Sign(context.Background(), r)).In(f)
 		f.Add(entry)
@@ -79,7 +79,7 @@ func FuzzDecodeOfEncoded(f *testing.F) {
 		p := Entry{Key: "k1", Audience: audience, Issued: time.UnixMilli(issued).UTC()}
 		p.Expires = time.UnixMilli(issued + life).UTC()
 		for i := range int(delegations) {
-			c := mortise.Delegation{Name: name, Owner: owner, Hold: int(hold), Token: token, Expires: p.Expires}
+			c := Delegation{Name: name, Owner: owner, Hold: int(hold), Token: token, Expires: p.Expires}
 			if i%2 == 1 {
 				c.Name = second
 			}

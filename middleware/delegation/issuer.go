@@ -71,12 +71,12 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 		return "", nil
 	}
 	i.logWithout(ctx, audience, without)
-	delegations := make([]mortise.Delegation, 0, min(len(held), MaxDelegations))
+	delegations := make([]Delegation, 0, min(len(held), MaxDelegations))
 	left := room - (2 + MaxKeyID) - (2 + len(audience)) - 8 - 8 - 2 - (2 + MaxSignature)
 	leftOut, tooLarge := without, 0
 	now := time.Now().UTC()
 	for _, h := range held {
-		c := mortise.Delegation(h)
+		c := Delegation(h)
 		switch {
 		case !c.Expires.IsZero() && c.Expires.UnixMilli() <= now.UnixMilli(), // it ends within this millisecond
 			twice(delegations, c.Name): // a lease of the same name in another store

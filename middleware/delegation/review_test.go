@@ -21,12 +21,6 @@ func TestTwoDelegationsOfOneNameAreRefused(t *testing.T) {
 	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "Sign: %v, want ErrInvalid", err)
 }
 
-type refusing struct{ err error }
-
-func (r refusing) WithDelegations(context.Context, ...mortise.Delegation) (context.Context, error) {
-	return nil, r.err
-}
-
 // An entry that is in order, and that cannot be accepted, is not counted as accepted.
 func TestWhatCannotBeAcceptedIsToldAsRefused(t *testing.T) {
 	r := ring(t, "k1")
@@ -35,10 +29,9 @@ func TestWhatCannotBeAcceptedIsToldAsRefused(t *testing.T) {
 		t, r, "stock", delegation.WithObserver(delegation.Observer{Checked: func(e delegation.CheckedEvent) {
 			seen = append(seen, e)
 		}}))
-	no := errors.New("no")
-	_, err := c.Accept(ctx, refusing{no}, sign(t, valid(), r))
-	check.ErrorIf(t, !errors.Is(err, no), "Accept: %v", err)
-	check.ErrorIf(t, len(seen) != 1 || !errors.Is(seen[0].Err, no), "told: %+v", seen)
+	_, err := c.Accept(ctx, new(mortise.Client), sign(t, valid(), r))
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrInvalid), "Accept: %v", err)
+	check.ErrorIf(t, len(seen) != 1 || !errors.Is(seen[0].Err, mortise.ErrInvalid), "told: %+v", seen)
 }
 
 // appending is a Verifier that uses the room behind the message, as append may.

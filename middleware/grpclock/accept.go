@@ -30,13 +30,13 @@ import (
 // pass the metadata on.
 //
 // A call passes even if the caller has unlocked meanwhile, or lost its lock; a Lock of locks then
-// fails with mortise.ErrDelegationEnded, and [UnaryServerInterceptor] answers with
+// fails with delegation.ErrEnded, and [UnaryServerInterceptor] answers with
 // FailedPrecondition.
 //
 // Of the options, only [WithErrorHandler] applies. UnaryDelegationInterceptor panics if locks or
 // checker is nil, or an option does not apply. Cost: no command.
 func UnaryDelegationInterceptor(
-	locks delegation.Acceptor, checker *delegation.Checker, opts ...Option,
+	locks *mortise.Client, checker *delegation.Checker, opts ...Option,
 ) grpc.UnaryServerInterceptor {
 	a := newAcceptor("UnaryDelegationInterceptor", locks, checker, opts)
 	return func(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
@@ -50,7 +50,7 @@ func UnaryDelegationInterceptor(
 
 // StreamDelegationInterceptor is [UnaryDelegationInterceptor] for streams.
 func StreamDelegationInterceptor(
-	locks delegation.Acceptor, checker *delegation.Checker, opts ...Option,
+	locks *mortise.Client, checker *delegation.Checker, opts ...Option,
 ) grpc.StreamServerInterceptor {
 	a := newAcceptor("StreamDelegationInterceptor", locks, checker, opts)
 	return func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -74,12 +74,12 @@ type accepted struct {
 func (s *accepted) Context() context.Context { return s.ctx }
 
 type acceptor struct {
-	locks   delegation.Acceptor
+	locks   *mortise.Client
 	checker *delegation.Checker
 	answer  func(context.Context, string, *status.Status, error) error
 }
 
-func newAcceptor(of string, locks delegation.Acceptor, checker *delegation.Checker, opts []Option) *acceptor {
+func newAcceptor(of string, locks *mortise.Client, checker *delegation.Checker, opts []Option) *acceptor {
 	if locks == nil || checker == nil {
 		panic("grpclock: " + of + ": the client of locks and the Checker must not be nil")
 	}

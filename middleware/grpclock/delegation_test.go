@@ -186,7 +186,7 @@ func TestAcceptRefuses(t *testing.T) {
 		})
 	}
 	s.T = t
-	accept := func(locks delegation.Acceptor, v delegation.Verifier) error {
+	accept := func(locks *mortise.Client, v delegation.Verifier) error {
 		good := metadata.Pairs(grpclock.MetadataKey, middle.Entry(t, ring, "b", nil))
 		_, err := grpclock.UnaryDelegationInterceptor(locks, middle.Checker(t, v, "b"))(
 			metadata.NewIncomingContext(context.Background(), good), nil, &grpc.UnaryServerInfo{FullMethod: unary}, nil)
@@ -194,7 +194,7 @@ func TestAcceptRefuses(t *testing.T) {
 	}
 	retry := s.want(accept(s.Locks, middle.Away{}), codes.Unavailable, grpclock.ReasonUnverified)
 	check.ErrorIf(t, retry != time.Second, "retry after %v", retry)
-	s.want(accept(middle.Cannot{}, ring), codes.Internal, grpclock.ReasonInternal)
+	s.want(accept(middle.Cannot(t), ring), codes.Internal, grpclock.ReasonInternal)
 }
 
 // What a call of each service sends.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/middleware"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // Domain is the domain of the ErrorInfo in each status.
@@ -77,7 +78,7 @@ func refused(ctx context.Context, err error, most time.Duration) *status.Status 
 			retry = min(e.Remaining, most)
 		}
 		return problem(codes.Aborted, ReasonLocked, "what this call needs is locked by another one; try again later", retry)
-	case errors.Is(err, mortise.ErrDelegationEnded):
+	case errors.Is(err, delegation.ErrEnded):
 		return problem(codes.FailedPrecondition, ReasonDelegationEnded,
 			"the caller that this call comes from holds the lock no longer; nothing was done", 0)
 	case errors.Is(err, mortise.ErrUnavailable):

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"net/http"
 
+	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
@@ -22,11 +23,11 @@ import (
 // header on.
 //
 // A request passes even if the caller has unlocked meanwhile, or lost its lock; a Lock of locks
-// then fails with mortise.ErrDelegationEnded, and [New]'s middleware answers with 412.
+// then fails with delegation.ErrEnded, and [New]'s middleware answers with 412.
 //
 // Of the options, only [WithErrorHandler] applies. AcceptDelegations panics if locks or checker is
 // nil, or an option does not apply. Cost: no command.
-func AcceptDelegations(locks delegation.Acceptor, checker *delegation.Checker,
+func AcceptDelegations(locks *mortise.Client, checker *delegation.Checker,
 	opts ...Option) func(http.Handler) http.Handler {
 	if locks == nil || checker == nil {
 		panic("httplock: AcceptDelegations: the client of locks and the Checker must not be nil")

@@ -232,14 +232,14 @@ func TestAcceptRefuses(t *testing.T) {
 	}
 	refused("the verifier fails", httplock.AcceptDelegations(locks, middle.Checker(t, middle.Away{}, "stock")),
 		503, "1", httplock.TypeUnverified)
-	refused("the backend cannot", httplock.AcceptDelegations(middle.Cannot{}, middle.Checker(t, ring, "stock")),
+	refused("the backend cannot", httplock.AcceptDelegations(middle.Cannot(t), middle.Checker(t, ring, "stock")),
 		500, "", httplock.TypeInternal)
 }
 
 func TestARequestThatTellsNothingPasses(t *testing.T) {
 	w := httptest.NewRecorder()
 	r := httptest.NewRequest("POST", "/", nil)
-	httplock.AcceptDelegations(middle.Cannot{}, middle.Checker(t, middle.Away{},
+	httplock.AcceptDelegations(middle.Cannot(t), middle.Checker(t, middle.Away{},
 		"stock"))(http.HandlerFunc(func(_ http.ResponseWriter, got *http.Request) {
 		check.ErrorIf(t, got != r, "it was altered")
 	})).ServeHTTP(w, r)
@@ -253,8 +253,13 @@ func TestHeadersByHand(t *testing.T) {
 	ring := middle.Ring(t, "k1")
 	good := middle.Entry(t, ring, "stock", nil)
 	var accepted []string
-	srv := httptest.NewServer(httplock.AcceptDelegations(accepting{&accepted},
+	locks := check.Value(mortise.New(memory.New())).In(t)
+	defer locks.Close()
+	srv := httptest.NewServer(httplock.AcceptDelegations(locks,
 		middle.Checker(t, ring, "stock"))(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		for _, d := range delegation.FromContext(r.Context()) {
+			accepted = append(accepted, d.Name)
+		}
 		io.Copy(io.Discard, r.Body)
 	})))
 	defer srv.Close()
@@ -280,15 +285,6 @@ func TestHeadersByHand(t *testing.T) {
 		check.ErrorIf(t, err != nil || resp.StatusCode != test.status || len(accepted) != test.accepted,
 			"%s: %v, %v; accepted %v", test.name, resp, err, accepted)
 	}
-}
-
-type accepting struct{ names *[]string }
-
-func (a accepting) WithDelegations(ctx context.Context, delegations ...mortise.Delegation) (context.Context, error) {
-	for _, c := range delegations {
-		*a.names = append(*a.names, c.Name)
-	}
-	return ctx, nil
 }
 
 // pair is service a, which holds orders:42 and calls b, which locks it too; and b may call a.

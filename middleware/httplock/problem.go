@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/middleware"
+	"github.com/mortise-go/mortise/middleware/delegation"
 )
 
 // Problem is the reason why a request is not served, in the form of RFC 9457. Problem is an
@@ -109,7 +110,7 @@ func (m *wrapper) refused(r *http.Request, name string, err error) Problem {
 		if errors.As(err, &e) && e.Remaining > 0 {
 			p.RetryAfter = min(e.Remaining, m.retryAfter)
 		}
-	case errors.Is(err, mortise.ErrDelegationEnded):
+	case errors.Is(err, delegation.ErrEnded):
 		p.Type, p.Title, p.Status = TypeDelegationEnded, "The caller's lock has ended", http.StatusPreconditionFailed
 		p.Detail = "the caller that this request comes from holds the lock no longer; nothing was done"
 	case errors.Is(err, mortise.ErrUnavailable):

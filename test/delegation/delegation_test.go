@@ -293,7 +293,7 @@ func TestFencingTokensGoAlong(t *testing.T) {
 			for _, token := range []int64{mine + 1, mine + int64(time.Hour), 1<<63 - 1} {
 				p.Delegations[0].Token = token
 				forged := harness.Must(p.Sign(ctx, ring))(t)
-				if got, err := enter(forged); !errors.Is(err, mortise.ErrDelegationEnded) {
+				if got, err := enter(forged); !errors.Is(err, delegation.ErrEnded) {
 					stolen := got.Token()
 					t.Errorf("token %d: %v, a lease with %d", token, err, stolen)
 					got.Unlock(ctx)

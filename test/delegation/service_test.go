@@ -258,7 +258,7 @@ func kind(err error) string {
 		err  error
 		name string
 	}{
-		{mortise.ErrLost, "lost"}, {mortise.ErrDelegationEnded, "delegation ended"},
+		{mortise.ErrLost, "lost"}, {delegation.ErrEnded, "delegation ended"},
 		{mortise.ErrNotAcquired, "not acquired"}, {mortise.ErrUnavailable, "unavailable"},
 		{context.DeadlineExceeded, "deadline"}, {context.Canceled, "cancelled"},
 	} {

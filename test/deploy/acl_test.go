@@ -15,6 +15,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/conformance"
 	"github.com/mortise-go/mortise/latch"
 	"github.com/mortise-go/mortise/leader"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/once"
 	"github.com/mortise-go/mortise/quorum"
 	"github.com/mortise-go/mortise/scripts"
@@ -540,7 +541,7 @@ func tourEveryNested(v *visitor) {
 
 func (v *visitor) nested(caller mortise.Locker) {
 	outer := had(caller.Lock(v.ctx, v.name))(v)
-	ctx := had(v.b.WithDelegations(v.ctx, mortise.Delegations(outer.Context())...))(v)
+	ctx := had(delegation.NewContext(v.ctx, v.b, delegation.FromContext(outer.Context())...))(v)
 	inner := had(v.b.Lock(ctx, v.name))(v)
 	had(v.a.Inspect(v.ctx, v.name))(v)
 	v.try(inner.Unlock(v.ctx))

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/middleware/delegation"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -329,7 +330,8 @@ func callees(p *pair) {
 		enter := func() (outer, inner *mortise.Lease) {
 			p.Helper()
 			outer = a.lock(kind.kind, p.name)
-			ctx := harness.Must(b.WithDelegations(context.Background(), mortise.Delegations(outer.Context())...))(p)
+			held := delegation.FromContext(outer.Context())
+			ctx := harness.Must(delegation.NewContext(context.Background(), b.Client, held...))(p)
 			inner = harness.Must(b.of(kind.kind).Lock(ctx, p.name, in(long), mortise.WithLease(minutes)))(p)
 			return outer, inner
 		}

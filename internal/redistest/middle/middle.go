@@ -185,7 +185,7 @@ func Checker(t testing.TB, v delegation.Verifier, audience string, opts ...deleg
 func Entry(t testing.TB, s delegation.Signer, audience string, change func(*delegation.Entry)) string {
 	t.Helper()
 	p := delegation.Entry{Audience: audience, Issued: time.Now(), Expires: time.Now().Add(20 * time.Second),
-		Delegations: []mortise.Delegation{{Name: Order, Owner: "w/1/x:1", Hold: 1}}}
+		Delegations: []delegation.Delegation{{Name: Order, Owner: "w/1/x:1", Hold: 1}}}
 	if change != nil {
 		change(&p)
 	}
@@ -241,12 +241,22 @@ func (Away) Sign(context.Context, string, []byte) ([]byte, error) { return nil, 
 // Verify fails.
 func (Away) Verify(context.Context, string, []byte, []byte) error { return errAway }
 
-// Cannot is a client whose backend cannot enter another client's lock.
-type Cannot struct{}
+// Cannot returns a client whose backend cannot enter another client's lock.
+func Cannot(t testing.TB) *mortise.Client { return client(t, without{memory.New()}, nil) }
 
-// WithDelegations fails.
-func (Cannot) WithDelegations(context.Context, ...mortise.Delegation) (context.Context, error) {
-	return nil, mortise.ErrInvalid
+type without struct{ *memory.Store }
+
+func (b without) Open(h backend.Handler) (backend.Store, error) {
+	s, err := b.Store.Open(h)
+	return withoutDelegations{s}, err
+}
+
+type withoutDelegations struct{ backend.Store }
+
+func (s withoutDelegations) Capabilities() backend.Capabilities {
+	c := s.Store.Capabilities()
+	c.Delegation = nil
+	return c
 }
 
 func client(t testing.TB, b backend.Backend, opts []mortise.ClientOption) *mortise.Client {
