@@ -25,7 +25,7 @@ type LockInfo struct {
 	// for the client at the head of its queue.
 	Reserved bool
 	// Owner is the holder in the store, "client:number"; from Redisson, "uuid:thread". If services
-	// have entered the lock ([Client.WithDelegations]), Owner is the first of the owners still there. Of
+	// have entered the lock (package delegation), Owner is the first of the owners still there. Of
 	// a semaphore it is the id of the permit whose lease ends last.
 	Owner string
 	// Client is the holder's client: Owner without its number. A default id has the host and the
@@ -152,7 +152,7 @@ func clientIn(k backend.Kind, owner string) (client, host string, pid int) {
 // of another owner, which got it since, stays. An empty owner removes the lock whatever its owner.
 //
 // Of a read-write lock, ForceUnlock removes the side that owner holds: other readers go on. A lock that
-// services have entered ([Client.WithDelegations]) is removed with all of its owners.
+// services have entered (package delegation) is removed with all of its owners.
 //
 // ForceUnlock breaks exclusion: the holder learns of the removal at its next renewal only, or at once
 // with client-side caching, and waiters of the holder's own client wait until it does. It is for

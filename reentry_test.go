@@ -256,7 +256,8 @@ func TestWithoutLeasesOfEachKind(t *testing.T) {
 		wants(t, errorOf(c.TryLock(WithoutLeases(all.Context()), "a")), ErrNotAcquired)
 		delegated := need(delegation.NewContext(ctx, open(), delegation.FromContext(all.Context())...))(t)
 		if len(delegation.FromContext(delegated)) != 2 || len(delegation.FromContext(WithoutLeases(delegated))) != 0 {
-			t.Errorf("%d and %d delegations", len(delegation.FromContext(delegated)), len(delegation.FromContext(WithoutLeases(delegated))))
+			t.Errorf("%d and %d delegations", len(delegation.FromContext(delegated)),
+				len(delegation.FromContext(WithoutLeases(delegated))))
 		}
 	})
 }

@@ -257,8 +257,10 @@ func TestNilArgumentsAndOptionsAnswerAnError(t *testing.T) {
 		"leader.Current(nil)":             func() error { return second(leader.Current(ctx, nil, "x")) },
 		"leader.Proclaim(nil)":            func() error { return leader.Proclaim(ctx, nil, "x") },
 		"once.Every(nil)":                 func() error { return once.Every(ctx, nil, "x", time.Minute, tick) },
-		"once.Every of a zero Client":     func() error { return once.Every(ctx, new(mortise.Client), "x", time.Minute, tick) },
-		"once.TryTick(nil)":               func() error { return second(once.TryTick(ctx, nil, "x", once.TickRequest{})) },
+		"once.Every of a zero Client": func() error {
+			return once.Every(ctx, new(mortise.Client), "x", time.Minute, tick)
+		},
+		"once.TryTick(nil)": func() error { return second(once.TryTick(ctx, nil, "x", once.TickRequest{})) },
 		"once.Every, nil function": func() error {
 			return once.Every(ctx, client, "x", time.Minute, nil)
 		},

@@ -76,6 +76,7 @@ import (
 type Option func(*schedule)
 
 type schedule struct {
+	name    string
 	claim   TickRequest
 	onError func(error)
 	err     error // of an option
@@ -140,22 +141,31 @@ func Every(ctx context.Context, c *mortise.Client, name string, interval time.Du
 	if ctx == nil || c == nil || fn == nil {
 		return fail.New("every", name, fail.Invalidf("the context, the client and the function must not be nil"))
 	}
-	return every(ctx, func(r TickRequest) (Tick, error) { return TryTick(ctx, c, name, r) }, name, interval, fn, opts...)
+	s, err := newSchedule(name, interval, opts)
+	if err != nil {
+		return err
+	}
+	return s.run(ctx, func(r TickRequest) (Tick, error) { return TryTick(ctx, c, name, r) }, fn)
 }
 
-// every is Every with ticks of claim.
-func every(ctx context.Context, claim func(TickRequest) (Tick, error), name string, interval time.Duration,
-	fn func(ctx context.Context, at time.Time), opts ...Option) error {
-	s := schedule{claim: TickRequest{ID: rand.Text(), Interval: interval}, onError: func(error) {}}
+func newSchedule(name string, interval time.Duration, opts []Option) (*schedule, error) {
+	s := &schedule{name: name, claim: TickRequest{ID: rand.Text(), Interval: interval}, onError: func(error) {}}
 	for _, o := range opts {
 		if o == nil {
-			return fail.New("every", name, fail.Invalidf("a nil Option; omit it"))
+			return nil, fail.New("every", name, fail.Invalidf("a nil Option; omit it"))
 		}
-		o(&s)
+		o(s)
 	}
 	if s.err != nil {
-		return fail.New("every", name, s.err)
+		return nil, fail.New("every", name, s.err)
 	}
+	return s, nil
+}
+
+// run calls fn at each tick that claim is granted, until ctx ends.
+func (s *schedule) run(
+	ctx context.Context, claim func(TickRequest) (Tick, error), fn func(ctx context.Context, at time.Time),
+) error {
 	for failures := 0; ; {
 		tick, err := claim(s.claim)
 		answered := time.Now()
@@ -164,7 +174,7 @@ func every(ctx context.Context, claim func(TickRequest) (Tick, error), name stri
 		case ctx.Err() != nil:
 		case errors.Is(err, mortise.ErrUnavailable): // perhaps of unknown outcome: repeat the claim with the same ID
 			s.onError(err)
-			pause = backoff(failures, interval)
+			pause = backoff(failures, s.claim.Interval)
 			failures++
 		case err != nil:
 			return err
@@ -173,14 +183,14 @@ func every(ctx context.Context, claim func(TickRequest) (Tick, error), name stri
 			most := longest
 			if tick.Claimed {
 				fn(ctx, tick.At)
-			} else if ahead := tick.Next - interval; ahead > 0 {
-				s.onError(fail.New("every", name, fail.TickAhead(ahead)))
-				most = min(max(interval, aheadSoonest), aheadLatest)
+			} else if ahead := tick.Next - s.claim.Interval; ahead > 0 {
+				s.onError(fail.New("every", s.name, fail.TickAhead(ahead)))
+				most = min(max(s.claim.Interval, aheadSoonest), aheadLatest)
 			}
 			pause = time.Until(answered.Add(min(tick.Next, most)))
 		}
 		if !sleep(ctx, pause) {
-			return fail.New("every", name, fail.Gone(ctx))
+			return fail.New("every", s.name, fail.Gone(ctx))
 		}
 	}
 }

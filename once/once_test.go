@@ -281,7 +281,7 @@ func TestAClaimIsRepeatedWithItsID(t *testing.T) {
 			}
 			stop()
 			return once.Tick{}, mortise.ErrUnavailable
-		}, "n", time.Second, func(_ context.Context, a time.Time) {
+		}, time.Second, func(_ context.Context, a time.Time) {
 			if started++; !a.Equal(at) {
 				t.Errorf("the tick's time is %v", a)
 			}
@@ -333,7 +333,7 @@ func TestTicksGoOnOnceTheStoresClockIsRightAgain(t *testing.T) {
 		var done sync.WaitGroup
 		for range 3 {
 			done.Go(func() {
-				once.EveryBy(ctx, store.claim, "n", time.Second, func(_ context.Context, at time.Time) {
+				once.EveryBy(ctx, store.claim, time.Second, func(_ context.Context, at time.Time) {
 					mu.Lock()
 					defer mu.Unlock()
 					runs = append(runs, at.Sub(begin).Seconds())
@@ -370,7 +370,7 @@ func TestTheStoreIsAskedWithinSecondsWhileTheLastTickIsAhead(t *testing.T) {
 			once.EveryBy(ctx, func(once.TickRequest) (once.Tick, error) {
 				asked++
 				return once.Tick{Next: time.Hour}, nil
-			}, "n", interval, func(context.Context, time.Time) { t.Error("started") },
+			}, interval, func(context.Context, time.Time) { t.Error("started") },
 				once.OnError(func(err error) { told = append(told, err) }))
 			if asked != want || len(told) != want || !errors.Is(told[0], mortise.ErrNotAcquired) ||
 				!strings.Contains(told[0].Error(), fmt.Sprintf("%v ahead of the store's clock", time.Hour-interval)) {

@@ -427,14 +427,14 @@ var Features = []Feature{
 		},
 	},
 	{
-		Name: "delegations", Title: "locks entered from another process (`WithDelegations`)", Besides: "locks",
+		Name: "delegations", Title: "locks entered from another process (package delegation)", Besides: "locks",
 		Scripts: []string{"delegate_enter", "delegate_release", "delegate_renew"},
 		Needs: Needs{
 			Must: []string{"get", "hget"},
 		},
 	},
 	{
-		Name: "proclamations", Title: "`Proclaim`, `Proclamations`, package leader", Besides: "locks",
+		Name: "proclamations", Title: "package leader", Besides: "locks",
 		Scripts: []string{"proclaim", "proclaimed"},
 		Needs: Needs{
 			Must: []string{"hmget"},
@@ -518,7 +518,7 @@ var Features = []Feature{
 		},
 	},
 	{
-		Name: "ticks", Title: "`ClaimTick`, package once", Besides: "",
+		Name: "ticks", Title: "package once", Besides: "",
 		Scripts: []string{"claim_tick"},
 		Needs: Needs{
 			Must: []string{"get", "set", "time"},

@@ -21,7 +21,7 @@ import (
 // enter in the same way. So the count of a delegated owner never rises, and no later hold fits an earlier delegation.
 
 // Delegation names a hold of a lock, so that a call from another process can enter the lock under it. The fields are
-// those of mortise.Delegation.
+// those of delegation.Delegation.
 type Delegation struct {
 	Name    string
 	Owner   string

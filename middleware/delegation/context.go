@@ -13,9 +13,11 @@ import (
 // engineOf returns the engine of a client.
 var engineOf = bridge.Engine.(func(*mortise.Client) *engine.Engine)
 
-// ErrEnded: the hold of the delegation ([NewContext]) under which Lock or TryLock was called was unlocked or lost, or ran
-// out. Nothing was locked. To compete for the lock as any other call does, use a context without the delegation.
-var ErrEnded = fail.DelegationEnded
+// ErrEnded: the hold of the delegation ([NewContext]) under which Lock or TryLock was called was unlocked or lost, or
+// ran out. Nothing was locked. To compete for the lock as any other call does, use a context without the delegation.
+var ErrEnded error
+
+func init() { ErrEnded = fail.DelegationEnded }
 
 // Delegation lets a called service, in another process, enter a lock of its caller: a delegation
 // names a hold of the caller. [FromContext] makes delegations from a context;

@@ -54,7 +54,7 @@ func NewIssuer(s Signer, opts ...Option) (*Issuer, error) {
 // beyond MaxName are left out, and so are leases without delegations: of read-write locks, permits and
 // Quorum. [IssuedEvent] counts what is left out. Of two leases with the same name, in different stores, the outer one
 // is left out. All these leases, also if left out, stay marked as delegated: see
-// [mortise.Delegations].
+// [FromContext].
 //
 // The entry expires after the lifetime, or with the lease, whichever is first.
 //
