@@ -43,6 +43,7 @@ func stopped(pid string) bool {
 // As in a shell with job control: Ctrl-Z stops the program and the command, and the command goes on, and reads from the
 // terminal, when the program is continued.
 func TestATerminalStopsAndContinuesTheCommand(t *testing.T) {
+	check.Long(t)
 	server := redistest.Start(t)
 	master, tty := pty(t)
 	p := exec.Command(check.Value(os.Executable()).In(t), "run", "n", "--", "sh", "-c",

@@ -668,7 +668,8 @@ func tourProclaim(v *visitor) {
 
 func tourTicks(v *visitor) {
 	for n := range 2 { // the first tick that is granted is the second of a name
-		tick := had(once.TryTick(v.ctx, v.a, v.name, once.TickRequest{ID: fmt.Sprint(n), Interval: 100 * time.Millisecond}))(v)
+		r := once.TickRequest{ID: fmt.Sprint(n), Interval: 100 * time.Millisecond}
+		tick := had(once.TryTick(v.ctx, v.a, v.name, r))(v)
 		time.Sleep(tick.Next) // that time is the subject
 	}
 	had(once.TryTick(v.ctx, v.b, v.name, once.TickRequest{ID: "b", Interval: time.Hour}))(v)
