@@ -34,22 +34,25 @@ const (
 
 // header is what a value has before its data, with the stamp: the lease of its writer, how long after asking for the
 // lease the value was sent, and when that was by this process's clock.
+//
+// A machine's monotonic clock stands still while the machine sleeps, so how long is said twice: at least, by that
+// clock, and at most, by the clock that went on further.
 type header struct {
-	lease int64
-	after time.Duration
-	sent  time.Time
+	lease       int64
+	least, most time.Duration
+	sent        time.Time
 }
 
 // mark begins a value. It is no UTF-8.
 const (
 	mark   = 0xc1
-	length = 1 + 3*8
+	length = 1 + 4*8
 )
 
 // pack returns a swap's value.
 func (h header) pack(q *cas.Swap) string {
 	b := append(make([]byte, 0, length+len(q.Value)), mark)
-	for _, n := range [...]int64{h.lease, int64(h.after), int64(q.Stamp)} {
+	for _, n := range [...]int64{h.lease, int64(h.least), int64(h.most), int64(q.Stamp)} {
 		b = binary.BigEndian.AppendUint64(b, uint64(n))
 	}
 	return string(append(b, q.Value...))
@@ -61,7 +64,8 @@ func unpack(value []byte) (h header, stamp time.Duration, data []byte) {
 		return h, 0, value
 	}
 	field := func(i int) int64 { return int64(binary.BigEndian.Uint64(value[1+8*i:])) }
-	return header{lease: field(0), after: time.Duration(field(1))}, time.Duration(field(2)), value[length:]
+	h.lease, h.least, h.most = field(0), time.Duration(field(1)), time.Duration(field(2))
+	return h, time.Duration(field(3)), value[length:]
 }
 
 // began is when a lease was asked for, at the latest, as was known at a time.
@@ -83,13 +87,21 @@ type ownLease struct {
 }
 
 // head returns the header of values that are sent now.
-func (l ownLease) head(now time.Time) header { return header{l.id, now.Sub(l.asked), now} }
+func (l ownLease) head(now time.Time) header {
+	least, day := now.Sub(l.asked), byDay(l.asked, now)
+	return header{l.id, least, max(least, day), now}
+}
+
+// byDay is what has passed by the clock of the day.
+func byDay(from, to time.Time) time.Duration { return to.Round(0).Sub(from.Round(0)) }
 
 // lease returns the session's lease.
 func (a *ages) lease(ctx context.Context, c *clientv3.Client) (ownLease, error) {
 	a.asks.Lock()
 	defer a.asks.Unlock()
-	if now := time.Now(); a.own == 0 || now.Sub(a.asked) > renewed {
+	now := time.Now()
+	passed := now.Sub(a.asked)
+	if slept := byDay(a.asked, now) - passed; a.own == 0 || passed > renewed || slept.Abs() > time.Second {
 		r, err := c.Grant(ctx, counts)
 		if err != nil {
 			return ownLease{}, err
@@ -131,5 +143,5 @@ func (a *ages) since(ctx context.Context, c *clientv3.Client, h header, now time
 			}
 		}
 	}
-	return max(0, now.Sub(a.note(h.lease, now.Add(-h.after), now))-h.after)
+	return max(0, now.Sub(a.note(h.lease, now.Add(-h.least), now))-h.most)
 }

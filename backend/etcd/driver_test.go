@@ -166,3 +166,39 @@ func TestUsers(t *testing.T) {
 		check.NoError(t, locks.Close())
 	}
 }
+
+// A client whose machine has slept does not know how old its etcd lease is. It says how old it may be: the value is
+// then not taken for older than it is.
+func TestTheWritersMachineHasSlept(t *testing.T) {
+	check.Long(t)
+	t.Parallel()
+	s := newStore(t)
+	lease, err := s.past.Grant(t.Context(), 3600)
+	check.NoError(t, err)
+	eventually(t, "the lease is two seconds old", func() bool {
+		r, err := s.past.TimeToLive(t.Context(), lease.ID)
+		return err == nil && r.TTL < 3600-2
+	})
+	age := func(least, most time.Duration) time.Duration {
+		s.put("lock/k", etcd.Packed(int64(lease.ID), least, most, []byte("1")))
+		d, out := s.Driver(), make([]cas.Swapped, 1)
+		check.NoError(t, d.Swap(t.Context(), []cas.Swap{{Key: "k", Version: cas.Look}}, out))
+		closed(t, d)
+		return out[0].Now - out[0].Stamp
+	}
+	d := age(0, 0)
+	check.ErrorIf(t, d < time.Second, "sent when it asked for the lease: %v ago", d)
+	d = age(0, time.Minute)
+	check.ErrorIf(t, d != 0, "sent up to a minute later: %v ago, want nothing that is not certain", d)
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for range 10_000 {
+		if is() {
+			return
+		}
+		<-time.After(time.Millisecond)
+	}
+	t.Fatalf("not after 10,000 looks: %s", what)
+}
