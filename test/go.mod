@@ -65,6 +65,7 @@ require (
 	github.com/mattn/go-runewidth v0.0.16 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.2 // indirect
+	github.com/mortise-go/mortise/console v0.0.0
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect
 	github.com/pelletier/go-toml/v2 v2.2.4 // indirect
 	github.com/prometheus/client_model v0.6.3 // indirect
@@ -99,3 +100,5 @@ replace (
 	github.com/mortise-go/mortise/middleware/grpclock => ../middleware/grpclock
 	github.com/mortise-go/mortise/middleware/telemetry => ../middleware/telemetry
 )
+
+replace github.com/mortise-go/mortise/console => ../console
