@@ -16,11 +16,14 @@ import (
 )
 
 // slow is a driver whose requests and replies are on their way for a while.
-type slow struct{ cas.Driver }
+type slow struct {
+	cas.Driver
+	travels func()
+}
 
 func (d slow) Swap(ctx context.Context, in []cas.Swap, out []cas.Swapped) error {
-	time.Sleep(rand.N(300 * time.Millisecond))
-	defer time.Sleep(rand.N(300 * time.Millisecond))
+	d.travels()
+	defer d.travels()
 	return d.Driver.Swap(ctx, in, out)
 }
 
@@ -43,9 +46,12 @@ func TestWithoutAClockALeaseEndsAndNotEarly(t *testing.T) {
 					check.NoError(t, err)
 					return r.Granted
 				}
+				travels := func() { time.Sleep(rand.N(300 * time.Millisecond)) }
 				var sessions []backend.Store
 				for range 4 {
-					sessions = append(sessions, open(t, cas.New(func() (cas.Driver, error) { return slow{m.Driver()}, nil })))
+					sessions = append(sessions, open(t, cas.New(func() (cas.Driver, error) {
+						return slow{m.Driver(), travels}, nil
+					})))
 				}
 				began := time.Now()
 				check.FatalIf(t, !read(sessions[0], "a:1"), "a reader is refused")
