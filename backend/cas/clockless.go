@@ -29,7 +29,7 @@ type keyTime struct {
 
 // steady is by how many milliseconds the key's time may fall behind before the difference to the clock of the day is
 // taken anew: until then the key's times are the same times of the day.
-const steady = 100
+const steady = 2000
 
 // wall returns the time of the day at the key's time.
 func (t *keyTime) wall(day, now int64) int64 {
@@ -69,7 +69,7 @@ func (x *session) step(n *record.Name, name string, k *key, now record.Time) *re
 	if x.limits.NoClock {
 		s.Wall = time.Now().UnixMilli()
 		if k != nil {
-			s.Wall = k.time.wall(s.Wall, now.Milliseconds())
+			s.Day = k.time.wall(s.Wall, now.Milliseconds())
 			first := k.cur.Version * NoClockStep.Milliseconds()
 			if k.cur.Version == None {
 				first = k.cur.Now.Milliseconds()
