@@ -36,6 +36,7 @@ require (
 	github.com/inconshreveable/mousetrap v1.1.0 // indirect
 	github.com/mortise-go/mortise/backend/postgres v0.0.0
 	github.com/mortise-go/mortise/backend/sqlite v0.0.0
+	github.com/mortise-go/mortise/console v0.0.0
 	github.com/spf13/cobra v1.10.1
 	github.com/spf13/pflag v1.0.9 // indirect
 	golang.org/x/sys v0.47.0
@@ -45,4 +46,5 @@ replace (
 	github.com/mortise-go/mortise => ../..
 	github.com/mortise-go/mortise/backend/postgres => ../../backend/postgres
 	github.com/mortise-go/mortise/backend/sqlite => ../../backend/sqlite
+	github.com/mortise-go/mortise/console => ../../console
 )

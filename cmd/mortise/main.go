@@ -36,7 +36,8 @@ func Main(args []string) int {
 		"refuse what changes the store (default: whether $MORTISE_READ_ONLY is set)")
 	code := 0
 	root.AddCommand(runCommand(settings, &code), lsCommand(settings, &code), watchCommand(settings),
-		inspectCommand(settings, &code), unlockCommand(settings, &code), doctorCommand(settings, &code))
+		inspectCommand(settings, &code), unlockCommand(settings, &code), consoleCommand(settings),
+		doctorCommand(settings, &code))
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "mortise:", err)

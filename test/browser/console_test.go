@@ -106,7 +106,7 @@ func TestConsoleFreesALockWherePermitted(t *testing.T) {
 // Nothing is wider than a phone, no text is too pale, and each control has a name.
 func TestConsoleFitsAndIsReadable(t *testing.T) {
 	address, _, locks := consoleFor(t, console.Options{Authorize: permits})
-	for _, name := range []string{"orders:42", "reports:nightly:of-a-name-that-is-longer-than-a-phone-is-wide-0123456789"} {
+	for _, name := range []string{"orders:42", "reports:nightly:of-a-name-longer-than-a-phone-is-wide-0123456789"} {
 		check.Value(locks.Lock(t.Context(), name, mortise.Fair(), mortise.Fenced())).In(t)
 	}
 	waits(t, locks, "orders:42")
