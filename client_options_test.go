@@ -60,7 +60,7 @@ func TestAPrefixIsOfEveryName(t *testing.T) {
 			t.Errorf("ForceUnlock: %v, %v", ok, err)
 		}
 		must(t, errorOf(c.RW().Read.Lock(ctx, "gone2")))
-		if ok, err := c.RW().ForceUnlock(ctx, "gone2"); !ok || err != nil {
+		if ok, err := c.ForceUnlock(ctx, "gone2", ""); !ok || err != nil {
 			t.Errorf("ForceUnlock of a read-write lock: %v, %v", ok, err)
 		}
 		must(t, errorOf(semaphore.New(c, "s", 2).Acquire(ctx, 1)))

@@ -158,7 +158,8 @@ func clientIn(k backend.Kind, owner string) (client, host string, pid int) {
 // with client-side caching, and waiters of the holder's own client wait until it does. It is for
 // operators that know that the holder is gone. Errors are those of Lock; [ErrWrongKind] for the name of a
 // semaphore, a latch or other data. Cost: one command; for a read-write lock one more, and another one
-// with an owner.
+// with an owner. On Redis a read-write lock needs a permission of its own: see
+// docs/reference/deployments.md.
 func (c *Client) ForceUnlock(ctx context.Context, name, owner string) (bool, error) {
 	full := engine.FullName(c.inner(), name)
 	return ofEitherKind(c, func(k backend.Kind) (bool, error) { return c.inner().ForceUnlock(ctx, k, full, owner) })

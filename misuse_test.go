@@ -40,7 +40,6 @@ func invalidClient(t *testing.T, c *Client) {
 		"LockAll":            func() error { return errorOf(c.LockAll(ctx, []string{"x", "y"})) },
 		"Quorum":             func() error { return errorOf(quorum.New(c, new(Client), new(Client))) },
 		"Inspect":            func() error { return errorOf(c.Inspect(ctx, "x")) },
-		"RW().Inspect":       func() error { return errorOf(c.RW().Inspect(ctx, "x")) },
 		"ForceUnlock":        func() error { return errorOf(c.ForceUnlock(ctx, "x", "")) },
 		"WithDelegations":    func() error { return errorOf(delegation.NewContext(ctx, c)) },
 		"Ping":               func() error { return c.Ping(ctx) },

@@ -532,7 +532,6 @@ func (x *history) remove(a *actor) {
 	switch x.n(5) {
 	case 0:
 		_, _ = a.ForceUnlock(context.Background(), name, "")
-		_, _ = a.RW().ForceUnlock(context.Background(), name)
 	case 1:
 		x.store.Flush()
 	case 2:
@@ -695,7 +694,7 @@ func (x *history) empty(admin *Client) {
 			x.fail("%+v is left", st)
 		}
 	}
-	if st := need(admin.RW().Inspect(ctx, "rw"))(x.t); st.Held {
+	if st := need(admin.Inspect(ctx, "rw"))(x.t); st.Held {
 		x.fail("%+v is left", st)
 	}
 	if free := need(semaphore.New(admin, "s", 0).Available(ctx))(x.t); free != permits && !x.removes {

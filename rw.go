@@ -1,12 +1,6 @@
 package mortise
 
-import (
-	"context"
-
-	"github.com/mortise-go/mortise/backend"
-	"github.com/mortise-go/mortise/internal/engine"
-	"github.com/mortise-go/mortise/internal/fail"
-)
+import "github.com/mortise-go/mortise/backend"
 
 // RWLocker has the two sides of read-write locks: under a name, any number of leases of Read, or one
 // lease of Write. [Client.RW] makes an RWLocker; a test can make one of two fakes: RWLocker{Read: r,
@@ -55,36 +49,15 @@ type RWLocker struct {
 	// Read takes read leases, any number for a name. Write takes a write lease, which excludes all
 	// other leases.
 	Read, Write Locker
-
-	client *Client
 }
 
 // RW returns the client's read-write locks, with options for all calls: see [Client.With]. RW does no I/O.
 // With a backend without read-write locks, the methods of the two sides return [ErrInvalid].
 func (c *Client) RW(opts ...Option) RWLocker {
-	return RWLocker{c.locker(backend.KindRead, opts), c.locker(backend.KindWrite, opts), c}
+	return RWLocker{c.locker(backend.KindRead, opts), c.locker(backend.KindWrite, opts)}
 }
 
 func (c *Client) hasRW() error {
 	e := c.inner()
 	return e.Can(e != nil && e.Capabilities().ReadWrite != nil, "read-write locks")
-}
-
-// Inspect is [Client.Inspect] for a read-write lock. Cost: one command.
-func (l RWLocker) Inspect(ctx context.Context, name string) (LockInfo, error) {
-	name = engine.FullName(l.client.inner(), name)
-	if err := l.client.hasRW(); err != nil {
-		return LockInfo{Name: name}, fail.New("inspect", name, err)
-	}
-	return l.client.inspect(ctx, backend.KindWrite, name)
-}
-
-// ForceUnlock is [Client.ForceUnlock] for a read-write lock. It removes the holds of the writer and of
-// all readers.
-func (l RWLocker) ForceUnlock(ctx context.Context, name string) (bool, error) {
-	name = engine.FullName(l.client.inner(), name)
-	if err := l.client.hasRW(); err != nil {
-		return false, fail.New("forceunlock", name, err)
-	}
-	return l.client.engine.ForceUnlock(ctx, backend.KindWrite, name, "")
 }

@@ -176,7 +176,7 @@ func TestARenewalOfReadersCausesNoRenewalOfOthers(t *testing.T) {
 			t.Errorf("%d renewals and questions in 5 minutes", n)
 		}
 		for _, c := range clients {
-			if s, err := c.RW().Inspect(t.Context(), "x"); err != nil || s.Readers != 4 {
+			if s, err := c.Inspect(t.Context(), "x"); err != nil || s.Readers != 4 {
 				t.Errorf("%+v, %v", s, err)
 			}
 		}
@@ -216,8 +216,6 @@ func TestABackendWithoutReadWriteLocksIsInvalid(t *testing.T) {
 		wants(t, errorOf(l.Lock(t.Context(), "x")), ErrInvalid)
 		wants(t, errorOf(l.TryLock(t.Context(), "x")), ErrInvalid)
 	}
-	wants(t, errorOf(c.RW().Inspect(t.Context(), "x")), ErrInvalid)
-	wants(t, errorOf(c.RW().ForceUnlock(t.Context(), "x")), ErrInvalid)
 }
 
 func TestReadWriteLocksRefuseInvalidArguments(t *testing.T) {

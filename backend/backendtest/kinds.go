@@ -80,11 +80,7 @@ func pairKinds(e *env, c *mortise.Client) []pairKind {
 				}
 			},
 			state: func(name string) string {
-				inspect := c.Inspect
-				if record == asReadWriteLock {
-					inspect = c.RW().Inspect
-				}
-				s, err := inspect(background, name)
+				s, err := c.Inspect(background, name)
 				e.errorIf(err == nil && s.Remaining < long-patience, "%s: what is left of the lease is %v", name, s.Remaining)
 				s.Remaining = 0
 				return fmt.Sprint(s, err)

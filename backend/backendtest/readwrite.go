@@ -126,10 +126,8 @@ var rwRuleTests = []test{
 			e.named(second(x.l.Lock(background, x.name, mortise.WithWait(patience))), "lock", x.name, mortise.ErrWrongKind)
 			e.named(second(x.l.TryLock(background, x.name)), "trylock", x.name, mortise.ErrWrongKind)
 		}
-		for _, name := range []string{"plain", "data"} {
-			e.named(second(c.RW().Inspect(background, name)), "inspect", name, mortise.ErrWrongKind)
-			e.named(second(c.RW().ForceUnlock(background, name)), "forceunlock", name, mortise.ErrWrongKind)
-		}
+		e.named(second(c.Inspect(background, "data")), "inspect", "data", mortise.ErrWrongKind)
+		e.named(second(c.ForceUnlock(background, "data", "")), "forceunlock", "data", mortise.ErrWrongKind)
 	}},
 	{"Rule13_RW_AWrongKindNamesTheCallsOfTheRightOne", func(e *env) {
 		c := e.client()
@@ -156,8 +154,6 @@ var rwRuleTests = []test{
 		l := e.lock(c, background, "n", mortise.WithLease(long))
 		names("a reader of a plain lock", second(read.TryLock(background, "n")), "ForceUnlock")
 		names("a writer of a plain lock", second(write.TryLock(background, "n")), "ForceUnlock")
-		names("RW().Inspect of a plain lock", second(c.RW().Inspect(background, "n")), "ForceUnlock")
-		names("RW().ForceUnlock of a plain lock", second(c.RW().ForceUnlock(background, "n")), "ForceUnlock")
 		e.unlock(l)
 	}},
 	{"Rule01_RW_GoroutinesUnderAWritersLeaseTakeTurns", func(e *env) {
@@ -230,13 +226,13 @@ var rwRuleTests = []test{
 		other := e.client()
 		oread, _ := e.sides(other)
 		w := e.lock(write, background, "n", mortise.WithLease(long))
-		if did, err := other.RW().ForceUnlock(background, "n"); !did || err != nil {
+		if did, err := other.ForceUnlock(background, "n", ""); !did || err != nil {
 			e.Fatal(did, err)
 		}
 		r := e.lock(oread, background, "n", mortise.WithLease(long))
 		e.is("the unlock", w.Unlock(background), mortise.ErrLost)
 		lost := e.lock(read, background, "n", mortise.WithLease(long))
-		if did, err := c.RW().ForceUnlock(background, "n"); !did || err != nil {
+		if did, err := c.ForceUnlock(background, "n", ""); !did || err != nil {
 			e.Fatal(did, err)
 		}
 		e.is("the lease of the client that did it", lost.Err(), mortise.ErrLost)
@@ -578,7 +574,7 @@ func (e *env) side(c *mortise.Client, writes bool) mortise.Locker {
 
 func (e leases) inspectRW(c *mortise.Client) mortise.LockInfo {
 	e.Helper()
-	return value(c.RW().Inspect(background, "n")).in(e)
+	return value(c.Inspect(background, "n")).in(e)
 }
 
 // unlockLastRW unlocks leases of n, of which the last frees it.
@@ -593,7 +589,7 @@ func (e *env) freeRW() {
 	e.Helper()
 	c := e.client()
 	e.until("the lock is free", func() bool {
-		s, err := c.RW().Inspect(background, "n")
+		s, err := c.Inspect(background, "n")
 		return err == nil && !s.Held
 	})
 	read := c.RW().Read

@@ -172,11 +172,9 @@ var calls = []struct {
 		return err
 	}},
 	{"Inspect", func(ctx context.Context, u *user, _ byte) error { return state(u.client.Inspect(ctx, "n")) }},
-	{"RW().Inspect", func(ctx context.Context, u *user, _ byte) error { return state(u.client.RW().Inspect(ctx, "n")) }},
 	{"ForceUnlock", func(ctx context.Context, u *user, _ byte) error {
 		_, err := u.client.ForceUnlock(ctx, "n", "")
-		_, err2 := u.client.RW().ForceUnlock(ctx, "n")
-		return errors.Join(err, err2)
+		return err
 	}},
 	{"a counting semaphore", func(ctx context.Context, u *user, op byte) error {
 		s := semaphore.NewCounting(u.client, "s")

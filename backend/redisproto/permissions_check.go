@@ -73,6 +73,9 @@ func (s checks) questions(prefix string) (all []question) {
 		all = append(all, q)
 	}
 	for i := range all {
+		if len(all[i].told) == 0 && len(all[i].channels) > 0 { // the other feature has the command
+			all[i].told = append(all[i].told, s.publish())
+		}
 		if len(all[i].channels) == 0 && len(all[i].told) > 0 { // any will do, if one of these commands is permitted
 			all[i].channels, all[i].told = channels, append(all[i].told, s.publish())
 		}

@@ -168,6 +168,7 @@ var tours = map[string]struct {
 	"quorum":        {[]string{"client", "locks"}, tourQuorum},
 	"fair":          {[]string{"client"}, tourFair},
 	"rw":            {[]string{"client"}, tourRW},
+	"rwforce":       {[]string{"client", "locks", "rw"}, tourRWForce},
 	"counting":      {[]string{"client"}, tourCountingSemaphore},
 	"semaphores":    {[]string{"client"}, tourSemaphore},
 	"latches":       {[]string{"client"}, tourCountDownLatch},
@@ -578,8 +579,22 @@ func tourRW(v *visitor) {
 	v.handOver(taking(writeB, v.name), func() error { return read.Unlock(v.ctx) })
 	outer := had(writeA.Lock(v.ctx, v.name))(v)
 	v.try(mortise.Do(outer.Context(), writeA, v.name, func(context.Context) error { return nil }))
-	had(v.b.RW().Inspect(v.ctx, v.name))(v)
-	had(v.b.RW().ForceUnlock(v.ctx, v.name))(v)
+}
+
+func tourRWForce(v *visitor) {
+	sides := v.a.RW()
+	for _, side := range []mortise.Locker{sides.Read, sides.Write} {
+		for _, anyOwner := range []bool{true, false} {
+			had(side.Lock(v.ctx, v.name))(v)
+			owner := had(v.b.Inspect(v.ctx, v.name))(v).Owner
+			if anyOwner {
+				owner = ""
+			}
+			if !had(v.b.ForceUnlock(v.ctx, v.name, owner))(v) {
+				v.try(errors.New("ForceUnlock found no lock"))
+			}
+		}
+	}
 }
 
 func tourCountingSemaphore(v *visitor) {

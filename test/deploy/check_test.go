@@ -62,13 +62,13 @@ func TestCheckFindsWhatKeepsLocksFromWorking(t *testing.T) {
 		may    string // a part of the finding about what the user may use
 	}{
 		{name: "every permission", rules: strings.Fields(everyone), prefix: "orders:", may: "the user may use locks, list, " +
-			"replicas, delegations, proclamations, quorum, fair, rw, counting, semaphores, latches, ticks"},
+			"replicas, delegations, proclamations, quorum, fair, rw, rwforce, counting, semaphores, latches, ticks"},
 		{name: "every permission, and no prefix", rules: strings.Fields(everyone),
 			may: "the user may use locks, list, replicas, "},
 		{name: "the row of locks", rules: locks, prefix: "orders:", want: []string{noPolicy}, may: onlyLocks},
 		{name: "the row of locks, and no prefix", rules: locks, want: []string{
 			`permissions unknown: the user may not use a name such as "mortise-check", so nothing is known of locks, ` +
-				"list, proclamations, fair, rw, counting, semaphores, latches, ticks; give the client WithPrefix, with what the " +
+				"list, proclamations, fair, rw, rwforce, counting, semaphores, latches, ticks; give the client WithPrefix, with what the " +
 				"user's names begin with; see" +
 				strings.TrimPrefix(page, ": see"), noPolicy}},
 		{name: "no channels, as Redis makes a user", rules: strings.Fields("~* +@all"), prefix: "orders:", want: []string{

@@ -389,8 +389,8 @@ func TestLimit_TenThousandReaders(t *testing.T) {
 		began := time.Now()
 		crowd(t, readers, func(i int) (err error) { leases[i], err = read.Lock(ctx, "n"); return err })
 		locked := time.Now()
-		if s, err := p.client.RW().Inspect(ctx, "n"); err != nil || s.Readers != readers {
-			t.Errorf("RW().Inspect: %+v, %v; want %d readers", s, err, readers)
+		if s, err := p.client.Inspect(ctx, "n"); err != nil || s.Readers != readers {
+			t.Errorf("Inspect: %+v, %v; want %d readers", s, err, readers)
 		}
 		type result struct {
 			l   *mortise.Lease

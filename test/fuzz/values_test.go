@@ -436,18 +436,8 @@ var uses = []struct {
 	{"Inspect", func(d *damage, c *mortise.Client) error {
 		return d.does("Inspect", func(ctx context.Context) error { return harness.Err(state(c.Inspect(ctx, d.name))) })
 	}},
-	{"RW().Inspect", func(d *damage, c *mortise.Client) error {
-		return d.does("RW().Inspect", func(ctx context.Context) error {
-			return harness.Err(state(c.RW().Inspect(ctx, d.name)))
-		})
-	}},
 	{"ForceUnlock", func(d *damage, c *mortise.Client) error {
 		return d.does("ForceUnlock", func(ctx context.Context) error { return harness.Err(c.ForceUnlock(ctx, d.name, "")) })
-	}},
-	{"RW().ForceUnlock", func(d *damage, c *mortise.Client) error {
-		return d.does("RW().ForceUnlock", func(ctx context.Context) error {
-			return harness.Err(c.RW().ForceUnlock(ctx, d.name))
-		})
 	}},
 	{"LockAll", func(d *damage, c *mortise.Client) error {
 		l, err := call(d.t, "LockAll", patience, func(ctx context.Context) (*mortise.Lease, error) {

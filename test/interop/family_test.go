@@ -148,7 +148,7 @@ func (p *pair) holdCounts(kind string) {
 
 	for n := 1; n <= 3; n++ {
 		j.lock(minutes)
-		s := g.inspectOf(kind, p.name)
+		s := g.inspect(p.name)
 		if !s.Held || s.Owner != j.owner() || s.Client != p.redisson.id || s.Holds != n || s.Mine ||
 			s.Writing != (kind == "write") {
 			p.Errorf("Inspect of what Java's %s holds %d times: %+v", j.owner(), n, s)
@@ -159,7 +159,7 @@ func (p *pair) holdCounts(kind string) {
 	for n := 2; n >= 0; n-- {
 		g.refused()
 		j.unlock()
-		s := g.inspectOf(kind, p.name)
+		s := g.inspect(p.name)
 		harness.ErrorIf(p, s.Holds != n || s.Held != (n > 0), "Inspect of what Java holds %d times: %+v", n, s)
 	}
 
@@ -171,7 +171,7 @@ func (p *pair) holdCounts(kind string) {
 		ctx = lease.Context()
 	}
 	again()
-	owner := holder.inspectOf(kind, p.name).Owner
+	owner := holder.inspect(p.name).Owner
 	client := strings.TrimSuffix(owner, ":"+number(owner))
 	id := harness.Must(strconv.ParseInt(number(owner), 10, 64))(p)
 	holds := func(n int) string {
@@ -196,7 +196,7 @@ func (p *pair) holdCounts(kind string) {
 			p.Errorf("Java takes the owner for another, the hash is %s", p.hash(other))
 		}
 		reads(n)
-		s := holder.inspectOf(kind, p.name)
+		s := holder.inspect(p.name)
 		harness.ErrorIf(p, s.Holds != n || !s.Mine, "Inspect of what Go holds %d times: %+v", n, s)
 		if n == 3 {
 			break
@@ -223,13 +223,13 @@ func readers(p *pair) {
 	ctx := context.Background()
 	inspect := func(readers int) {
 		p.Helper()
-		s := g.inspectOf("read", p.name)
+		s := g.inspect(p.name)
 		harness.ErrorIf(p, !s.Held || s.Writing || s.Readers != readers, "%d read, Inspect says %+v", readers, s)
 	}
 
 	j.lock(minutes)
 	j.lock(minutes)
-	if s := g.inspectOf("read", p.name); s.Readers != 1 || s.Holds != 2 || s.Owner != j.owner() ||
+	if s := g.inspect(p.name); s.Readers != 1 || s.Holds != 2 || s.Owner != j.owner() ||
 		s.Client != p.redisson.id {
 		p.Errorf("Inspect of what one Java thread reads twice: %+v", s)
 	}
@@ -315,7 +315,7 @@ func (p *pair) remainingTime(f family) {
 	holder := p.goUser(p.golang(mortise.WithWatchdogTimeout(5*time.Minute)), f.held, p.name)
 	wants := p.goUser(p.golang(), f.wanted, p.name)
 	byJava := func() time.Duration { return time.Duration(j.state().State.Remaining) * time.Millisecond }
-	inspected := func() time.Duration { return wants.inspectOf(f.held, p.name).Remaining }
+	inspected := func() time.Duration { return wants.inspect(p.name).Remaining }
 
 	for _, side := range []struct {
 		name     string
@@ -429,7 +429,7 @@ func (p *pair) goForces(f family) {
 	force := func() time.Time {
 		p.Helper()
 		event := time.Now()
-		harness.ErrorIf(p, !operator.force(f.held, p.name), "Go says that there was no lock")
+		harness.ErrorIf(p, !operator.force(p.name), "Go says that there was no lock")
 		return event
 	}
 	notHeld := func(l *javaUser) {
@@ -453,7 +453,7 @@ func (p *pair) goForces(f family) {
 	notHeld(holder)
 	harness.Checkf(p, g.lease.Err(), "Go lost the lease")
 	g.give()
-	harness.ErrorIf(p, operator.force(f.held, p.name), "Go says that there was a lock")
+	harness.ErrorIf(p, operator.force(p.name), "Go says that there was a lock")
 }
 
 // renewed are the things of a watchdog test, and what is left of each.
@@ -556,7 +556,7 @@ func longReads(p *pair) {
 		for _, w := range writers {
 			w.refused()
 		}
-		s := g.inspectOf("read", p.name)
+		s := g.inspect(p.name)
 		return time.Since(start) > watchdog*3/2 && s.Readers == 1 && s.Mine && s.Remaining > watchdog
 	})
 	harness.Checkf(p, g.lease.Err(), "Go's reader")

@@ -208,21 +208,9 @@ func (g *golang) locker(kind string) mortise.Locker {
 	return nil
 }
 
-// inspectOf is Inspect of a kind, by Java's name.
-func (g *golang) inspectOf(kind, name string) mortise.LockInfo {
+// force is ForceUnlock, whatever the owner.
+func (g *golang) force(name string) bool {
 	g.t.Helper()
-	if kind != "read" && kind != "write" {
-		return g.inspect(name)
-	}
-	return harness.Must(g.RW().Inspect(context.Background(), name))(g.t)
-}
-
-// force is ForceUnlock of a kind, by Java's name.
-func (g *golang) force(kind, name string) bool {
-	g.t.Helper()
-	if kind == "read" || kind == "write" {
-		return harness.Must(g.RW().ForceUnlock(context.Background(), name))(g.t)
-	}
 	return harness.Must(g.ForceUnlock(context.Background(), name, ""))(g.t)
 }
 

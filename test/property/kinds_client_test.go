@@ -23,8 +23,6 @@ import (
 type family struct {
 	lockers func(t *testing.T, c *mortise.Client) []mortise.Locker
 	kinds   [][]mortise.Option // of each locker; nil for a read-write lock
-	inspect func(c *mortise.Client, name string) (mortise.LockInfo, error)
-	force   func(c *mortise.Client, name string) (bool, error)
 	topic   backend.Kind
 }
 
@@ -48,20 +46,14 @@ var families = map[string]family{
 			}
 			return all
 		},
-		kinds:   allKinds,
-		inspect: func(c *mortise.Client, n string) (mortise.LockInfo, error) { return c.Inspect(context.Background(), n) },
-		force:   func(c *mortise.Client, n string) (bool, error) { return c.ForceUnlock(context.Background(), n, "") },
-		topic:   backend.KindLock,
+		kinds: allKinds,
+		topic: backend.KindLock,
 	},
 	"rw": {
 		lockers: func(_ *testing.T, c *mortise.Client) []mortise.Locker {
 			r, w := c.RW().Read, c.RW().Write
 			return []mortise.Locker{r, w}
 		},
-		inspect: func(c *mortise.Client, n string) (mortise.LockInfo, error) {
-			return c.RW().Inspect(context.Background(), n)
-		},
-		force: func(c *mortise.Client, n string) (bool, error) { return c.RW().ForceUnlock(context.Background(), n) },
 		topic: backend.KindWrite,
 	},
 }
@@ -269,7 +261,7 @@ func (c *company) forceUnlock(t *rapid.T) {
 	client := rapid.IntRange(0, clients-1).Draw(t, "client")
 	t.Log("force unlock")
 	for n, w := range c.worlds {
-		did, err := c.family.force(c.clients[n][client], w.key(c.name))
+		did, err := c.clients[n][client].ForceUnlock(context.Background(), w.key(c.name), "")
 		harness.FatalIf(t, err != nil || did != held, "%s: forced %v, %v; held %v", w.label, did, err, held)
 		if !w.tells {
 			w.hintOf(c.family.topic, c.name)
@@ -297,7 +289,7 @@ func (c *company) look(t *rapid.T) {
 			harness.FatalIf(t, p.live != (err == nil), "%s: lease %d, live=%v: %v", w.label, k, p.live, err)
 		}
 		for i, x := range c.clients[n] {
-			s, err := c.family.inspect(x, w.key(c.name))
+			s, err := x.Inspect(context.Background(), w.key(c.name))
 			writing := c.family.kinds == nil && len(holders) > 0
 			if err != nil || s.Held != (len(holders)+len(readers) > 0) || s.Readers != len(readers) || s.Writing != writing {
 				t.Fatalf("%s: %+v, %v; %d hold it and %d read", w.label, s, err, len(holders), len(readers))
