@@ -261,7 +261,8 @@ func TestAPageSaysThatRedisIsUnavailableAndGoesOn(t *testing.T) {
 	t.Cleanup(func() { rdb.Close() })
 	locks := check.Value(mortise.New(redisgo.New(rdb))).In(t)
 	t.Cleanup(func() { locks.Close() })
-	check.Value(locks.Lock(t.Context(), "a")).In(t)
+	lease := check.Value(locks.Lock(t.Context(), "a")).In(t)
+	defer lease.Unlock(context.Background())
 	address := serve(t, locks, console.Options{Every: 5 * time.Millisecond})
 	for _, path := range []string{"events", "events?name=a"} {
 		await(t, address+path, func(s shown) bool { return s.Error == "" && len(s.Locks) == 1 && s.Locks[0].Held })

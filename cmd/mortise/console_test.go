@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"io"
 	"net/http"
 	"net/url"
@@ -34,7 +35,8 @@ func freeing(t *testing.T, address, owner string) *http.Request {
 func TestConsoleShowsALockAndFreesItOnlyIfStartedSo(t *testing.T) {
 	server := redistest.Start(t)
 	locks := client(t, server)
-	check.Value(locks.Lock(t.Context(), "a")).In(t)
+	lease := check.Value(locks.Lock(t.Context(), "a")).In(t)
+	defer lease.Unlock(context.Background()) // Close waits for leases
 	owner := check.Value(locks.Inspect(t.Context(), "a")).In(t).Owner
 	for _, c := range []struct {
 		args   []string

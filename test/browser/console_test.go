@@ -40,6 +40,14 @@ func consoleFor(t *testing.T, o console.Options) (address string, gate *redistes
 // permits permits all.
 func permits(*http.Request, string) (string, error) { return "tester", nil }
 
+// holds takes a lock, which the test's end releases: Close waits for leases.
+func holds(t *testing.T, locks *mortise.Client, name string, opts ...mortise.Option) *mortise.Lease {
+	t.Helper()
+	lease := check.Value(locks.Lock(t.Context(), name, opts...)).In(t)
+	t.Cleanup(func() { lease.Unlock(context.Background()) })
+	return lease
+}
+
 // waits begins to wait for a lock; a waiter that gets it releases it.
 func waits(t *testing.T, locks *mortise.Client, name string) {
 	t.Helper()
@@ -61,13 +69,13 @@ func TestConsoleSeesALockAWaiterAndAnOutage(t *testing.T) {
 	address, gate, locks := consoleFor(t, console.Options{})
 	p := openAt(t, light, address)
 	p.shows("#none", "No lock is held")
-	lease := check.Value(locks.Lock(t.Context(), "orders:42", mortise.Fair())).In(t)
+	lease := holds(t, locks, "orders:42", mortise.Fair())
 	taken := time.Now()
 	p.shows("#locks", "orders:42")
 	check.ErrorIf(t, time.Since(taken) > seenWithin, "the page shows a lock after %v", time.Since(taken))
 	waits(t, locks, "orders:42")
 	p.await(`document.querySelector("#locks tbody tr td:last-child").textContent === "1"`)
-	check.Value(locks.Lock(t.Context(), "<b>evil</b>")).In(t)
+	holds(t, locks, "<b>evil</b>")
 	p.shows("#locks", "<b>evil</b>")
 	p.do(chromedp.Focus(chromedp.CSS("#filter")), chromedp.KeyEvent("ORDERS"))
 	p.shows("#count", "1 shown")
@@ -84,7 +92,7 @@ func TestConsoleFreesALockWherePermitted(t *testing.T) {
 	for name, o := range map[string]console.Options{"permitted": {Authorize: permits}, "not permitted": {}} {
 		t.Run(name, func(t *testing.T) {
 			address, _, locks := consoleFor(t, o)
-			check.Value(locks.Lock(t.Context(), `a "b" <i>&`)).In(t)
+			holds(t, locks, `a "b" <i>&`)
 			p := openAt(t, light, address)
 			p.shows("#locks", `a "b" <i>&`)
 			p.do(chromedp.Click(chromedp.CSS("#locks a")), chromedp.WaitVisible(chromedp.CSS(".holder")))
@@ -107,7 +115,7 @@ func TestConsoleFreesALockWherePermitted(t *testing.T) {
 func TestConsoleFitsAndIsReadable(t *testing.T) {
 	address, _, locks := consoleFor(t, console.Options{Authorize: permits})
 	for _, name := range []string{"orders:42", "reports:nightly:of-a-name-longer-than-a-phone-is-wide-0123456789"} {
-		check.Value(locks.Lock(t.Context(), name, mortise.Fair(), mortise.Fenced())).In(t)
+		holds(t, locks, name, mortise.Fair(), mortise.Fenced())
 	}
 	waits(t, locks, "orders:42")
 	for _, l := range []look{light, dark, phone} {
