@@ -44,7 +44,6 @@ var unmade = map[string][]any{
 	"mortise.Lease":       {(*mortise.Lease)(nil), new(mortise.Lease)},
 	"mortise.Error":       {(*mortise.Error)(nil), new(mortise.Error)},
 	"mortise.Parts":       {mortise.Parts{{}}},
-	"mortise.RWLocker":    {mortise.RWLocker{}, (*mortise.Client)(nil).RW(), new(mortise.Client).RW()},
 	"memory.Store":        {(*memory.Store)(nil), new(memory.Store)},
 	"delegation.Issuer":   {(*delegation.Issuer)(nil), new(delegation.Issuer)},
 	"delegation.Checker":  {(*delegation.Checker)(nil), new(delegation.Checker)},
