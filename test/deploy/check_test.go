@@ -68,7 +68,8 @@ func TestCheckFindsWhatKeepsLocksFromWorking(t *testing.T) {
 		{name: "the row of locks", rules: locks, prefix: "orders:", want: []string{noPolicy}, may: onlyLocks},
 		{name: "the row of locks, and no prefix", rules: locks, want: []string{
 			`permissions unknown: the user may not use a name such as "mortise-check", so nothing is known of locks, ` +
-				"list, proclamations, fair, rw, rwforce, counting, semaphores, latches, ticks; give the client WithPrefix, with what the " +
+				"list, proclamations, fair, rw, rwforce, counting, semaphores, latches, ticks; " +
+				"give the client WithPrefix, with what the " +
 				"user's names begin with; see" +
 				strings.TrimPrefix(page, ": see"), noPolicy}},
 		{name: "no channels, as Redis makes a user", rules: strings.Fields("~* +@all"), prefix: "orders:", want: []string{
