@@ -45,7 +45,7 @@ func (l *Lease) Context() context.Context {
 func (l *Lease) Err() error {
 	h := l.held()
 	if h == nil {
-		return errNilLease
+		return fail.NilLease
 	}
 	return h.Err()
 }
@@ -82,7 +82,7 @@ func (l *Lease) Token() int64 {
 func (l *Lease) Unlock(ctx context.Context) error {
 	h := l.held()
 	if h == nil {
-		return fail.New("unlock", "", errNilLease)
+		return fail.New("unlock", "", fail.NilLease)
 	}
 	if ctx == nil {
 		ctx = context.Background()
@@ -90,11 +90,9 @@ func (l *Lease) Unlock(ctx context.Context) error {
 	return h.Unlock(ctx)
 }
 
-var errNilLease = fail.Invalidf("the lease is nil; check the error that Lock returned")
-
 var endedContext = func() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	cancel(errNilLease)
+	cancel(fail.NilLease)
 	return ctx
 }()
 

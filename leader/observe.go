@@ -47,11 +47,7 @@ type Leader struct {
 // client's loops for a name share the subscription and this command.
 func Observe(ctx context.Context, c *mortise.Client, name string) iter.Seq2[Leader, error] {
 	return func(yield func(Leader, error) bool) {
-		switch {
-		case c == nil:
-			yield(Leader{}, fail.New("observe", name, fail.Invalidf("the client must not be nil")))
-			return
-		case ctx == nil:
+		if ctx == nil {
 			yield(Leader{}, fail.New("observe", name, fail.NilContext))
 			return
 		}

@@ -33,7 +33,7 @@ var (
 func Proclaim(ctx context.Context, l *mortise.Lease, text string) error {
 	h := holdingOf(l)
 	if h == nil {
-		return fail.New("proclaim", "", fail.Invalidf("the lease is nil; check the error that Lock returned"))
+		return fail.New("proclaim", "", fail.NilLease)
 	}
 	if ctx == nil {
 		ctx = context.Background()

@@ -9,7 +9,6 @@ import (
 	"github.com/mortise-go/mortise/internal/bridge"
 	"github.com/mortise-go/mortise/internal/counters"
 	"github.com/mortise-go/mortise/internal/engine"
-	"github.com/mortise-go/mortise/internal/fail"
 )
 
 // engineOf returns the engine of a client.
@@ -63,9 +62,6 @@ type Tick struct {
 //
 // Cost: one command. The schedule is a key of some 100 bytes, apart from the lock of the same name.
 func TryTick(ctx context.Context, c *mortise.Client, name string, r TickRequest) (Tick, error) {
-	if c == nil {
-		return Tick{}, fail.New("tick", name, fail.Invalidf("the client must not be nil"))
-	}
 	e := engineOf(c)
 	reply, err := counters.ClaimTick(ctx, e, backend.TickRequest{
 		Name: engine.FullName(e, name), ID: r.ID, Interval: r.Interval, Offset: r.Offset,

@@ -39,8 +39,7 @@ func TestConformance(t *testing.T) {
 func TestOnCluster(t *testing.T) {
 	check.Long(t)
 	conformance.RunOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
-		return rueidis.New(smallNoCache(addrs...),
-			rueidis.WithShardedPubSub(rueidis.ShardedOn))
+		return rueidis.New(smallNoCache(addrs...), rueidis.WithShardedPubSub(rueidis.ShardedOn))
 	})
 }
 

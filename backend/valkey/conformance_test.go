@@ -47,8 +47,7 @@ func TestOnCluster(t *testing.T) {
 	conformance.RunOnCluster(t, func(_ *testing.T, addrs []string) backend.Backend {
 		o := small(addrs...)
 		o.DisableCache = true
-		return valkey.New(o,
-			valkey.WithShardedPubSub(valkey.ShardedOn))
+		return valkey.New(o, valkey.WithShardedPubSub(valkey.ShardedOn))
 	})
 }
 

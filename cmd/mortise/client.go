@@ -2,7 +2,10 @@ package main
 
 import (
 	"context"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -21,13 +24,25 @@ const (
 
 // withClient calls f with a client of the store, and a context for what is to be answered soon.
 func withClient(s *settings, f func(ctx context.Context, locks *mortise.Client) error) error {
+	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	defer cancel()
+	return s.with(ctx, f)
+}
+
+// untilInterrupted calls f with a client of the store, and a context that ends when the program is to end.
+func untilInterrupted(s *settings, f func(ctx context.Context, locks *mortise.Client) error) error {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
+	defer stop()
+	return s.with(ctx, f)
+}
+
+// with calls f with ctx and a client of the store.
+func (s *settings) with(ctx context.Context, f func(ctx context.Context, locks *mortise.Client) error) error {
 	locks, err := s.client()
 	if err != nil {
 		return err
 	}
 	defer locks.Close()
-	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
-	defer cancel()
 	return f(ctx, locks)
 }
 

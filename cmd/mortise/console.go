@@ -8,13 +8,12 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"os/signal"
 	"os/user"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
 
+	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/console"
 )
 
@@ -44,17 +43,12 @@ of this machine may free locks; --anywhere is refused then. Each unlock is a lin
 				return err
 			}
 			defer l.Close()
-			locks, err := s.client()
-			if err != nil {
-				return err
-			}
-			defer locks.Close()
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-			defer stop()
-			h := console.New(locks, o)
-			defer h.Close()
-			fmt.Fprintf(c.OutOrStdout(), "http://%s/\n", l.Addr())
-			return servePages(ctx, l, h, anywhere)
+			return untilInterrupted(s, func(ctx context.Context, locks *mortise.Client) error {
+				h := console.New(locks, o)
+				defer h.Close()
+				fmt.Fprintf(c.OutOrStdout(), "http://%s/\n", l.Addr())
+				return servePages(ctx, l, h, anywhere)
+			})
 		},
 	}
 	c.Flags().StringVar(&listen, "listen", "127.0.0.1:7780", "address to listen on; port 0 chooses one")

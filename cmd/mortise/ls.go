@@ -23,16 +23,17 @@ func lsCommand(s *settings, code *int) *cobra.Command {
 				return err
 			}
 			return withClient(s, func(_ context.Context, locks *mortise.Client) error {
-				*code = codeNone
+				found := false
 				for info, err := range locks.Locks(context.Background(), strings.Join(args, "")) { // page by page
 					if err == nil {
-						*code = 0
-						err = w.write(info)
+						found, err = true, w.write(info)
 					}
 					if err != nil {
-						*code = 0 // that of the error
 						return errors.Join(w.flush(), err)
 					}
+				}
+				if !found {
+					*code = codeNone
 				}
 				return w.flush()
 			})

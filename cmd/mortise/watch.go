@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -41,14 +39,9 @@ not seen. It goes on until it is interrupted; a store that does not answer is as
 			default:
 				return &coded{codeUsage, errors.New("-o is table or json")}
 			}
-			locks, err := s.client()
-			if err != nil {
-				return err
-			}
-			defer locks.Close()
-			ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-			defer stop()
-			return w.run(ctx, locks, every)
+			return untilInterrupted(s, func(ctx context.Context, locks *mortise.Client) error {
+				return w.run(ctx, locks, every)
+			})
 		},
 	}
 	c.Flags().DurationVar(&every, "every", time.Second, "time between two looks")

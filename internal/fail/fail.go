@@ -45,6 +45,8 @@ var (
 	Zero = fmt.Errorf("%w: the Client is nil or a zero value; make it with mortise.New", Invalid)
 	// NilContext: a call without a context.
 	NilContext = fmt.Errorf("%w: the context is nil; use context.Background()", Invalid)
+	// NilLease: a call of a nil or zero lease.
+	NilLease = fmt.Errorf("%w: the lease is nil; check the error that Lock returned", Invalid)
 )
 
 // Error has the fields of mortise.Error, the type that users get: see Public.
