@@ -393,7 +393,7 @@ func (d *decoder) time() Time {
 	case n == 0:
 		return 0
 	case n&1 == 1:
-		return d.stamp + millis(unzigzag(n>>1))
+		return millis(d.stamp.Milliseconds() + unzigzag(n>>1))
 	default:
 		return millis(unzigzag(n>>1 - 1))
 	}

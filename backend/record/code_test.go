@@ -166,6 +166,28 @@ func TestTheSizeOfAName(t *testing.T) {
 	}
 }
 
+// Times that no clock says are damage, or another program's. They stay as they are over later writings.
+func TestTheLongestTimesStayAsTheyAre(t *testing.T) {
+	now, most := Moment(time.Hour), millis(1<<62)
+	n := &Name{Lock: Lock{Owners: []Owner{
+		{ID: "a", Holds: 1, Ends: most, Since: -most}, {ID: "b", Holds: 1, Ends: -most, Since: most},
+		{ID: "c", Holds: 1, Ends: now + most, Since: -most},
+	}}}
+	first, err := Decode(n.Encode(nil, now), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := Decode(first.Encode(nil, now), time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, o := range again.Lock.Owners {
+		if o != first.Lock.Owners[i] || o.Since != n.Lock.Owners[i].Since {
+			t.Errorf("%v was read as %v, then as %v", n.Lock.Owners[i], first.Lock.Owners[i], o)
+		}
+	}
+}
+
 func FuzzDecode(f *testing.F) {
 	now := Moment(time.Hour)
 	f.Add(everything(now).Encode(nil, now))

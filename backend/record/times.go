@@ -83,7 +83,7 @@ func (d *decoder) times(n *Name) {
 		d.b = d.b[4:]
 		w, code := when{at: d.stamp}, d.uint()
 		if code>>1 != 0 {
-			last = millis(last.Milliseconds() + millis(unzigzag(code>>1-1)).Milliseconds())
+			last = millis(last.Milliseconds() + unzigzag(code>>1-1)) // a difference may be twice the longest time
 			w.at = last
 		}
 		if code&1 == 1 {
