@@ -154,9 +154,10 @@ end
 -- message reaches a subscriber. A place whose message reaches none is cut: it ends absence from now, unless its owner
 -- asks, which raises the score. A place of Redisson is cut only as the first: a new waiter of Redisson does not listen
 -- yet, and never raises its score. If PUBLISH counts the subscribers of its own node only (counts is 0), its count
--- decides nothing: all owners before the caller are told, 64 at most, and their places are cut.
+-- decides nothing: all owners before the caller are told, 64 at most, and their places are cut up to the first place of
+-- Redisson. A grant to its owner would end a cut place behind it at once, and its owner may well be alive.
 local limit = now + tonumber(ARGV[6])
-local silent = {}
+local silent, behind = {}, false
 local places = ARGV[7] == '1' and places_read or places_told
 local i = 0
 while i < places and bytes <= places_bytes do
@@ -181,13 +182,14 @@ while i < places and bytes <= places_bytes do
     break
   end
   local waits = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
-  if score > limit and (i == 0 or not waits) then
+  if score > limit and (i == 0 or not waits and not behind) then
     redis.call('zadd', KEYS[3], limit - (score % 1 >= mark_ours and mark_ours_cut or mark_cut), field)
     local client = ARGV[7] == '1' and not waits and string.match(field, '^.*:')
     if client then
       silent[client] = true
     end
   end
+  behind = behind or waits and ARGV[7] == '0'
   i = i + 1
 end
 --! include silent_clients publish=ARGV[8] channel=KEYS[5]

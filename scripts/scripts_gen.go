@@ -3392,7 +3392,7 @@ if head == ARGV[1] then
 return {0, 0, 0, new}
 end
 local limit = now + tonumber(ARGV[6])
-local silent = {}
+local silent, behind = {}, false
 local places = ARGV[7] == '1' and 4096 or 64
 local i = 0
 while i < places and bytes <= 1000000 do
@@ -3419,13 +3419,14 @@ end
 break
 end
 local waits = string.find(field, '^%x+%-%x+%-%x+%-%x+%-%x+:%-?%d+$')
-if score > limit and (i == 0 or not waits) then
+if score > limit and (i == 0 or not waits and not behind) then
 redis.call('zadd', KEYS[3], limit - (score % 1 >= 0.5 and 0.25 or 0.75), field)
 local client = ARGV[7] == '1' and not waits and string.match(field, '^.*:')
 if client then
 silent[client] = true
 end
 end
+behind = behind or waits and ARGV[7] == '0'
 i = i + 1
 end
 local others, whole = {}, true
@@ -3459,7 +3460,7 @@ end
 return {0, 0, limit - now, new}`
 
 // FairAcquireSHA is the SHA-1 of [FairAcquireSource].
-const FairAcquireSHA = "ab868dead90cbac507f52b007550599a1b1f9781"
+const FairAcquireSHA = "785083b6c3db6ff69648e3cfb6ce96fa2ee4c390"
 
 // FairLeaveSource is fair_leave.lua.
 //
