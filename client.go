@@ -22,10 +22,6 @@ type Client struct {
 	misuse atomic.Pointer[error] // the first wrong options of With or RW, for Check
 }
 
-// DefaultWatchdogTimeout is the lease of locks without [WithLease], unless [WithWatchdogTimeout]
-// sets another. Redisson's default is the same.
-const DefaultWatchdogTimeout = 30 * time.Second
-
 // ClientOption changes a client. The zero ClientOption does nothing.
 type ClientOption struct{ set func(*engine.Config) error }
 
@@ -45,7 +41,7 @@ func WithID(id string) ClientOption {
 
 // WithWatchdogTimeout sets the lease of locks without [WithLease]. The watchdog renews them every
 // third of d while the holder lives; after a crash they free themselves within d. d is at least a
-// second.
+// second; the default, as Redisson's, is 30 seconds.
 func WithWatchdogTimeout(d time.Duration) ClientOption {
 	return ClientOption{func(c *engine.Config) error {
 		if d < time.Second || d > MaxLease {
@@ -144,13 +140,9 @@ func WithDefaults(opts ...Option) ClientOption {
 	}}
 }
 
-// DefaultHoldWarning is how long a hold lasts before the log says so, unless [WithHoldWarning] says
-// otherwise.
-const DefaultHoldWarning = 10 * time.Minute
-
 // WithHoldWarning sets how long a lock or a permit may be held before the client logs a warning, once,
 // with the place of the Lock in the program: its Unlock may have been forgotten. The default is
-// [DefaultHoldWarning]; zero switches the warning off, and more than [MaxLease] counts as MaxLease. For
+// ten minutes; zero switches the warning off, and more than [MaxLease] counts as MaxLease. For
 // a negative d New returns [ErrInvalid]. There is no warning without [WithLogger], and for a lease that
 // has proclaimed a text (leader.Proclaim): leaders hold their locks for long by design.
 //
@@ -169,7 +161,7 @@ func WithHoldWarning(d time.Duration) ClientOption {
 // I/O: if the store is unavailable, the first call fails; [Client.Ping] checks the store. Errors of
 // New wrap [ErrInvalid].
 func New(b backend.Backend, opts ...ClientOption) (*Client, error) {
-	cfg := engine.Config{Watchdog: DefaultWatchdogTimeout, RejoinDelay: -1, HoldWarning: DefaultHoldWarning}
+	cfg := engine.Config{Watchdog: 30 * time.Second, RejoinDelay: -1, HoldWarning: 10 * time.Minute}
 	var err error
 	for _, o := range opts {
 		if err == nil && o.set != nil {

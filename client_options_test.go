@@ -166,7 +166,7 @@ func TestTryLockAll(t *testing.T) {
 		ctx := t.Context()
 		c, other := open(), open()
 		fair := c.With(Fair())
-		parts := append(Parts{}.And(c, "a", "b"), Part{fair, "c"}, Part{c.RW().Read, "d"})
+		parts := Parts{}.And(c, "a", "b").And(fair, "c").And(c.RW().Read, "d")
 		all := need(parts.TryLock(ctx))(t)
 		for _, name := range []string{"a", "b", "c"} {
 			wants(t, errorOf(other.TryLock(ctx, name)), ErrNotAcquired)
@@ -187,7 +187,7 @@ func TestTryLockAll(t *testing.T) {
 			must(t, thenUnlock(other.LockAll(ctx, []string{"a", "b", "c"})))
 		}
 		wants(t, errorOf(parts.TryLock(ctx, WithWait(time.Second))), ErrInvalid)
-		wants(t, errorOf(Parts(nil).TryLock(ctx)), ErrInvalid)
+		wants(t, errorOf(Parts{}.TryLock(ctx)), ErrInvalid)
 		wants(t, errorOf(parts.TryLock(nil)), ErrInvalid) //nolint:staticcheck // a nil context is the subject
 		gone, cancel := context.WithCancel(ctx)
 		cancel()

@@ -164,7 +164,7 @@ func TestAnAbandonedGrantIsReleasedHoweverLongTheStoreIsUnavailable(t *testing.T
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()
 		wants(t, errorOf(c.Lock(ctx, "x", WithLease(10*time.Minute))), context.DeadlineExceeded)
-		time.Sleep(2 * DefaultWatchdogTimeout)
+		time.Sleep(2 * watchdogTimeout)
 		st.SetDown(nil)
 		time.Sleep(10 * time.Second)
 		state := need(on(t, st).Inspect(t.Context(), "x"))(t)

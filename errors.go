@@ -43,7 +43,9 @@ type Error struct {
 	Op string
 	// Name is the lock's name.
 	Name string
-	// Owner is, with ErrNotAcquired, the holder in the store where the client knows it; empty otherwise.
+	// Owner is the holder of a lock, after a [WithWait] of a second or more that ended with ErrNotAcquired:
+	// one command asks for it then, as [Client.Inspect] does. Empty otherwise, and if the lock is free by
+	// then, or the store does not answer within a quarter of a second.
 	Owner string
 	// Remaining is, with ErrNotAcquired, the rest of the holder's lease as last known; negative if
 	// the lease has no end, zero if unknown. It is a hint for Retry-After: a watchdog may renew the

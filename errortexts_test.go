@@ -87,7 +87,7 @@ func TestErrorTextsNameOperationAndLockOnce(t *testing.T) {
 			s.SetDown(&backend.Fault{Err: errors.New("connection refused"), Temporary: true})
 		}
 		add("Quorum without stores", errorOf(q.TryLock(ctx, "q")), ErrUnavailable)
-		add("LockAll with a part of Quorum", errorOf(Parts{{c, "c"}, {q, "q"}}.Lock(ctx)), ErrUnavailable)
+		add("LockAll with a part of Quorum", errorOf(Parts{}.And(c, "c").And(q, "q").Lock(ctx)), ErrUnavailable)
 		s.SetDown(errors.New("connection refused"))
 		add("Lock of a store that is down", errorOf(c.Lock(ctx, "a")), ErrUnavailable)
 		add("Do", Do(ctx, c, "a", func(context.Context) error { return nil }), ErrUnavailable)

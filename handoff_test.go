@@ -128,8 +128,8 @@ func TestALocalHandoffNeedsTheSameTermsOfBothLeases(t *testing.T) {
 		sent int
 	}{
 		"passed on":               {},
-		"the holder's lease ends": {hold: lock(WithLease(DefaultWatchdogTimeout)), sent: 1},
-		"the next one's ends":     {opts: []Option{WithLease(DefaultWatchdogTimeout)}, sent: 1},
+		"the holder's lease ends": {hold: lock(WithLease(watchdogTimeout)), sent: 1},
+		"the next one's ends":     {opts: []Option{WithLease(watchdogTimeout)}, sent: 1},
 		"held for so long":        {hold: lock(WithMaxHold(time.Hour)), sent: 1},
 		"to be held for so long":  {opts: []Option{WithMaxHold(time.Hour)}, sent: 1},
 		"a token":                 {next: fenced, sent: 1},
@@ -230,7 +230,7 @@ func TestALeaseThatWasHandedOffIsRenewed(t *testing.T) {
 		changes(s)
 		must(t, lease.Unlock(t.Context()))
 		after := next.lease(t)
-		time.Sleep(5 * DefaultWatchdogTimeout)
+		time.Sleep(5 * watchdogTimeout)
 		must(t, after.Err())
 		must(t, after.Unlock(t.Context()))
 		if sent := changes(s); sent != 1 {

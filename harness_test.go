@@ -16,6 +16,9 @@ import (
 	"github.com/mortise-go/mortise/backend/memory"
 )
 
+// watchdogTimeout is a client's own, without WithWatchdogTimeout.
+const watchdogTimeout = 30 * time.Second
+
 // bubble runs a test in a bubble, where hours pass in no time, and a step that should not wait is seen to take none.
 // The clients that open makes have one store.
 func bubble(t *testing.T, f func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client)) {

@@ -191,7 +191,7 @@ func TestAnUnlockThatDoesNotWaitSaysThatTheLeaseWasLost(t *testing.T) {
 		c := open(WithObserver(Observer{Released: func(e Event) { told = append(told, e.Err) }}))
 		for range 20 { // the answer may be there before the end of the context is seen
 			l := need(c.Lock(t.Context(), "x", WithMaxHold(time.Second)))(t)
-			both := need(Parts{{c, "y"}, {c, "z"}}.Lock(t.Context(), WithMaxHold(time.Second)))(t)
+			both := need(Parts{}.And(c, "y", "z").Lock(t.Context(), WithMaxHold(time.Second)))(t)
 			<-l.Context().Done()
 			<-both.Context().Done()
 			for _, l := range []*Lease{l, both} {

@@ -17,28 +17,26 @@ import (
 // memory, 1,000 parts take 0.1 s, 2,000 parts 0.7 s, 4,000 parts 9 s.
 const maxParts = 1000
 
-// Part is one of the locks of [Parts].
-type Part struct {
-	// Locker takes the lock: a [*Client], a Locker of [Client.With], or another implementation. The parts
-	// of a call may have different Lockers.
-	Locker Locker
-	// Name is the lock's name.
-	Name string
-}
-
 // Parts are locks of any Lockers, for one lease: fair and read-write locks, and locks of several clients.
-// [Client.LockAll] is shorter for locks of one client.
+// [Client.LockAll] is shorter for locks of one client. The zero Parts has none: see [Parts.And].
 //
 //	lease, err := mortise.Parts{}.And(orders, "42").And(stock.RW().Read, "x", "y").Lock(ctx)
-type Parts []Part
+type Parts struct{ all []part }
 
-// And returns the parts and further ones of a Locker, one for each name.
+// part is one of the locks of Parts.
+type part struct {
+	locker Locker
+	name   string
+}
+
+// And returns the parts and further ones, one for each name. The Locker is a [*Client], a Locker of
+// [Client.With], or another implementation; parts may have different ones. And changes no other Parts.
 func (p Parts) And(l Locker, names ...string) Parts {
-	p = slices.Clip(p)
+	all := slices.Clip(p.all)
 	for _, n := range names {
-		p = append(p, Part{l, n})
+		all = append(all, part{l, n})
 	}
-	return p
+	return Parts{all}
 }
 
 // LockAll takes several locks of this client, all or none, as one lease. It does not deadlock, whatever the
@@ -65,7 +63,7 @@ func (p Parts) And(l Locker, names ...string) Parts {
 // a command for each part. If another owner holds a part, each part costs what Lock does, each time that it
 // is taken.
 func (c *Client) LockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
-	return Parts(nil).And(c, names...).Lock(ctx, opts...)
+	return Parts{}.And(c, names...).Lock(ctx, opts...)
 }
 
 // TryLockAll takes several locks of this client, all or none, as one lease. If another owner holds a part,
@@ -74,7 +72,7 @@ func (c *Client) LockAll(ctx context.Context, names []string, opts ...Option) (*
 //
 // Redisson: tryLock of RedissonMultiLock. Cost: as LockAll of free parts.
 func (c *Client) TryLockAll(ctx context.Context, names []string, opts ...Option) (*Lease, error) {
-	return Parts(nil).And(c, names...).TryLock(ctx, opts...)
+	return Parts{}.And(c, names...).TryLock(ctx, opts...)
 }
 
 // Lock takes all parts, or none, as [Client.LockAll] does. Two clients of a store exclude each other: if
@@ -83,7 +81,7 @@ func (c *Client) TryLockAll(ctx context.Context, names []string, opts ...Option)
 // Cost: one command for the plain, fenced and non-reentrant locks of each client, on a cluster one for each
 // slot. Other parts (fair, polling, read-write, other implementations of [Locker]) cost a command each.
 func (p Parts) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
-	set, wait, err := partsOf(ctx, p, false, opts)
+	set, wait, err := partsOf(ctx, p.all, false, opts)
 	if err != nil {
 		return nil, fail.New("lockall", lockset.Name(set), err)
 	}
@@ -92,7 +90,7 @@ func (p Parts) Lock(ctx context.Context, opts ...Option) (*Lease, error) {
 
 // TryLock takes all parts, or none without waiting, as [Client.TryLockAll] does.
 func (p Parts) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
-	set, _, err := partsOf(ctx, p, true, opts)
+	set, _, err := partsOf(ctx, p.all, true, opts)
 	if err != nil {
 		return nil, fail.New("trylockall", lockset.Name(set), err)
 	}
@@ -101,14 +99,14 @@ func (p Parts) TryLock(ctx context.Context, opts ...Option) (*Lease, error) {
 
 // partsOf applies the options to the parts. It returns an error for wrong arguments, before anything is locked.
 func partsOf(
-	ctx context.Context, parts Parts, try bool, opts []Option,
+	ctx context.Context, parts []part, try bool, opts []Option,
 ) (set []lockset.Part, wait time.Duration, err error) {
 	if len(parts) > maxParts {
 		return nil, 0, fail.Invalidf("%d parts; at most %d: take one lock for all of it, or some locks at a time",
 			len(parts), maxParts)
 	}
 	for _, p := range parts {
-		set = append(set, lockset.Part{Name: p.Name, Of: fmt.Sprintf("%T", p.Locker)})
+		set = append(set, lockset.Part{Name: p.name, Of: fmt.Sprintf("%T", p.locker)})
 	}
 	if ctx == nil {
 		return set, 0, fail.NilContext
@@ -142,10 +140,10 @@ type requester interface {
 }
 
 // partOf fills in x for the part p.
-func partOf(p Part, opts []Option, x *lockset.Part) error {
+func partOf(p part, opts []Option, x *lockset.Part) error {
 	var request func(engine.Request, []Option) (engine.Request, error)
 	var client *Client
-	switch l := p.Locker.(type) {
+	switch l := p.locker.(type) {
 	case *Client:
 		request, client = l.with, l
 	case *locker:
@@ -153,13 +151,13 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 	case requester:
 		request = l.Request
 	}
-	_, several := p.Locker.(requester)
+	_, several := p.locker.(requester)
 	own := request != nil && !several
-	if p.Locker == nil || own && client == nil {
-		return fail.Invalidf("the Locker of part %q is nil", fail.Shorten(p.Name))
+	if p.locker == nil || own && client == nil {
+		return fail.Invalidf("the Locker of part %q is nil", fail.Shorten(p.name))
 	}
 	if request != nil {
-		r, err := request(engine.Request{Name: p.Name}, opts)
+		r, err := request(engine.Request{Name: p.name}, opts)
 		if x.Name = r.Name; err != nil { // of the name, or of an option that does not apply to this kind of lock
 			return fmt.Errorf("part %q: %w", fail.Shorten(x.Name), fail.Of(err).Err)
 		}
@@ -172,14 +170,14 @@ func partOf(p Part, opts []Option, x *lockset.Part) error {
 	tries := slices.DeleteFunc(slices.Clone(opts), func(o Option) bool { return o.is == isMaxWaiters })
 	x.Other = func(ctx context.Context, try bool, wait time.Duration) (*lease.Handle, error) {
 		if try {
-			l, err := p.Locker.TryLock(ctx, p.Name, tries...)
+			l, err := p.locker.TryLock(ctx, p.name, tries...)
 			return (*lease.Handle)(l), err
 		}
 		opts := opts
 		if wait > 0 {
 			opts = append(opts[:len(opts):len(opts)], WithWait(wait))
 		}
-		l, err := p.Locker.Lock(ctx, p.Name, opts...)
+		l, err := p.locker.Lock(ctx, p.name, opts...)
 		return (*lease.Handle)(l), err
 	}
 	return nil

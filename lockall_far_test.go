@@ -32,7 +32,7 @@ func TestLockAllComesToAnEndFarFromItsStore(t *testing.T) {
 								order := rand.Perm(len(names))[:1+rand.IntN(len(names))]
 								var parts Parts
 								for _, i := range order {
-									parts = append(parts, Part{Locker: c, Name: names[i]})
+									parts = parts.And(c, names[i])
 								}
 								must(t, thenUnlock(parts.Lock(t.Context())))
 							}

@@ -49,9 +49,9 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 		for _, loose := range []bool{false, true} {
 			for _, order := range []string{"first", "last"} {
 				f := &fake{loose: loose, failure: errors.New("no release")}
-				p := append(Parts{}.And(c, "x", "y"), Part{f, "f"})
+				p := Parts{}.And(c, "x", "y").And(f, "f")
 				if order == "first" {
-					p[0], p[2] = p[2], p[0]
+					p = Parts{}.And(f, "f").And(c, "y", "x")
 				}
 				all := need(p.Lock(ctx))(t)
 				// The context carries all leases, wherever the context of the other Locker comes from.
@@ -88,14 +88,14 @@ func TestLockAllOfOtherLockers(t *testing.T) {
 		}
 		// A refusal releases what was acquired; LockAll then begins with the part that refused.
 		f := &fake{refusals: 1}
-		all := need(Parts(append(Parts{}.And(c, "x", "y"), Part{f, "f"})).Lock(ctx))(t)
+		all := need(Parts{}.And(c, "x", "y").And(f, "f").Lock(ctx))(t)
 		must(t, all.Unlock(ctx))
 		// A part is released though the caller has left.
 		f = &fake{}
 		held := need(c.Lock(ctx, "y"))(t)
 		gone, cancel := context.WithCancel(ctx)
 		left := hook{c, cancel}
-		if _, err := (Parts{{f, "f"}, {left, "y"}}).Lock(gone); err == nil {
+		if _, err := (Parts{}).And(f, "f").And(left, "y").Lock(gone); err == nil {
 			t.Error("granted what is held")
 		}
 		if f.unlocked != 1 || f.under != nil {

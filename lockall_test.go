@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -51,7 +52,7 @@ func TestLockAllHoldsAllOrNone(t *testing.T) {
 		wants(t, all.Err(), ErrReleased)
 		wants(t, context.Cause(all.Context()), ErrReleased)
 		wants(t, all.Unlock(t.Context()), ErrReleased)
-		must(t, thenUnlock(Parts(append(Parts{}.And(b, "w", "z"), Parts{}.And(a, "x")...)).Lock(t.Context())))
+		must(t, thenUnlock(Parts{}.And(b, "w", "z").And(a, "x").Lock(t.Context())))
 	})
 }
 
@@ -71,7 +72,7 @@ func TestLockAllEndsWithItsFirstLostPart(t *testing.T) {
 
 // LockAll waits for stores that are new, wherever Quorum stands among the parts.
 func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
-	for name, at := range map[string]int{"first": 0, "last": 1} {
+	for name, last := range map[string]bool{"first": false, "last": true} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				var clients []*Client
@@ -86,8 +87,11 @@ func TestLockAllWaitsForNewStoresOfAnyPart(t *testing.T) {
 					}
 				}()
 				quorum := need(quorum.New(clients...))(t)
-				parts := Parts{{quorum, "quorum"}, {open(), "a"}}
-				parts[0], parts[at] = parts[at], parts[0]
+				other := open()
+				parts := Parts{}.And(quorum, "quorum").And(other, "a")
+				if last {
+					parts = Parts{}.And(other, "a").And(quorum, "quorum")
+				}
 				all, err := parts.Lock(t.Context(), WithWait(time.Minute))
 				if err != nil {
 					t.Error(err)
@@ -122,11 +126,11 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	}{
 		{"one part", Parts{}.And(c, "x"), 0, 1},
 		{"five", Parts{}.And(c, "a", "b", "c", "d", "e"), 1, 0},
-		{"with a fenced one", append(Parts{}.And(c, "a", "b"), Part{fenced, "f"}), 1, 0},
-		{"two clients", append(Parts{}.And(c, "a", "b"), Parts{}.And(other, "c", "d")...), 2, 0},
-		{"two clients in turn", Parts{{c, "a"}, {other, "c"}, {c, "b"}, {other, "d"}}, 2, 0},
-		{"with a fair one", append(Parts{}.And(c, "a", "b"), Part{fair, "g"}), 1, 1},
-		{"a wrapper", append(Parts{}.And(c, "a", "b"), Part{wrapper{c}, "h"}), 1, 1},
+		{"with a fenced one", Parts{}.And(c, "a", "b").And(fenced, "f"), 1, 0},
+		{"two clients", Parts{}.And(c, "a", "b").And(other, "c", "d"), 2, 0},
+		{"two clients in turn", Parts{}.And(c, "a").And(other, "c").And(c, "b").And(other, "d"), 2, 0},
+		{"with a fair one", Parts{}.And(c, "a", "b").And(fair, "g"), 1, 1},
+		{"a wrapper", Parts{}.And(c, "a", "b").And(wrapper{c}, "h"), 1, 1},
 	} {
 		l := need(Parts(x.parts).Lock(ctx))(t)
 		wantCommands(t, b, x.what+", LockAll", x.all, x.one)
@@ -141,20 +145,20 @@ func TestLockAllTakesWhatItCanInOneCommand(t *testing.T) {
 	}
 	var many Parts
 	for i := range 600 {
-		many = append(many, Part{c, fmt.Sprint(i)})
+		many = many.And(c, fmt.Sprint(i))
 	}
-	l := need(Parts(many).Lock(ctx))(t)
+	l := need(many.Lock(ctx))(t)
 	wantCommands(t, b, "600", 3, 0)
 	must(t, l.Unlock(ctx))
 	wantCommands(t, b, "600, Unlock", 1, 0) // the session splits it
-	l = need(Parts{{c, "a"}, {fenced, "f"}}.Lock(ctx))(t)
+	l = need(Parts{}.And(c, "a").And(fenced, "f").Lock(ctx))(t)
 	wantCommands(t, b, "a fenced one", 1, 0)
 	reentrant := c.With(Fenced())
 	inner := need(reentrant.TryLock(l.Context(), "f"))(t)
 	if token := inner.Token(); token <= 0 {
 		t.Errorf("the token is %d", token)
 	}
-	wants(t, errorOf(Parts{{fenced, "f"}, {c, "z"}}.Lock(l.Context())), ErrInvalid)
+	wants(t, errorOf(Parts{}.And(fenced, "f").And(c, "z").Lock(l.Context())), ErrInvalid)
 	must(t, inner.Unlock(ctx))
 	must(t, l.Unlock(ctx))
 	l, err := c.TryLock(ctx, "z") // which was released
@@ -188,11 +192,11 @@ func TestLockAllsInOppositeOrderMakeProgress(t *testing.T) {
 			for i := range 2 {
 				c := open()
 				wg.Go(func() {
-					order := Parts{{step{c}, "a"}, {step{c}, "b"}}
+					order := []string{"a", "b"}
 					if i == 1 {
-						order[0], order[1] = order[1], order[0]
+						slices.Reverse(order)
 					}
-					noError(t, thenUnlock(Parts(order).Lock(t.Context(), WithWait(time.Minute))))
+					noError(t, thenUnlock(Parts{}.And(step{c}, order...).Lock(t.Context(), WithWait(time.Minute))))
 				})
 			}
 			wg.Wait()
@@ -205,7 +209,7 @@ func TestLockAllWithWaitBoundsTheWhole(t *testing.T) {
 		a, b := open(), open()
 		// A call for either finds the other held: a name in parts of two clients of one store.
 		start := time.Now()
-		_, err := Parts{{a, "x"}, {b, "x"}}.Lock(t.Context(), WithWait(time.Second))
+		_, err := Parts{}.And(a, "x").And(b, "x").Lock(t.Context(), WithWait(time.Second))
 		wants(t, err, ErrNotAcquired)
 		if d := time.Since(start); d < 900*time.Millisecond || d > 1100*time.Millisecond {
 			t.Errorf("it took %v", d)
@@ -216,7 +220,7 @@ func TestLockAllWithWaitBoundsTheWhole(t *testing.T) {
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		wants(t, errorOf(Parts{{a, "x"}, {b, "x"}}.Lock(ctx)), context.DeadlineExceeded)
+		wants(t, errorOf(Parts{}.And(a, "x").And(b, "x").Lock(ctx)), context.DeadlineExceeded)
 		l := need(a.LockAll(t.Context(), []string{"w", "x"}))(t)
 		start = time.Now()
 		wants(t, errorOf(b.LockAll(t.Context(), []string{"x", "y"}, WithWait(time.Second))), ErrNotAcquired)
@@ -267,14 +271,13 @@ func TestLockAllRefusesInvalidParts(t *testing.T) {
 	//lint:ignore SA1012 it is what is tested
 	wants(t, errorOf(c.LockAll(nil, []string{"x"})), ErrInvalid)
 	for what, p := range map[string]Parts{
-		"no list":              nil,
-		"an empty list":        {},
-		"a nil Locker alone":   {{nil, "x"}},
-		"a nil Locker":         append(Parts{}.And(c, "x", "y"), Part{nil, "z"}),
-		"a nil client":         append(Parts{}.And(c, "x", "y"), Part{(*Client)(nil), "z"}),
-		"of a nil client":      append(Parts{}.And(c, "x", "y"), Part{(*Client)(nil).With(Fenced()), "z"}),
-		"one that returns nil": append(Parts{}.And(c, "x", "y"), Part{empty{}, "z"}),
-		"it, first":            append(Parts{{empty{}, "z"}}, Parts{}.And(c, "x", "y")...),
+		"no parts":             {},
+		"a nil Locker alone":   Parts{}.And(nil, "x"),
+		"a nil Locker":         Parts{}.And(c, "x", "y").And(nil, "z"),
+		"a nil client":         Parts{}.And(c, "x", "y").And((*Client)(nil), "z"),
+		"of a nil client":      Parts{}.And(c, "x", "y").And((*Client)(nil).With(Fenced()), "z"),
+		"one that returns nil": Parts{}.And(c, "x", "y").And(empty{}, "z"),
+		"it, first":            Parts{}.And(empty{}, "z").And(c, "x", "y"),
 	} {
 		if _, err := p.Lock(ctx); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%s: %v", what, err)
@@ -308,7 +311,7 @@ func TestLockAllReportsAPartLostBeforeTheOthersWereAcquired(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
 		slow := hook{wrapper{c}, func() { time.Sleep(time.Second) }}
-		_, err := Parts(append(Parts{}.And(c, "x", "y"), Part{slow, "z"})).Lock(t.Context(), WithLease(100*time.Millisecond))
+		_, err := Parts{}.And(c, "x", "y").And(slow, "z").Lock(t.Context(), WithLease(100*time.Millisecond))
 		wants(t, err, ErrUnavailable)
 		wants(t, err, ErrLost)
 		for _, n := range []string{"x", "y", "z"} {
@@ -370,24 +373,32 @@ func TestLockAllOfEveryKindOfLocker(t *testing.T) {
 			stores = append(stores, s)
 		}
 		quorum := need(quorum.New(stores...))(t)
-		p := Parts{
-			{c, "plain"}, {fair, "fair"}, {polling, "polling"}, {fenced, "fenced"}, {quorum, "quorum"},
-			{read, "read"}, {write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
+		type one struct {
+			Locker
+			name string
+		}
+		p := []one{
+			{c, "plain"}, {fair, "fair"}, {polling, "polling"}, {fenced, "fenced"}, {quorum, "quorum"}, {read, "read"},
+			{write, "write"}, {other, "other"}, {c, "plain too"}, {fair, "plain"},
 		}
 		for first := range p {
-			all := need(Parts(append(p[first:len(p):len(p)], p[:first]...)).Lock(ctx, WithWait(time.Minute)))(t)
+			var parts Parts
+			for _, x := range slices.Concat(p[first:], p[:first]) {
+				parts = parts.And(x.Locker, x.name)
+			}
+			all := need(parts.Lock(ctx, WithWait(time.Minute)))(t)
 			must(t, all.Err())
 			for _, x := range p {
 				if x.Locker == read || x.Locker == quorum {
 					continue
 				}
-				wants(t, errorOf(wrapper{x.Locker}.TryLock(ctx, x.Name)), ErrNotAcquired)
+				wants(t, errorOf(wrapper{x.Locker}.TryLock(ctx, x.name)), ErrNotAcquired)
 			}
 			must(t, thenUnlock(polling.TryLock(all.Context(), "polling")))
 			must(t, thenUnlock(read.TryLock(all.Context(), "write")))
 			must(t, all.Unlock(ctx))
 			for _, x := range p {
-				must(t, thenUnlock(x.Locker.TryLock(ctx, x.Name)))
+				must(t, thenUnlock(x.TryLock(ctx, x.name)))
 			}
 		}
 	})
@@ -530,7 +541,7 @@ func TestLockAllACallerThatLeavesDoesNotWaitForAQuorumThatHangs(t *testing.T) {
 		must(t, errorOf(c.Lock(t.Context(), "y")))
 		ctx, leave := context.WithCancel(t.Context())
 		start := time.Now()
-		w := later(func() error { return errorOf(Parts{{quorum, "x"}, {c, "y"}}.Lock(ctx)) })
+		w := later(func() error { return errorOf(Parts{}.And(quorum, "x").And(c, "y").Lock(ctx)) })
 		time.Sleep(10 * time.Millisecond)
 		leave()
 		wants(t, <-w, context.Canceled)
@@ -547,7 +558,7 @@ func TestLockAllDoesNotWaitForAReleaseThatHangsOnceItsWaitIsOver(t *testing.T) {
 		c, other := on(t, b), newClient(t)
 		must(t, errorOf(other.Lock(t.Context(), "y")))
 		start := time.Now()
-		_, err := Parts{{c, "x"}, {other, "y"}}.Lock(t.Context(), WithWait(100*time.Millisecond))
+		_, err := Parts{}.And(c, "x").And(other, "y").Lock(t.Context(), WithWait(100*time.Millisecond))
 		wants(t, err, ErrNotAcquired)
 		if took := time.Since(start); took > 150*time.Millisecond {
 			t.Errorf("with a wait of 100ms: %v", took)
@@ -559,7 +570,7 @@ func TestTryLockAllNamesItselfWhenAPartIsLost(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
 		late := hook{c, func() { time.Sleep(time.Minute) }}
-		_, err := Parts{{c, "a"}, {late, "b"}}.TryLock(t.Context(), WithLease(time.Second))
+		_, err := Parts{}.And(c, "a").And(late, "b").TryLock(t.Context(), WithLease(time.Second))
 		wants(t, err, ErrUnavailable)
 		wants(t, err, ErrLost)
 		if e := new(*Error); !errors.As(err, e) || (*e).Op != "trylockall" {

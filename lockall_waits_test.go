@@ -74,7 +74,7 @@ func TestLockAllWhoseLastPartTakesLongerThanTheLeaseFails(t *testing.T) {
 		c := open()
 		got := make(chan error, 1)
 		go func() {
-			got <- errorOf(Parts{{c, "a"}, {sluggish{c}, "b"}}.Lock(t.Context(), WithLease(time.Second)))
+			got <- errorOf(Parts{}.And(c, "a").And(sluggish{c}, "b").Lock(t.Context(), WithLease(time.Second)))
 		}()
 		time.Sleep(5 * time.Second)
 		must(t, held.Unlock(t.Context()))
@@ -121,7 +121,7 @@ func downFor(s *memory.Store, d time.Duration) {
 // afterTheWaitForA calls LockAll for the parts "a" and b, while "a" is held for ten seconds. It calls f once LockAll
 // has "a".
 func afterTheWaitForA(
-	t *testing.T, open func(...ClientOption) *Client, b Part, f func(), opts ...Option,
+	t *testing.T, open func(...ClientOption) *Client, b Locker, f func(), opts ...Option,
 ) (*Lease, error) {
 	other := open()
 	holder := need(other.Lock(t.Context(), "a"))(t)
@@ -135,7 +135,7 @@ func afterTheWaitForA(
 			once.Do(f)
 		}
 	}}))
-	return Parts{{a, "a"}, b}.Lock(t.Context(), opts...)
+	return Parts{}.And(a, "a").And(b, "b").Lock(t.Context(), opts...)
 }
 
 func TestLockAllThatHasWaitedSitsOutAnOutageOfALaterPart(t *testing.T) {
@@ -153,7 +153,7 @@ func TestLockAllThatHasWaitedSitsOutAnOutageOfALaterPart(t *testing.T) {
 					}
 					b := of(t, on(t, s))
 					began := time.Now()
-					l := need(afterTheWaitForA(t, open, Part{b, "b"}, func() { downFor(s, 2*time.Second) }))(t)
+					l := need(afterTheWaitForA(t, open, b, func() { downFor(s, 2*time.Second) }))(t)
 					must(t, l.Err())
 					if took := time.Since(began); took > 13*time.Second {
 						t.Errorf("it took %v; the outage ended after 12s", took)
@@ -171,7 +171,7 @@ func TestLockAllDoesNotSitOutAnOutageThatLasts(t *testing.T) {
 		opts []Option
 		from time.Duration
 	}{
-		"the watchdog timeout": {nil, 10*time.Second + DefaultWatchdogTimeout},
+		"the watchdog timeout": {nil, 10*time.Second + watchdogTimeout},
 		"WithWait":             {[]Option{WithWait(15 * time.Second)}, 15 * time.Second},
 		"WithWait in a round":  {[]Option{WithWait(10100 * time.Millisecond)}, 10100 * time.Millisecond},
 	} {
@@ -179,7 +179,7 @@ func TestLockAllDoesNotSitOutAnOutageThatLasts(t *testing.T) {
 			bubble(t, func(t *testing.T, _ *memory.Store, open func(...ClientOption) *Client) {
 				s := memory.New()
 				began := time.Now()
-				_, err := afterTheWaitForA(t, open, Part{on(t, s), "b"}, func() { s.SetDown(errGone) }, x.opts...)
+				_, err := afterTheWaitForA(t, open, on(t, s), func() { s.SetDown(errGone) }, x.opts...)
 				wants(t, err, ErrUnavailable)
 				wants(t, err, errGone)
 				if took := time.Since(began); took < x.from || took > x.from+2*time.Second {
@@ -197,7 +197,7 @@ func TestLockAllDoesNotSitOutAFailureThatStays(t *testing.T) {
 		b := spyOn(memory.New(), "", nil)
 		stays := func() { b.hook("Acquire", func(*call) error { return &backend.Fault{Err: errGone} }) }
 		began := time.Now()
-		wants(t, errorOf(afterTheWaitForA(t, open, Part{on(t, b), "b"}, stays)), errGone)
+		wants(t, errorOf(afterTheWaitForA(t, open, on(t, b), stays)), errGone)
 		if took := time.Since(began); took > 11*time.Second {
 			t.Errorf("it took %v", took)
 		}
@@ -216,7 +216,7 @@ func TestLockAllKeepsNothingDuringAnOutage(t *testing.T) {
 			}
 		}}))
 		err := later(func() error {
-			return thenUnlock(Parts(append(Parts{}.And(c, "a", "b"), Part{on(t, down), "c"})).Lock(t.Context()))
+			return thenUnlock(Parts{}.And(c, "a", "b").And(on(t, down), "c").Lock(t.Context()))
 		})
 		time.Sleep(10 * time.Second)
 		must(t, holder.Unlock(t.Context()))
@@ -228,16 +228,15 @@ func TestLockAllKeepsNothingDuringAnOutage(t *testing.T) {
 
 // As Lock, LockAll fails at once if a store is down when it is called.
 func TestLockAllThatHasNotWaitedFailsAtAnOutage(t *testing.T) {
-	bubble(t, func(t *testing.T, down *memory.Store, open func(...ClientOption) *Client) {
-		down.SetDown(errGone)
-		parts := Parts{{newClient(t), "a"}, {open(), "b"}}
-		for range parts {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		s.SetDown(errGone)
+		up, down := newClient(t), open()
+		for _, parts := range []Parts{Parts{}.And(up, "a").And(down, "b"), Parts{}.And(down, "b").And(up, "a")} {
 			began := time.Now()
 			wants(t, errorOf(parts.Lock(t.Context())), ErrUnavailable)
 			if took := time.Since(began); took > 100*time.Millisecond {
 				t.Errorf("it took %v", took)
 			}
-			parts[0], parts[1] = parts[1], parts[0]
 		}
 	})
 }
@@ -250,7 +249,7 @@ func TestLockAllReturnsNoLeaseOfAClientThatWasShutDownMeanwhile(t *testing.T) {
 			return c.run(c.ctx)
 		}
 		b := on(t, spyOn(s, "Batch", hooks{"Acquire": shutDown}))
-		l, err := Parts{{a, "a"}, {b, "b"}}.Lock(t.Context())
+		l, err := Parts{}.And(a, "a").And(b, "b").Lock(t.Context())
 		wants(t, err, ErrClosed)
 		if l != nil || errors.Is(err, ErrUnavailable) || errors.Is(err, context.Canceled) {
 			t.Errorf("the lease is %v, the error %v", l, err)
@@ -263,7 +262,7 @@ func TestLockAllIsClosedWithTheClientOfAPartThatItKeeps(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		a, b := newClient(t), open()
 		holder := need(open().Lock(t.Context(), "b"))(t)
-		err := later(func() error { return errorOf(Parts{{a, "a"}, {b, "b"}}.Lock(t.Context())) })
+		err := later(func() error { return errorOf(Parts{}.And(a, "a").And(b, "b").Lock(t.Context())) })
 		time.Sleep(50 * time.Millisecond) // LockAll has "a", and waits for "b"
 		a.Shutdown(ended())
 		x := <-err

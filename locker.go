@@ -74,7 +74,8 @@ type Locker interface {
 	// [ErrClosed], [ErrWrongKind], [ErrInvalidName], [ErrInvalid], or ctx's own. All are wrapped in
 	// [*Error].
 	//
-	// Cost: one command when the lock is free.
+	// Cost: one command when the lock is free. After a WithWait of a second or more that ran out, one that
+	// asks who holds the lock: [Error.Owner].
 	Lock(ctx context.Context, name string, opts ...Option) (*Lease, error)
 
 	// TryLock takes the lock or returns [ErrNotAcquired] without waiting for its holder;

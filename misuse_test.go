@@ -183,9 +183,9 @@ func TestAPanicInAPartOfLockAllReachesTheCaller(t *testing.T) {
 		})
 		other := open()
 		for _, parts := range []Parts{
-			{{other, "w"}, {open(WithObserver(boom)), "x"}, {open(), "y"}},
-			{{open(WithObserver(boom)), "x"}, {open(WithObserver(boom)), "y"}},
-			{{other, "w"}, {fake, "f"}, {open(), "y"}},
+			Parts{}.And(other, "w").And(open(WithObserver(boom)), "x").And(open(), "y"),
+			Parts{}.And(open(WithObserver(boom)), "x").And(open(WithObserver(boom)), "y"),
+			Parts{}.And(other, "w").And(fake, "f").And(open(), "y"),
 		} {
 			l := need(parts.Lock(t.Context()))(t)
 			panics(t, func() { _ = l.Unlock(context.Background()) })
@@ -203,7 +203,7 @@ func TestAPanicOfReleasedHidesNoOtherRelease(t *testing.T) {
 			told = append(told, e.Name)
 			panic("boom")
 		}}))
-		l := need(Parts{{c, "x"}, {c, "y"}, {c, "z"}}.Lock(t.Context()))(t)
+		l := need(Parts{}.And(c, "x", "y", "z").Lock(t.Context()))(t)
 		panics(t, func() { _ = l.Unlock(context.Background()) })
 		if !slices.Equal(told, []string{"x", "y", "z"}) {
 			t.Errorf("told of the releases of %q", told)
@@ -508,11 +508,10 @@ func TestAPanicInLockAllReleasesWhatItHas(t *testing.T) {
 		panics(t, func() { _, _ = c.LockAll(t.Context(), []string{"x", "y", "z"}) })
 		free("the observer, locks taken together")
 		acquired = 0
-		one := func(l Locker, name string) Part { return Parts{}.And(l, name)[0] }
-		mixed := Parts{one(c, "x"), one(c.With(Fair()), "y"), one(c, "z")}
-		panics(t, func() { _, _ = Parts(mixed).Lock(t.Context()) })
+		mixed := Parts{}.And(c, "x").And(c.With(Fair()), "y").And(c, "z")
+		panics(t, func() { _, _ = mixed.Lock(t.Context()) })
 		free("the observer, locks taken one by one")
-		panics(t, func() { _, _ = Parts{one(c, "x"), one(panicking{}, "y")}.Lock(t.Context()) })
+		panics(t, func() { _, _ = Parts{}.And(c, "x").And(panicking{}, "y").Lock(t.Context()) })
 		free("another Locker")
 	})
 }

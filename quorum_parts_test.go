@@ -182,7 +182,7 @@ func TestAPartOfQuorumHasThePrefixAndTheDefaultsOfTheFirstClient(t *testing.T) {
 		}
 		time.Sleep(time.Second)
 		brief := quorum(stores, WithDefaults(WithMaxHold(400*time.Millisecond)))
-		l := need(Parts{{brief, "a"}, {on(t, other), "b"}}.Lock(t.Context(), WithWait(5*time.Minute)))(t)
+		l := need(Parts{}.And(brief, "a").And(on(t, other), "b").Lock(t.Context(), WithWait(5*time.Minute)))(t)
 		if l.Name() != "p:a + b" {
 			t.Errorf("the name is %q", l.Name())
 		}

@@ -85,7 +85,7 @@ func TestInvalidWithReplicasIsRefused(t *testing.T) {
 			"less than no time":    lock(c, WithReplicas(1, -time.Second)),
 			"all of the lease":     lock(c, WithLease(time.Second), one),
 			"the other way round":  lock(c, one, WithLease(time.Second)),
-			"all of the watchdog":  lock(c, WithReplicas(1, DefaultWatchdogTimeout)),
+			"all of the watchdog":  lock(c, WithReplicas(1, watchdogTimeout)),
 			"all of WithMaxHold":   lock(c, WithMaxHold(100*time.Millisecond), one),
 			"no replicas there":    lock(bare, one),
 			"Quorum":               lock(quorum, one),

@@ -3,6 +3,7 @@ package mortise_test
 import (
 	"errors"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -73,7 +74,7 @@ func TestEachRequestIsRepeatedAfterTimeOuts(t *testing.T) {
 			return func() error { return errorOf(c.RW().Write.Lock(t.Context(), "x", wait)) }
 		},
 		"LockAll": func(t *testing.T, c *Client) func() error {
-			return func() error { return errorOf(Parts{{c, "x"}, {c, "y"}}.Lock(t.Context(), wait)) }
+			return func() error { return errorOf(Parts{}.And(c, "x", "y").Lock(t.Context(), wait)) }
 		},
 		"Unlock of several": func(t *testing.T, c *Client) func() error {
 			l := need(c.LockAll(t.Context(), []string{"x", "y"}))(t)
@@ -201,6 +202,57 @@ func TestAnUnlockThatTimedOutIsRepeatedAfterFailuresThatComeAtOnce(t *testing.T)
 		l := need(on(t, b).Lock(t.Context(), "x"))(t)
 		if err := l.Unlock(t.Context()); err != nil || n != 4 {
 			t.Errorf("%v after %d commands", err, n)
+		}
+	})
+}
+
+// A wait of a second is worth a command that asks who has the lock; a store that hangs delays the error for 250 ms.
+func TestTheErrorOfALongWaitNamesTheHolder(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		var hangs bool
+		spied := spyOn(s, "Fair ReadWrite", hooks{"Inspect": func(c *call) error {
+			if hangs {
+				<-c.ctx.Done()
+				return c.ctx.Err()
+			}
+			return c.run(c.ctx)
+		}})
+		c, other := on(t, spied), open()
+		for kind, lockers := range map[string][2]Locker{
+			"plain": {c, other}, "fair": {c.With(Fair()), other.With(Fair())},
+			"polls":   {c.With(Polling(50 * time.Millisecond)), other},
+			"readers": {c.RW().Write, other.RW().Read}, "a writer": {c.RW().Read, other.RW().Write},
+		} {
+			held := need(lockers[1].Lock(t.Context(), kind))(t)
+			info := need(other.Inspect(t.Context(), kind))(t)
+			if info.Owner == "" {
+				t.Fatalf("%s: Inspect knows no owner", kind)
+			}
+			for _, x := range []struct {
+				wait  time.Duration
+				hangs bool
+				owner string
+				took  time.Duration
+			}{
+				{time.Second, false, info.Owner, time.Second},
+				{999 * time.Millisecond, true, "", 999 * time.Millisecond},
+				{time.Second, true, "", 1250 * time.Millisecond},
+			} {
+				if hangs = x.hangs; hangs && (kind == "readers" || kind == "a writer") { // no hook stops an Inspect of these
+					continue
+				}
+				began := time.Now()
+				_, err := lockers[0].Lock(t.Context(), kind, WithWait(x.wait))
+				took := time.Since(began)
+				e, is := errors.AsType[*Error](err)
+				if !is || !errors.Is(err, ErrNotAcquired) || e.Owner != x.owner || took != x.took {
+					t.Errorf("%s, %+v: %v, the owner %q, after %v", kind, x, err, e.Owner, took)
+				}
+				if says := strings.Contains(err.Error(), strconv.Quote(info.Owner)); says != (x.owner != "") {
+					t.Errorf("%s, %+v: %v", kind, x, err)
+				}
+			}
+			must(t, held.Unlock(t.Context()))
 		}
 	})
 }

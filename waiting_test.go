@@ -571,7 +571,7 @@ func TestAWaiterBehindOneThatLeftAsksInTheEnd(t *testing.T) {
 			if err != nil {
 				t.Errorf("the second: %v", err)
 			}
-		case <-time.After(2 * DefaultWatchdogTimeout):
+		case <-time.After(2 * watchdogTimeout):
 			t.Error("the second sleeps for ever")
 		}
 	})

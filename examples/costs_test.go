@@ -235,7 +235,7 @@ func (c *costs) measure() []cost {
 	all := func(names []string, clients ...*mortise.Client) {
 		var parts mortise.Parts
 		for i, n := range names {
-			parts = append(parts, mortise.Part{Locker: clients[i%len(clients)], Name: n})
+			parts = parts.And(clients[i%len(clients)], n)
 		}
 		if lease, err = parts.Lock(ctx, mortise.WithWait(20*time.Second)); err != nil {
 			t.Fatal(err)
@@ -403,7 +403,7 @@ func (c *costs) renewals(n int) int {
 	}))
 	var parts mortise.Parts
 	for i := range n {
-		parts = append(parts, mortise.Part{Locker: locks, Name: fmt.Sprint("many:", i)})
+		parts = parts.And(locks, fmt.Sprint("many:", i))
 	}
 	var lease *mortise.Lease
 	c.until("all are locked in a row", func() bool { // else they are renewed in several

@@ -43,7 +43,7 @@ var unmade = map[string][]any{
 	"semaphore.Permit":    {(*semaphore.Permit)(nil), new(semaphore.Permit)},
 	"mortise.Lease":       {(*mortise.Lease)(nil), new(mortise.Lease)},
 	"mortise.Error":       {(*mortise.Error)(nil), new(mortise.Error)},
-	"mortise.Parts":       {mortise.Parts{{}}},
+	"mortise.Parts":       {mortise.Parts{}},
 	"memory.Store":        {(*memory.Store)(nil), new(memory.Store)},
 	"delegation.Issuer":   {(*delegation.Issuer)(nil), new(delegation.Issuer)},
 	"delegation.Checker":  {(*delegation.Checker)(nil), new(delegation.Checker)},
@@ -227,7 +227,7 @@ func TestNilArgumentsAndOptionsAnswerAnError(t *testing.T) {
 		"mortise.New of a nil Store":  func() error { return second(mortise.New((*memory.Store)(nil))) },
 		"mortise.New of a zero Store": func() error { return second(mortise.New(new(memory.Store))) },
 		"LockAll of nil": func() error {
-			return second(mortise.Parts{{Name: "x"}}.Lock(ctx))
+			return second(mortise.Parts{}.And(nil, "x").Lock(ctx))
 		},
 		"Do of nil": func() error {
 			return mortise.Do(ctx, nil, "x", func(context.Context) error { return nil })

@@ -64,7 +64,7 @@ func TestACallWhoseWaitEndsBehindAnExhaustedPoolNamesThePool(t *testing.T) {
 			return locks.LockAll(t.Context(), []string{"n", "m"}, wait)
 		},
 		"LockAll, a command for each": func(wait mortise.Option) (*mortise.Lease, error) {
-			return mortise.Parts{{Locker: fair, Name: "n"}, {Locker: fair, Name: "m"}}.Lock(t.Context(), wait)
+			return mortise.Parts{}.And(fair, "n", "m").Lock(t.Context(), wait)
 		},
 		"Quorum": func(wait mortise.Option) (*mortise.Lease, error) { return quorum.Lock(t.Context(), "n", wait) },
 		"Quorum, TryLock": func(mortise.Option) (*mortise.Lease, error) {

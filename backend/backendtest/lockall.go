@@ -196,7 +196,7 @@ var multiTests = []test{
 			order := rand.Perm(len(names))[:1+rand.IntN(len(names))]
 			var p mortise.Parts
 			for _, i := range order {
-				p = append(p, mortise.Part{Locker: all[g%3], Name: names[i]})
+				p = p.And(all[g%3], names[i])
 			}
 			l, err := p.Lock(background, mortise.WithWait(10*patience))
 			if err != nil {

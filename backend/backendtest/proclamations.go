@@ -278,7 +278,7 @@ var proclamationTests = where(
 				e.is("a bad name", err, mortise.ErrInvalidName)
 				equal(e, "with an error: %+v", p, leader.Leader{})
 			}
-			all, err := mortise.Parts{{Locker: c, Name: "a"}, {Locker: c, Name: "b"}}.Lock(background)
+			all, err := mortise.Parts{}.And(c, "a", "b").Lock(background)
 			e.must("LockAll", err)
 			e.is("of several", leader.Proclaim(background, all, "x"), mortise.ErrInvalid)
 			e.unlock(all)

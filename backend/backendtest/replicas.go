@@ -196,10 +196,11 @@ var replicaTests = []test{
 		if !s.Capabilities().Replicas {
 			want = mortise.ErrInvalid
 		}
-		parts := mortise.Parts{}.And(c, "{n}:1", "{n}:2", "{n}:3")
+		names := []string{"{n}:1", "{n}:2", "{n}:3"}
+		parts := mortise.Parts{}.And(c, names...)
 		e.is("LockAll", second(parts.Lock(background, e.tooFew())), want)
-		for _, p := range parts {
-			e.free(c, p.Name)
+		for _, name := range names {
+			e.free(c, name)
 		}
 		if k := e.replicas(); k > 0 {
 			lease := value(parts.Lock(background, mortise.WithReplicas(k, patience))).in(e)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -82,10 +83,34 @@ func (e *Engine) Acquire(ctx, wait context.Context, r Request) (h *lease.Handle,
 		h, err = c.queueUp()
 	}
 	if err != nil {
+		c.nameHolder(err)
 		c.notAcquired(err)
 		return nil, err
 	}
 	return h, nil
+}
+
+// After a wait of longWait or more that ended in vain, a command asks who holds the lock, and has lookWait for it.
+const (
+	longWait = time.Second
+	lookWait = 250 * time.Millisecond
+)
+
+// nameHolder puts the holder into the error of a long wait for a lock.
+func (c *call) nameHolder(err error) {
+	if c.Wait < longWait || hasCount(c.Family) || !errors.Is(err, fail.NotAcquired) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(c.under, lookWait)
+	defer cancel()
+	if rec, failed := c.engine.Inspect(ctx, c.Family, c.Name); failed == nil {
+		fail.Of(err).Owner = rec.Owner
+	}
+}
+
+// hasCount reports whether calls of kind k wait for a count or for permits, which no one owner has.
+func hasCount(k backend.Kind) bool {
+	return k == backend.KindSemaphore || k == backend.KindCountingSemaphore || k == backend.KindCountDownLatch
 }
 
 // enter enters the lock under the hold or the delegation that the context carries. It reports entered as false, and

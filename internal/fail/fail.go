@@ -117,6 +117,10 @@ func (e *Error) detail() string {
 	var b strings.Builder
 	fmt.Fprint(&b, e.Err)
 	switch {
+	case e.Owner != "" && e.Remaining > 0:
+		fmt.Fprintf(&b, "; the lease of %q ends in %v unless renewed", Shorten(e.Owner), e.Remaining.Round(time.Millisecond))
+	case e.Owner != "":
+		fmt.Fprintf(&b, "; the holder is %q", Shorten(e.Owner))
 	case 0 < e.Remaining && e.Remaining <= backend.Absence: // a reservation, perhaps
 		fmt.Fprintf(&b, "; that ends in %v unless renewed", e.Remaining.Round(time.Millisecond))
 	case e.Remaining > 0:

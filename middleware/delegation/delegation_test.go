@@ -640,7 +640,7 @@ func TestAHoldWithoutADelegationCountsOnceUnderLockAll(t *testing.T) {
 		c := middle.InMemory(t, memory.New())
 		quorum := check.Value(quorum.New(c, middle.InMemory(t, memory.New()), middle.InMemory(t, memory.New()))).In(t)
 		in := holding(ctx, t, quorum)
-		parts := mortise.Parts{{Locker: c, Name: "a"}, {Locker: under{c, in}, Name: "b"}}
+		parts := mortise.Parts{}.And(c, "a").And(under{c, in}, "b")
 		both := check.Value(parts.Lock(in)).In(t)
 		var events []delegation.IssuedEvent
 		_ = check.Value(middle.Issuer(t, ring(t, "k1"), watchedIssued(&events)).Issue(both.Context(), "stock")).In(t)

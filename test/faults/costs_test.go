@@ -561,7 +561,7 @@ func (o operation) start(t *testing.T, s stack, counting bool) (f func() error, 
 	b := &setup{waiting: make(chan struct{}, 1), renewed: make(chan struct{}, 1), made: time.Now()}
 	var mu sync.Mutex
 	count := 0
-	b.Client = open(addr, mortise.WithWatchdogTimeout(cmp.Or(o.watchdog, mortise.DefaultWatchdogTimeout)),
+	b.Client = open(addr, mortise.WithWatchdogTimeout(cmp.Or(o.watchdog, 30*time.Second)),
 		mortise.WithObserver(mortise.Observer{
 			Waiting: func(mortise.Event) { b.waiting <- struct{}{} },
 			Renewed: func(mortise.Event) {

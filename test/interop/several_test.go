@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -56,7 +57,11 @@ func lockAll(s *together) func(fresh, backwards bool) func(context.Context, ...m
 		s.Helper()
 		var parts mortise.Parts
 		made := make(map[*golang]*golang)
-		for _, seat := range s.seats {
+		seats := slices.Clone(s.seats)
+		if backwards {
+			slices.Reverse(seats)
+		}
+		for _, seat := range seats {
 			g := seat.golang
 			if fresh {
 				if made[g] == nil {
@@ -64,10 +69,7 @@ func lockAll(s *together) func(fresh, backwards bool) func(context.Context, ...m
 				}
 				g = made[g]
 			}
-			parts = append(parts, mortise.Part{Locker: g.Client, Name: seat.name})
-		}
-		if backwards {
-			parts[0], parts[len(parts)-1] = parts[len(parts)-1], parts[0]
+			parts = parts.And(g.Client, seat.name)
 		}
 		return func(ctx context.Context, opts ...mortise.Option) (*mortise.Lease, error) {
 			return parts.Lock(ctx, opts...)

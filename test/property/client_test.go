@@ -542,7 +542,7 @@ func (x *together) parts(t *rapid.T, client int) (names []string, parts func(w *
 	return names, func(w *world) mortise.Parts {
 		var p mortise.Parts
 		for i, n := range names {
-			p = append(p, mortise.Part{Locker: w.locker(client, fenced[i]), Name: w.key(n)})
+			p = p.And(w.locker(client, fenced[i]), w.key(n))
 		}
 		return p
 	}
