@@ -38,7 +38,10 @@ type LockInfo struct {
 	Holds int
 	// Token is the last fencing token of the name: the holder's, if it holds the lock by [Fenced].
 	Token int64
-	// Since is when the owner got the lock, by the store's clock; zero if the store does not know.
+	// Since is when the owner got the lock, by the store's clock; zero if the store does not know. Redis
+	// knows it of plain, fenced and fair locks once a lease was renewed: 50 ms after a grant to a client that
+	// waited, a third of the watchdog timeout after another one, and never with [WithLease] and without a
+	// wait.
 	Since time.Time
 	// Remaining is the rest of the lease; negative if the lease has no end.
 	Remaining time.Duration

@@ -116,7 +116,7 @@ func partsOf(
 		return set, 0, fail.Of(err).Err
 	}
 	if len(parts) == 0 {
-		return set, 0, fail.Invalidf("LockAll without parts")
+		return set, 0, fail.Invalidf("no names, or a zero Parts: name a lock at least")
 	}
 	var rest []Option // without WithWait
 	for _, o := range opts {

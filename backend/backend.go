@@ -255,6 +255,9 @@ type RenewRequest struct {
 	// Exact asks that the lease lasts for Lease, also if more is left. The record never ends before the lease of
 	// another owner; where another owner's lease is not known, the record's end stays as it is.
 	Exact bool
+	// Had is for how long the owner has had the lock, by the client's clock; zero if unknown. A store that does not
+	// note the time of a grant may note it now, for [OperatorStore].
+	Had time.Duration
 }
 
 // RenewResult answers a RenewRequest.

@@ -42,11 +42,11 @@ func (c *commands) Renew(
 	ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.RenewItem]{
-		sha: scripts.RenewSHA, source: scripts.RenewSource, nkeys: 1, nargs: 3,
+		sha: scripts.RenewSHA, source: scripts.RenewSource, nkeys: 1, nargs: 4,
 		key:  func(i *redisproto.RenewItem) string { return i.Lock },
 		keys: func(to []any, i *redisproto.RenewItem) []any { return append(to, i.Lock) },
 		args: func(to []any, i *redisproto.RenewItem) []any {
-			return append(to, i.Owner, millis(i.Lease), flag(i.Exact))
+			return append(to, i.Owner, millis(i.Lease), flag(i.Exact), millis(i.Held))
 		},
 	}, items, out, flag(a.Track))
 }

@@ -44,11 +44,11 @@ func (c *commands) Renew(
 	ctx context.Context, a redisproto.RenewArgs, items []redisproto.RenewItem, out []redisproto.BatchReply,
 ) {
 	evalBatch(ctx, c, batch[redisproto.RenewItem]{
-		script: script{scripts.RenewSHA, scripts.RenewSource}, nkeys: 1, nargs: 3, split: true,
+		script: script{scripts.RenewSHA, scripts.RenewSource}, nkeys: 1, nargs: 4, split: true,
 		key:  func(i *redisproto.RenewItem) string { return i.Lock },
 		keys: func(to []string, i *redisproto.RenewItem) []string { return append(to, i.Lock) },
 		args: func(to []string, i *redisproto.RenewItem) []string {
-			return append(to, i.Owner, millis(i.Lease), flag(i.Exact))
+			return append(to, i.Owner, millis(i.Lease), flag(i.Exact), millis(i.Held))
 		},
 	}, items, out, flag(a.Track))
 }

@@ -40,7 +40,7 @@ var Bounds = map[string]Bound{
 	"reenter":          {Calls: 12, Bytes: 1000},
 	"release":          {Calls: 4000, Bytes: 25000000},
 	"release_all":      {Calls: 4000, Bytes: 25000000},
-	"renew":            {Calls: 12, Bytes: 1000},
+	"renew":            {Calls: 14, Bytes: 1000},
 	"rw_force_release": {Calls: 11500, Bytes: 10000000},
 	"rw_inspect":       {Calls: 10500, Bytes: 3000000},
 	"rw_leave":         {Calls: 1500, Bytes: 10000000},

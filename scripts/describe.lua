@@ -1,15 +1,16 @@
 --! script describe
 --! key 1 lock hash NAME
 --! arg 1 entries int
---! reply strings kind, pttl, token, how many wait, the length of what follows; owner and hold count in turn; then entry and score in turn
+--! reply strings kind, pttl, token, how many wait, since when in ms since the epoch, the length of what follows; owner and hold count in turn; then entry and score in turn
 --! bound 10600 calls 25 MB
 --
 -- Reads what has a name, of any kind, and as many entries of each queue as ARGV[1] says. kind is lock, read, write,
 -- semaphore, count or none. Owners past their deadlines and expired readers are left out: see inspect and rw_inspect.
 -- Of a semaphore, the owner is the permit that ends last, and the hold count the number of permits in use; a count has
 -- an owner without a name, and the count as its hold count. An entry of a fair lock's queue begins with =, and its
--- score is 0. The limit holds_read: see read_release.
-local kind, left, token = 'none', redis.call('pttl', KEYS[1]), false
+-- score is 0. Since when the first owner has the lock is known once its lease was renewed, and is 0 before and of other
+-- kinds. The limit holds_read: see read_release.
+local kind, left, token, began = 'none', redis.call('pttl', KEYS[1]), false, '0'
 local owners = {}
 local size = redis.pcall('hlen', KEYS[1]) -- an error, if the key holds other data
 if type(size) == 'table' and not string.find(size.err, 'WRONGTYPE', 1, true) then
@@ -32,6 +33,12 @@ elseif size > 0 then
   if kind == 'lock' then
     token = redis.pcall('get', 'redisson_lock_token:' .. prefix)
     --! include live_owners fields=fields owners=owners
+    --! include note_of lock=KEYS[1]
+    local noted = redis.pcall('get', note)
+    local at, by = string.match(type(noted) == 'string' and noted or '', '^(%d+) (.*)$')
+    if at and #at <= tick_longest and by == owners[1] then
+      began = at
+    end
   else
     --! include live_sides fields=fields owners=owners
   end
@@ -39,7 +46,7 @@ end
 if type(token) ~= 'string' or #token > permits_longest or not string.find(token, '^%d+$') then
   token = '0'
 end
-local out = {kind, string.format('%.0f', left), token, '', tostring(#owners)}
+local out = {kind, string.format('%.0f', left), token, '', began, tostring(#owners)}
 for i = 1, #owners do
   out[#out + 1] = owners[i]
 end

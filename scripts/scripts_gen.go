@@ -2365,15 +2365,16 @@ const DelegateRenewSHA = "a30ac8ec1f6b66e2d2c2abdf3b5b184747b2448b"
 //
 //	keys:      lock hash
 //	arguments: entries int
-//	reply:     strings  kind, pttl, token, how many wait, the length of what follows; owner and hold
-//	           count in turn; then entry and score in turn
+//	reply:     strings  kind, pttl, token, how many wait, since when in ms since the epoch, the
+//	           length of what follows; owner and hold count in turn; then entry and score in turn
 //
 // Reads what has a name, of any kind, and as many entries of each queue as ARGV[1] says. kind is lock, read, write,
 // semaphore, count or none. Owners past their deadlines and expired readers are left out: see inspect and rw_inspect.
 // Of a semaphore, the owner is the permit that ends last, and the hold count the number of permits in use; a count has
 // an owner without a name, and the count as its hold count. An entry of a fair lock's queue begins with =, and its
-// score is 0. The limit holds_read: see read_release.
-const DescribeSource = `local kind, left, token = 'none', redis.call('pttl', KEYS[1]), false
+// score is 0. Since when the first owner has the lock is known once its lease was renewed, and is 0 before and of other
+// kinds. The limit holds_read: see read_release.
+const DescribeSource = `local kind, left, token, began = 'none', redis.call('pttl', KEYS[1]), false, '0'
 local owners = {}
 local size = redis.pcall('hlen', KEYS[1])
 if type(size) == 'table' and not string.find(size.err, 'WRONGTYPE', 1, true) then
@@ -2454,6 +2455,15 @@ owners[#owners + 1] = fields[i]
 owners[#owners + 1] = fields[i + 1]
 end
 end
+local note = 'mortise:1:held:{' .. KEYS[1] .. '}'
+if string.find(KEYS[1], '{', 1, true) then
+note = 'mortise:1:held:' .. KEYS[1] .. ':'
+end
+local noted = redis.pcall('get', note)
+local at, by = string.match(type(noted) == 'string' and noted or '', '^(%d+) (.*)$')
+if at and #at <= 15 and by == owners[1] then
+began = at
+end
 else
 local budget = 10000
 for i = 1, #fields, 2 do
@@ -2476,7 +2486,7 @@ end
 if type(token) ~= 'string' or #token > 17 or not string.find(token, '^%d+$') then
 token = '0'
 end
-local out = {kind, string.format('%.0f', left), token, '', tostring(#owners)}
+local out = {kind, string.format('%.0f', left), token, '', began, tostring(#owners)}
 for i = 1, #owners do
 out[#out + 1] = owners[i]
 end
@@ -2525,7 +2535,7 @@ out[4] = string.format('%.0f', waiting)
 return out`
 
 // DescribeSHA is the SHA-1 of [DescribeSource].
-const DescribeSHA = "7ac9abb695c803391d1cff3815e50b3e3b77e3da"
+const DescribeSHA = "44bc9063a4bd18429ade06bb42c43e4926ac7069"
 
 // EnrolSource is enrol.lua.
 //
@@ -9207,19 +9217,20 @@ const ReleaseAllSHA = "2ddd5ae0b2aebb7eb4aa7fe6eb656b37aa02d9e8"
 // RenewSource is renew.lua.
 //
 //	keys:      lock hash (each)
-//	arguments: track bool, owner string (each), lease ms (each), exact bool (each)
+//	arguments: track bool, owner string (each), lease ms (each), exact bool (each), held ms (each)
 //	reply:     ints  for each key: 1 held; 0 the owner does not hold the lock; n>1 held, for n ms,
 //	           which is longer than lease
 //
 // Sets the time to live of each lock to max(remaining, lease), if its owner holds it, and with exact to lease. A lock
 // without a time to live (after PERSIST, or RESTORE without one) gets one. A lock with another owner, whose lease is
 // not known here, is never shortened. A lease of 0 only checks. A key that is no hash counts as not held, and does not
-// affect the others.
+// affect the others. held is for how long the owner has had the lock: where it is not 0, describe can tell since when,
+// until the lease ends. A user without permission for TIME or SET renews without that.
 const RenewSource = `local redis, KEYS, ARGV = redis, KEYS, ARGV
-local held = {}
+local held, time = {}, nil
 for i = 1, #KEYS do
-local lease, exact = tonumber(ARGV[3 * i]), ARGV[3 * i + 1]
-if redis.pcall('hexists', KEYS[i], ARGV[3 * i - 1]) == 1 then
+local owner, lease, exact, had = ARGV[4 * i - 2], tonumber(ARGV[4 * i - 1]), ARGV[4 * i], tonumber(ARGV[4 * i + 1])
+if redis.pcall('hexists', KEYS[i], owner) == 1 then
 held[i] = 1
 local left = redis.call('pttl', KEYS[i])
 local wrong = lease > 0 and (left == -1 or left > lease and exact == '1')
@@ -9231,6 +9242,15 @@ end
 elseif not wrong and lease > 0 and left > lease then
 held[i] = left
 end
+time = time or had > 0 and lease > 0 and redis.pcall('time')
+if time and not time.err and had > 0 and lease > 0 then
+local note = 'mortise:1:held:{' .. KEYS[i] .. '}'
+if string.find(KEYS[i], '{', 1, true) then
+note = 'mortise:1:held:' .. KEYS[i] .. ':'
+end
+local at = time[1] * 1000 + math.floor(time[2] / 1000) - had
+redis.pcall('set', note, string.format('%.0f %s', at, owner), 'px', lease)
+end
 else
 held[i] = 0
 end
@@ -9238,7 +9258,7 @@ end
 return held`
 
 // RenewSHA is the SHA-1 of [RenewSource].
-const RenewSHA = "fa51fb77b9aa2d0317cdd9693df9ee335c96f71c"
+const RenewSHA = "9a9348719f3b3c5de0c8a78b1c96a3c7eeeb1357"
 
 // RwForceReleaseSource is rw_force_release.lua.
 //

@@ -40,6 +40,42 @@ var operatorTests = where(
 			e.fatalIf(!value(s.ForceRelease(background, topic("n"))).in(e), "not removed")
 			e.unlock(e.granted("the waiter", waiting).lease)
 		}},
+		{"Port_Describe_ARenewalTellsSinceWhen", func(e *env) {
+			s := describer{e.bare()}
+			for _, name := range []string{"n", "n{x}", "{n}"} {
+				taken := time.Now()
+				s.take(name, "a:1", long)
+				e.until("2 ms are over", func() bool { return time.Since(taken) >= 2*time.Millisecond })
+				q := anykind.RenewRequest{Name: name, Owner: "a:1", Lease: long, Had: time.Since(taken)}
+				e.errorIf(!renewed(e, s.Store, q), "%s is not held", name)
+				since, now := s.describe(name).Since, time.Now()
+				e.errorIf(since.Before(taken.Add(-2*time.Millisecond)) || since.After(now),
+					"%s: taken after %v, known as %v, at %v", name, taken, since, now)
+				s.release(name, "a:1", 0)
+				equal(e, "the name has %s", s.what(name), "nothing")
+				taken = time.Now()
+				s.take(name, "b:1", long)
+				since = s.describe(name).Since
+				e.errorIf(!since.IsZero() && since.Before(taken.Add(-2*time.Millisecond)),
+					"%s: the next owner has had it since %v, it took it at %v", name, since, taken)
+				s.release(name, "b:1", 0)
+			}
+		}},
+		{"Rule13_InspectTellsSinceWhenOnceALeaseWasRenewed", func(e *env) {
+			a, b := e.client(), e.client()
+			held := e.lock(a, background, "n")
+			waiting := locking(b, background, "n", mortise.WithWait(patience))
+			e.until("an entry waits", func() bool { return e.inspect(a, "n").Waiters == 1 })
+			before := time.Now()
+			e.unlock(held)
+			next := e.granted("the waiter", waiting).lease
+			var since time.Time
+			e.until("it is known since when", func() bool { since = e.inspect(a, "n").Since; return !since.IsZero() })
+			// What a renewal notes is late by the time that the request takes.
+			e.errorIf(since.Before(before.Add(-2*time.Millisecond)) || since.After(time.Now()),
+				"held since %v, released before at %v", since, before)
+			e.unlock(next)
+		}},
 		{"Port_Describe_TheTokenIsTheOwners", func(e *env) {
 			s := describer{e.bare()}
 			first := s.fenced("n", "a:1")

@@ -66,7 +66,7 @@ type stored struct {
 // New makes an empty store.
 func New() *Store {
 	return &Store{
-		epoch:    time.Now(),
+		epoch:    time.Now().Add(-time.Millisecond), // no time is 0, which means none
 		names:    make(map[string]*stored),
 		sessions: make(map[record.Session]*client),
 		watchers: make(watchers),

@@ -232,11 +232,11 @@ func (s listing) lock(ctx context.Context, at place, name string) (*backend.Desc
 		}
 		return nil, &f
 	}
-	d, ok := described(reply)
+	d, fields, ok := described(reply)
 	if !ok {
 		return nil, strange("describe", reply)
 	}
-	if d.Kind == backend.KindCountingSemaphore || !d.Exists || !looksHeld(reply) {
+	if d.Kind == backend.KindCountingSemaphore || !d.Exists || !looksHeld(d.Kind, fields) {
 		return nil, nil
 	}
 	return &d, nil
@@ -251,12 +251,10 @@ func (s listing) forbidden(err error) bool {
 
 // looksHeld reports whether what describe has read looks like a lock, and not like other data: each field of the hash
 // is an owner with a count, as here and in Redisson, or a reservation.
-func looksHeld(reply []string) bool {
-	if reply[0] == "semaphore" {
+func looksHeld(k backend.Kind, fields []string) bool {
+	if k == backend.KindSemaphore {
 		return true
 	}
-	size, _ := strconv.Atoi(reply[4])
-	fields := reply[5 : 5+size]
 	for i := 0; i < len(fields); i += 2 {
 		if strings.HasPrefix(fields[i], "mortise:reserved:") {
 			continue

@@ -19,7 +19,7 @@ func (s operator) Describe(ctx context.Context, r backend.DescribeRequest) (back
 	if err != nil {
 		return backend.Description{}, s.fault(err)
 	}
-	d, ok := described(reply)
+	d, _, ok := described(reply)
 	if !ok {
 		return backend.Description{}, strange("describe", reply)
 	}
@@ -27,40 +27,43 @@ func (s operator) Describe(ctx context.Context, r backend.DescribeRequest) (back
 	return d, nil
 }
 
-// described decodes the reply of the script describe; not ok if it is none.
-func described(reply []string) (d backend.Description, ok bool) {
-	var head [4]int64 // pttl, token, how many wait, the length of the owners
+// described decodes the reply of the script describe; not ok if it is none. Fields are the owners and their hold counts,
+// in turn.
+func described(reply []string) (d backend.Description, fields []string, ok bool) {
+	var head [5]int64 // pttl, token, how many wait, since when, the length of the owners
 	for i := range head {
 		var err error
-		if len(reply) < 5 {
-			return d, false
+		if len(reply) < 6 {
+			return d, nil, false
 		}
 		if head[i], err = strconv.ParseInt(reply[i+1], 10, 64); err != nil {
-			return d, false
+			return d, nil, false
 		}
 	}
-	left, owners, entries := head[0], head[3], reply[5:]
+	left, owners, entries := head[0], head[4], reply[6:]
 	if left < -2 || owners < 0 || owners > int64(len(entries)) || owners%2 != 0 || len(entries)%2 != 0 {
-		return d, false
+		return d, nil, false
 	}
 	d.Waiting = int(max(head[2], 0))
 	d.Queue = waiters(entries[owners:])
-	fields := entries[:owners]
+	fields = entries[:owners]
 	switch reply[0] {
 	case "none":
-		return d, true
+		return d, fields, true
 	case "lock":
 		d.Token = head[1]
-		d.Record = ofLock(left, fields)
+		if d.Record = ofLock(left, fields); head[3] > 0 {
+			d.Since = time.UnixMilli(head[3])
+		}
 	case "read", "write":
 		d.Record = ofSides(left, reply[0], fields)
 	case "semaphore", "count":
 		d.Record = ofCount(left, reply[0], fields)
 	default:
-		return d, false
+		return d, nil, false
 	}
 	d.Exists = true
-	return d, true
+	return d, fields, true
 }
 
 // ofLock returns the record of a lock that has these fields.

@@ -353,7 +353,7 @@ func (s *core) wrote(name, script string, reply int64, err error) (bool, error) 
 // Renew implements [backend.Store].
 func (s *session) Renew(ctx context.Context, in []backend.RenewRequest, out []backend.RenewResult) {
 	renewal[RenewItem, RenewArgs]{"renew", s.adapter.Renew, func(r backend.RenewRequest) (RenewItem, error) {
-		return RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease, Exact: r.Exact}, nil
+		return RenewItem{Lock: r.Name, Owner: r.Owner, Lease: r.Lease, Exact: r.Exact, Held: r.Had}, nil
 	}, nil}.of(ctx, s.core, in, out)
 }
 

@@ -510,6 +510,7 @@ type RenewItem struct {
 	Owner string
 	Lease time.Duration
 	Exact bool
+	Held  time.Duration
 }
 
 // RenewArgs are the arguments of scripts/renew.lua.

@@ -140,7 +140,7 @@ func (s *renewer) renew(batch []*tenure) {
 			continue
 		}
 		kinds[len(in)] = t.record()
-		q := backend.RenewRequest{Name: t.Key.Name, Owner: t.Owner, Lease: t.Question(now)}
+		q := backend.RenewRequest{Name: t.Key.Name, Owner: t.Owner, Lease: t.Question(now), Had: now.Sub(t.First.Since)}
 		if t.Plan.Exact && q.Lease > 0 {
 			// Not beside a re-entry or a release: it must not come after a re-entry that asks for longer. It asks for
 			// the watchdog timeout at least: if its outcome is unknown, it may come late, and the next renewal in time.

@@ -298,7 +298,7 @@ func (p *pair) clean() {
 			most = 2 * time.Minute // four times the time it waits for a reply, and some
 		case strings.HasPrefix(key, "mortise:1:once:"):
 			most = 2 * time.Minute
-		case strings.HasPrefix(key, "mortise:1:writer:"):
+		case strings.HasPrefix(key, "mortise:1:writer:"), strings.HasPrefix(key, "mortise:1:held:"):
 			most = minutes
 		case strings.HasPrefix(key, "mortise:1:next:") && strings.HasSuffix(key, "2:round"),
 			strings.HasPrefix(key, "mortise:1:wake:") && strings.HasSuffix(key, ":round"):

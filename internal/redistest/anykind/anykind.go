@@ -54,6 +54,7 @@ type RenewRequest struct {
 	Name, Owner string
 	Lease       time.Duration
 	Exact       bool
+	Had         time.Duration
 }
 
 // HoldsRequest is a re-entry of Kind.
@@ -149,7 +150,7 @@ func (s Store) Renew(ctx context.Context, in []RenewRequest, out []backend.Renew
 		var same []backend.RenewRequest
 		for n = 0; n < len(in) && in[n].Kind == in[0].Kind; n++ {
 			same = append(same, backend.RenewRequest{Name: in[n].Name, Owner: in[n].Owner, Lease: in[n].Lease,
-				Exact: in[n].Exact})
+				Exact: in[n].Exact, Had: in[n].Had})
 		}
 		renew := s.Store.Renew
 		switch in[0].Kind {
