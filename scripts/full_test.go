@@ -77,7 +77,7 @@ var onFull = []struct{ script, before, values, want string }{
 	{"describe", mine + queued, "", "[lock "},
 	{"describe", reads + wakes, "", "[read "},
 	{"describe", permits, "", "[semaphore "},
-	{"describe", "SET n 7", "", "[count -1 0 0 2  7]"},
+	{"describe", "SET n 7", "", "[count -1 0 0 0 2  7]"},
 	{"rw_inspect", reads, "", "["},
 	{"permits_inspect", permits, "", "[1 1 "},
 	{"proclaimed", mine + "HSET mortise:1:proclaim:{n} owner me text x token 1", "", "[me x 1 "},

@@ -379,7 +379,7 @@ var operations = []operation{
 			}
 		}},
 	{name: fmt.Sprintf("renewal of %d leases", renewals), repeated: 1, leases: renewals, watchdog: watchdogOfRenewals,
-		want: [4]cost{{1, 5}, {4, 3}, {1, 3}, {0, 1}}, prepare: func(t *testing.T, b *setup) func() error {
+		want: [4]cost{{1, 6}, {4, 4}, {1, 4}, {0, 1}}, prepare: func(t *testing.T, b *setup) func() error {
 			takeTogether(t, b, watchdogOfRenewals/48/2)
 			ctx := within(t, patience)
 			return func() error {
