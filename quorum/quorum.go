@@ -86,7 +86,7 @@ func New(clients ...*mortise.Client) (mortise.Locker, error) {
 				"vote for the longest lease", i, out, e.Watchdog())
 		}
 	}
-	s := &stores{quorum: quorum.New(nodes, slices.ContainsFunc(engines, engine.WarnsOfHolds)), first: engines[0]}
+	s := &stores{quorum: quorum.New(nodes, slices.ContainsFunc(engines, engine.NotesSites)), first: engines[0]}
 	if d := s.first.Config.Defaults; d != nil {
 		s.defaults = engine.Request{Wait: d.Wait, Wish: d.Wish, Lease: d.Lease, MaxHold: d.MaxHold}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/bound"
+	"github.com/mortise-go/mortise/internal/callsite"
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
@@ -28,7 +29,7 @@ type call struct {
 	waiter     waiter          // the ticket in the local queue
 	attempt    attempt
 	marks      callMarks
-	site       uintptr // the program counter of the call into this module, for the log; 0 if not needed
+	site       callsite.Site // of the call into this module, for the log; 0 if not needed
 }
 
 // callMarks are flags of a call, and least.

@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/mortise-go/mortise/internal/callsite"
 	"github.com/mortise-go/mortise/internal/clock"
 )
 
@@ -94,7 +95,7 @@ type Hold struct {
 	Level   int32         // the tenure's hold count while the hold is the innermost; from 1
 	Family  uint8         // the kind that was asked for, in the engine's terms
 	Marks   Marks
-	Site    uintptr // the program counter of the call to Lock, for the log; 0 if unknown or not needed
+	Site    callsite.Site // of the call to Lock, for the log; 0 if unknown or not needed
 }
 
 // Marks are flags of a hold.

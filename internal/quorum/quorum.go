@@ -13,6 +13,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/bound"
+	"github.com/mortise-go/mortise/internal/callsite"
 	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/fail"
@@ -59,7 +60,7 @@ type Quorum struct {
 	waiting map[string]int // the number of waiting calls, by name; no entry for zero. Guarded by mu
 }
 
-// New returns a quorum of an odd number of nodes; sites: a node logs call sites.
+// New returns a quorum of an odd number of nodes; sites: somebody asks for the call sites of a node.
 func New(nodes []Node, sites bool) *Quorum {
 	return &Quorum{
 		nodes: nodes, majority: len(nodes)/2 + 1, standing: make([]standing, len(nodes)), sites: sites,
@@ -113,7 +114,7 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 	// the contexts of the parts must go on, since they report the loss of a part.
 	c := &call{Quorum: q, Request: r, ctx: ctx, parent: context.WithoutCancel(ctx)}
 	if q.sites {
-		c.parent = engine.WithCallSite(c.parent)
+		c.parent = callsite.With(c.parent)
 	}
 	watchdog := q.nodes[0].Watchdog()
 	c.patience = min(max(cmp.Or(r.Lease, watchdog)/10, 50*time.Millisecond), time.Second)
