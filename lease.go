@@ -25,6 +25,16 @@ func (l *Lease) Name() string {
 	return h.Name()
 }
 
+// Owner returns the holder in the store, as [LockInfo] and [Error] have it: "client:number". It is empty
+// for a lease of several locks or of several stores, which has several, and for one of [NewLease].
+func (l *Lease) Owner() string {
+	h, is := l.held().(*lease.Hold)
+	if !is {
+		return ""
+	}
+	return h.Tenure.Owner
+}
+
 // Context returns the lease's context, a child of the context given to Lock. It ends with the lease;
 // context.Cause then wraps [ErrReleased] after Unlock, [ErrLost] when the lock was lost, [ErrClosed]
 // when the client was shut down. Run work that must not go on without the lock under this context.

@@ -226,3 +226,30 @@ func TestInnerMaxHoldEndsTheInnerLeaseOnly(t *testing.T) {
 		must(t, outer.Unlock(t.Context()))
 	})
 }
+
+// An operator who finds a lease in a log finds its lock in the store, and the other way round.
+func TestALeaseNamesItsOwnerAsTheStoreDoes(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open()
+		for name, l := range map[string]Locker{
+			"plain": c, "fair": c.With(Fair()), "fenced": c.With(Fenced()), "written": c.RW().Write, "read": c.RW().Read,
+		} {
+			held := need(l.Lock(t.Context(), name))(t)
+			again := need(l.Lock(held.Context(), name))(t)
+			if info := need(c.Inspect(t.Context(), name))(t); held.Owner() == "" || held.Owner() != info.Owner {
+				t.Errorf("%s: the lease is of %q, the lock of %q", name, held.Owner(), info.Owner)
+			}
+			if again.Owner() != held.Owner() && name != "read" { // each reader has a lease of its own
+				t.Errorf("%s: the re-entry is of %q, not of %q", name, again.Owner(), held.Owner())
+			}
+			must(t, again.Unlock(t.Context()))
+			must(t, held.Unlock(t.Context()))
+		}
+		all := need(c.LockAll(t.Context(), []string{"a", "b"}))(t)
+		fake := NewLease(t.Context(), "x", 1, nil)
+		if all.Owner() != "" || fake.Owner() != "" || (*Lease)(nil).Owner() != "" {
+			t.Errorf("owners: %q, %q", all.Owner(), fake.Owner())
+		}
+		must(t, all.Unlock(t.Context()))
+	})
+}
