@@ -350,3 +350,17 @@ func ExampleWithPrefix() {
 	// orders:42
 	// true
 }
+
+func ExampleClient_RW() {
+	locks, _ := mortise.New(memory.New())
+	defer locks.Close()
+	read, write := locks.RW().Read, locks.RW().Write
+	ctx := context.Background()
+
+	w, _ := write.Lock(ctx, "config")
+	// ... change it, and go on reading what was written (a downgrade):
+	r, _ := read.Lock(w.Context(), "config")
+	w.Unlock(ctx)
+	// ... r.Context() lives on, others read too
+	r.Unlock(ctx)
+}

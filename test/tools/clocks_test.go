@@ -38,39 +38,39 @@ const knownClocks = `
 	backend/redisproto/subscriptions_test.go
 	backend/redisproto/turns_test.go
 	backend/valkey/valkey_test.go
-	countingsemaphore_test.go
-	delegation_test.go
 	examples/costs_test.go
 	examples/kleppmann_test.go
 	examples/orders/main_test.go
 	gocron/gocronlock_test.go
-	handoff_test.go
-	harness_test.go
+	internal/clienttest/countingsemaphore_test.go
+	internal/clienttest/delegation_test.go
+	internal/clienttest/handoff_test.go
+	internal/clienttest/harness_test.go
+	internal/clienttest/lease_test.go
+	internal/clienttest/lockall_test.go
+	internal/clienttest/lockall_waits_test.go
+	internal/clienttest/quorum_test.go
+	internal/clienttest/random_test.go
+	internal/clienttest/reentry_test.go
+	internal/clienttest/renewal_test.go
+	internal/clienttest/replicas_test.go
+	internal/clienttest/rw_test.go
+	internal/clienttest/semaphore_test.go
+	internal/clienttest/spy_test.go
+	internal/clienttest/timeouts_test.go
+	internal/clienttest/verify_test.go
+	internal/clienttest/waiting_test.go
 	internal/timerq/timerq_test.go
-	lease_test.go
-	lockall_test.go
-	lockall_waits_test.go
 	middleware/httplock/conn_test.go
 	middleware/httplock/gone_test.go
 	middleware/httplock/late_test.go
 	middleware/httplock/loss_test.go
 	once/once_test.go
-	quorum_test.go
-	random_test.go
 	redisgo/redisgo_test.go
 	redisgo/shell_test.go
-	reentry_test.go
-	renewal_test.go
-	replicas_test.go
 	rueidis/lone_test.go
-	rw_test.go
 	semaphore/example_test.go
-	semaphore_test.go
-	spy_test.go
 	test/faults/costs_test.go
-	timeouts_test.go
-	verify_test.go
-	waiting_test.go
 `
 
 // A test of the short tier awaits events: what it sleeps through, or measures, is another time on a busy machine. In
