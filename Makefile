@@ -223,7 +223,7 @@ failover: deps ## kill masters and move slots under load: the first lock within 
 
 .PHONY: examples
 examples: deps ## run every example, in memory; those with a go.mod of their own on Redis too
-	for f in examples/*/main.go; do go run -C "$${f%/main.go}" .; done
+	for f in examples/*/main.go examples/apps/*/main.go; do go run -C "$${f%/main.go}" .; done
 	@rc=0; $(call each,$(filter examples/%,$(nested)),go test -count=1 ./...)
 
 .PHONY: docs
@@ -252,7 +252,7 @@ api: tools ## the exported API against revision API, by default the last tag: co
 .PHONY: vuln
 vuln: tools ## look for known vulnerabilities in what is called
 	.ci/vuln-check
-	@.ci/vuln-each . $(published) examples/shop examples/fencedstore examples/orders
+	@.ci/vuln-each . $(published) examples/apps
 
 .PHONY: deps
 deps:

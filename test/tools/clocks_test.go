@@ -38,9 +38,9 @@ const knownClocks = `
 	backend/redisproto/subscriptions_test.go
 	backend/redisproto/turns_test.go
 	backend/valkey/valkey_test.go
+	examples/apps/orders/main_test.go
 	examples/costs_test.go
 	examples/kleppmann_test.go
-	examples/orders/main_test.go
 	gocron/gocronlock_test.go
 	internal/clienttest/countingsemaphore_test.go
 	internal/clienttest/delegation_test.go

@@ -1,8 +1,8 @@
 // Fencedstore is a SQL table that refuses writes of a holder that lost its lock without noticing: each
 // write carries the lease's fencing token, and the table remembers the largest it has seen.
 //
-//	go run -C examples/fencedstore .
-//	go run -C examples/fencedstore . -redis 127.0.0.1:6379
+//	go run -C examples/apps/fencedstore .
+//	go run -C examples/apps/fencedstore . -redis 127.0.0.1:6379
 //
 // The locks are in memory, or on a Redis, where one key is left, the token's counter; the table is
 // an SQLite database in memory. It exits with 1 if a stale write got through.

@@ -17,7 +17,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
-	"github.com/mortise-go/mortise/examples/shop/shopv1"
+	"github.com/mortise-go/mortise/examples/apps/shop/shopv1"
 	"github.com/mortise-go/mortise/fxmodule"
 	"github.com/mortise-go/mortise/middleware/delegation"
 )

@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/examples/shop/shopv1"
+	"github.com/mortise-go/mortise/examples/apps/shop/shopv1"
 	"github.com/mortise-go/mortise/middleware/grpclock"
 )
 

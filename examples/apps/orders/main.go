@@ -1,8 +1,8 @@
 // Orders is the service of the tutorial docs/tutorials/order-service.md: orders are shipped once each, by several
 // replicas, and a replica that was paused beyond its lease writes nothing.
 //
-//	go run -C examples/orders .
-//	go run -C examples/orders . -redis 127.0.0.1:6379 -listen 127.0.0.1:8080
+//	go run -C examples/apps/orders .
+//	go run -C examples/apps/orders . -redis 127.0.0.1:6379 -listen 127.0.0.1:8080
 //
 // The first ships orders with locks in memory and exits; it exits with 1 if a label was bought twice. The second
 // serves until it is interrupted: curl -i -X POST 127.0.0.1:8080/orders/42/ship

@@ -1,17 +1,17 @@
 // Shop is a small shop as it stands in production: HTTP routes of chi and a gRPC service that share the lock of an
 // order, put together by fx, with OpenTelemetry's metrics for Prometheus.
 //
-//	go run -C examples/shop .
+//	go run -C examples/apps/shop .
 //
 // starts two replicas of it within this process, sends them requests that collide, and says what came of them.
 // It needs nothing but Go, and exits with 1 if anything is not as it should be.
 //
-//	go run -C examples/shop . -redis 127.0.0.1:6379 -client go-redis
-//	go run -C examples/shop . -redis 127.0.0.1:6379 -client rueidis
+//	go run -C examples/apps/shop . -redis 127.0.0.1:6379 -client go-redis
+//	go run -C examples/apps/shop . -redis 127.0.0.1:6379 -client rueidis
 //
 // does the same on a Redis, where it leaves nothing.
 //
-//	go run -C examples/shop . -serve :8080
+//	go run -C examples/apps/shop . -serve :8080
 //
 // serves one replica until it is interrupted; README.md has what to send to it.
 //

@@ -70,7 +70,7 @@ func (w *Warehouse) get(id string) Order {
 
 // Change reads an order, changes it and writes it, unless ctx has ended by then: two at once would pay twice.
 // The look at ctx is not the write, though; a database that compares fencing tokens closes that
-// gap: see examples/fencedstore.
+// gap: see examples/apps/fencedstore.
 func (w *Warehouse) Change(ctx context.Context, id string, change func(*Order) error) (Order, error) {
 	w.mu.Lock()
 	order, stop := w.get(id), w.stops[id]

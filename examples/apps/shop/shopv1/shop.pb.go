@@ -128,7 +128,7 @@ const file_shopv1_shop_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state26\n" +
 	"\x06Orders\x12,\n" +
-	"\x04Ship\x12\x14.shop.v1.ShipRequest\x1a\x0e.shop.v1.OrderB4Z2github.com/mortise-go/mortise/examples/shop/shopv1b\x06proto3"
+	"\x04Ship\x12\x14.shop.v1.ShipRequest\x1a\x0e.shop.v1.OrderB9Z7github.com/mortise-go/mortise/examples/apps/shop/shopv1b\x06proto3"
 
 var (
 	file_shopv1_shop_proto_rawDescOnce sync.Once
