@@ -209,9 +209,9 @@ func TestAnUnlockThatTimedOutIsRepeatedAfterFailuresThatComeAtOnce(t *testing.T)
 // A wait of a second is worth a command that asks who has the lock; a store that hangs delays the error for 250 ms.
 func TestTheErrorOfALongWaitNamesTheHolder(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
-		var hangs bool
+		var hangs atomic.Bool
 		spied := spyOn(s, "Fair ReadWrite", hooks{"Inspect": func(c *call) error {
-			if hangs {
+			if hangs.Load() {
 				<-c.ctx.Done()
 				return c.ctx.Err()
 			}
@@ -238,9 +238,10 @@ func TestTheErrorOfALongWaitNamesTheHolder(t *testing.T) {
 				{999 * time.Millisecond, true, "", 999 * time.Millisecond},
 				{time.Second, true, "", 1250 * time.Millisecond},
 			} {
-				if hangs = x.hangs; hangs && (kind == "readers" || kind == "a writer") { // no hook stops an Inspect of these
+				if x.hangs && (kind == "readers" || kind == "a writer") { // no hook stops an Inspect of these
 					continue
 				}
+				hangs.Store(x.hangs)
 				began := time.Now()
 				_, err := lockers[0].Lock(t.Context(), kind, WithWait(x.wait))
 				took := time.Since(began)
