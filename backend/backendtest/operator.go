@@ -45,12 +45,12 @@ var operatorTests = where(
 			for _, name := range []string{"n", "n{x}", "{n}"} {
 				taken := time.Now()
 				s.take(name, "a:1", long)
-				e.until("2 ms are over", func() bool { return time.Since(taken) >= 2*time.Millisecond })
-				q := anykind.RenewRequest{Name: name, Owner: "a:1", Lease: long, Had: time.Since(taken)}
+				// A store that noted the grant itself knows better than what the client says here.
+				q := anykind.RenewRequest{Name: name, Owner: "a:1", Lease: long, Had: time.Second}
 				e.errorIf(!renewed(e, s.Store, q), "%s is not held", name)
 				since, now := s.describe(name).Since, time.Now()
-				e.errorIf(since.Before(taken.Add(-2*time.Millisecond)) || since.After(now),
-					"%s: taken after %v, known as %v, at %v", name, taken, since, now)
+				e.errorIf(since.Before(taken.Add(-time.Second-2*time.Millisecond)) || since.After(now),
+					"%s: taken after %v, or a second before, known as %v, at %v", name, taken, since, now)
 				s.release(name, "a:1", 0)
 				equal(e, "the name has %s", s.what(name), "nothing")
 				taken = time.Now()

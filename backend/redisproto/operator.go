@@ -27,8 +27,8 @@ func (s operator) Describe(ctx context.Context, r backend.DescribeRequest) (back
 	return d, nil
 }
 
-// described decodes the reply of the script describe; not ok if it is none. Fields are the owners and their hold counts,
-// in turn.
+// described decodes the reply of the script describe; not ok if it is none. Fields are the owners and their hold
+// counts, in turn.
 func described(reply []string) (d backend.Description, fields []string, ok bool) {
 	var head [5]int64 // pttl, token, how many wait, since when, the length of the owners
 	for i := range head {
