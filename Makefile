@@ -41,8 +41,8 @@ define targets
 endef
 
 .PHONY: verify
-verify: deps ## before a merge: every test under -race, on memory and on real Redis, faults, deployments, chaos for a minute; PostgreSQL, SQLite; models; examples; lint
-	$(call targets,race postgres sqlite model-small examples lint)
+verify: deps ## before a merge: every test under -race, on memory and on real Redis, faults, deployments, chaos for a minute; PostgreSQL, SQLite, etcd; models; examples; lint
+	$(call targets,race postgres sqlite etcd model-small examples lint)
 
 .PHONY: race
 race: deps ## the tests of verify, without models, examples and lint
@@ -55,7 +55,7 @@ nightly: deps ## what takes longer or needs more: other servers, Redisson, model
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them
 	@rc=0; { go test -json -count=1 -parallel 16 -run TestConformance ./backend/memory ./backend/cas ./redisgo ./rueidis || rc=1; \
-	for m in backend/valkey backend/postgres backend/sqlite; do \
+	for m in backend/valkey backend/postgres backend/sqlite backend/etcd; do \
 	(cd $$m && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; done; exit $$rc; } | go run ./internal/cmd/rules
 
 # make servers SERVERS=bin/servers/valkey-9.1, or the path of another server's binary
@@ -78,6 +78,10 @@ postgres: deps ## the suite on PostgreSQL, on servers that the tests start
 .PHONY: sqlite
 sqlite: ## the suite on SQLite, on files, with processes that are killed and stopped
 	cd backend/sqlite && go test -count=1 -timeout 20m -parallel 3 ./...
+
+.PHONY: etcd
+etcd: ## the suite on etcd, of one member and of three, with processes that are killed and stopped
+	cd backend/etcd && go test -count=1 -timeout 20m -parallel 20 ./...
 
 .PHONY: reservations
 reservations: deps ## the suites of the adapters with MORTISE_GRANTS=0, as versions wait that know no grants

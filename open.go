@@ -11,6 +11,7 @@ import (
 // packages are those that register a scheme, for the remedy of a missing import.
 var packages = map[string]string{
 	"memory": "backend/memory", "sqlite": "backend/sqlite",
+	"etcd": "backend/etcd", "etcds": "backend/etcd",
 	"postgres": "backend/postgres", "postgresql": "backend/postgres",
 	"redis": "redisgo", "rediss": "redisgo", "redis+cluster": "redisgo", "rediss+cluster": "redisgo",
 	"redis+sentinel": "redisgo", "rediss+sentinel": "redisgo", "redis+unix": "redisgo",
@@ -32,6 +33,7 @@ var packages = map[string]string{
 //	rueidis://host:6379, rueidiss:                   rueidis           the same, also a cluster; with client-side caching
 //	valkey://host:6379, valkeys:                     backend/valkey    the same, by valkey-go
 //	postgres://user:password@host/database           backend/postgres  PostgreSQL
+//	etcd://host:2379,host2:2379/prefix, etcds:       backend/etcd      etcd, etcds: by TLS
 //	sqlite:/var/lib/shop/locks.db                    backend/sqlite    a file, for the processes of one machine
 //	memory:, memory:name                             backend/memory    this process; of one name, one store
 //

@@ -16,7 +16,7 @@ import (
 
 // products are the packages whose options docs/reference/options.md lists.
 var products = []string{
-	".", "backend/postgres", "backend/sqlite", "backend/valkey",
+	".", "backend/etcd", "backend/postgres", "backend/sqlite", "backend/valkey",
 	"fxmodule", "gocron", "leader", "once", "middleware/delegation", "middleware/grpclock",
 	"middleware/httplock", "middleware/telemetry", "redisgo", "rueidis", "semaphore", "latch", "quorum",
 }

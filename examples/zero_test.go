@@ -56,7 +56,8 @@ var unmade = map[string][]any{
 
 // apart are products in modules of their own, which test their zero values themselves.
 var apart = []string{
-	"backend/postgres", "backend/sqlite", "backend/valkey", "gocron", "middleware/grpclock", "middleware/telemetry",
+	"backend/etcd", "backend/postgres", "backend/sqlite", "backend/valkey", "gocron", "middleware/grpclock",
+	"middleware/telemetry",
 }
 
 // kept is which results of methods of unmade values are right though they are no error.

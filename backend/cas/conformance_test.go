@@ -6,11 +6,18 @@ import (
 
 	"github.com/mortise-go/mortise/backend/backendtest"
 	"github.com/mortise-go/mortise/backend/cas/castest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func TestConformance(t *testing.T) {
 	all := func(string) bool { return true }
 	backendtest.RunSomeInBubbles(t, func(*testing.T) backendtest.Store { return store{castest.NewMemory()} }, all)
+}
+
+func TestConformanceWithoutAClock(t *testing.T) {
+	check.Long(t)
+	all := func(string) bool { return true }
+	backendtest.RunSomeInBubbles(t, func(*testing.T) backendtest.Store { return store{castest.NewClockless()} }, all)
 }
 
 // store is a castest.Memory as the suite wants it.

@@ -55,6 +55,8 @@ type Swap struct {
 	Version int64
 	// Value is the new value; nil removes the value.
 	Value []byte
+	// Stamp is kept with the value by a store without a clock, to the nanosecond. Other drivers ignore it.
+	Stamp time.Duration
 	// Owner is the lock's owner if it has a single one; for stores whose transactions can be guarded.
 	Owner   string
 	Notices []Notice
@@ -76,7 +78,9 @@ type Swapped struct {
 	Version int64
 	Value   []byte
 	// Stamp is when the version was written, and Now when it was read or written, by the store's clock, since the Unix
-	// epoch. Of a key without a value there is no Stamp.
+	// epoch. Of a key without a value there is no Stamp. Without a clock, Stamp is that of the swap, and Now is Stamp and
+	// as much as has passed at least since Swap was called with it, in any process; of a key without a value Now is the
+	// last version that the store has given to any value, by NoClockStep.
 	Stamp, Now time.Duration
 	// Err is an error of this swap alone.
 	Err error
@@ -95,7 +99,13 @@ type Limits struct {
 	Value int
 	// Batch is the largest number of swaps at once, and Lanes of batches at once.
 	Batch, Lanes int
+	// NoClock: the store has no clock that tells when a value was written. Its versions rise over all keys.
+	NoClock bool
 }
+
+// NoClockStep is what a version is as a time, for a key without a value in a store without a clock. A swap grants far
+// fewer fencing tokens than the step has milliseconds.
+const NoClockStep = 100 * time.Millisecond
 
 // Lister may be implemented by a driver whose store can list its keys in order.
 type Lister interface {

@@ -28,6 +28,8 @@ type key struct {
 	// cur is the value as last seen, and seen when its version was seen for the first time.
 	cur  Swapped
 	seen time.Time
+	// time is the key's own, for a store without a clock.
+	time keyTime
 	// tries counts the conflicts since the last success.
 	tries int
 	// doubt: a swap has an unknown outcome. It may still be carried out, until another swap has been.
@@ -89,20 +91,17 @@ type flight struct {
 // plan applies a flight's calls to the value as last seen, and makes the swap.
 func (x *session) plan(t *flight) {
 	t.swap, t.planned = Swap{Key: t.key.key, Version: Look}, false
-	store, known := x.clock.now()
+	store, known := x.now(t.key)
 	if t.asks || !known {
 		return
 	}
 	t.own, t.told, t.planned = nil, nil, true
-	if t.cur.Version != None {
-		store = x.clock.nowFor(t.cur.Stamp, t.seen)
-	}
-	n, err := record.Decode(t.cur.Value, t.cur.Stamp)
+	n, err := decode(&t.cur)
 	if err != nil {
 		for _, c := range t.calls {
 			if c.Err = unreadable(err); c.Lenient && errors.Is(err, backend.ErrWrongKind) {
 				n := new(record.Name)
-				c.Err = c.Run(n, n.StepOf(t.name, x.id, record.Moment(store)))
+				c.Err = c.Run(n, x.step(n, t.name, t.key, record.Moment(store)))
 			}
 		}
 		return
@@ -114,7 +113,7 @@ func (x *session) plan(t *flight) {
 		n.Name = t.name
 	}
 	was := n.Encode(nil, now)
-	s := n.StepOf(t.name, x.id, now)
+	s := x.step(n, t.name, t.key, now)
 	x.takeNotices(t, n, s)
 	for _, c := range t.calls {
 		c.Err = nil
@@ -126,6 +125,7 @@ func (x *session) plan(t *flight) {
 	t.told = x.watches(t.key, n, now)
 	t.mine = n.Has(x.id)
 	if is := n.Encode(nil, now); t.doubt || len(t.swap.Notices) > 0 || !slices.Equal(is, was) {
+		t.swap.Stamp = store
 		x.write(t, n, is, now)
 	}
 }
@@ -252,14 +252,18 @@ func (x *session) settle(t *flight, out *Swapped, err error) bool {
 
 // isMine reports whether a value is that of the session's write of a number.
 func (x *session) isMine(out *Swapped, number uint64) bool {
-	n, err := record.Decode(out.Value, out.Stamp)
+	n, err := decode(out)
 	return err == nil && n.Wrote == record.Wrote{By: x.id, Number: number}
 }
 
 // see takes in a value.
 func (k *key) see(out *Swapped) {
+	now := time.Now()
+	if at, known := k.time.at(now); !known || k.cur.Version != out.Version || at < out.Now {
+		k.time.time, k.time.when = out.Now, now
+	}
 	if k.cur.Version != out.Version || k.seen.IsZero() {
-		k.seen = time.Now()
+		k.seen = now
 	}
 	k.cur = *out
 	k.cur.Done = false
@@ -325,7 +329,7 @@ func (x *session) send(ctx context.Context, flights []*flight) (left []*flight) 
 	got := time.Now()
 	for i := range flights {
 		if err == nil && out[i].Err == nil {
-			x.clock.note(reading{sent, got, out[i].Now})
+			x.note(reading{sent, got, out[i].Now})
 		}
 	}
 	for i, t := range flights {

@@ -59,7 +59,7 @@ func (x listing) List(ctx context.Context, q backend.ListRequest) (page backend.
 		if !hashes && strings.HasPrefix(k.Key, hashed) {
 			continue
 		}
-		n, err := record.Decode(k.Value, k.Stamp)
+		n, err := decode(&k.Swapped)
 		if errors.Is(err, backend.ErrWrongKind) {
 			continue // another program's
 		}
@@ -70,7 +70,7 @@ func (x listing) List(ctx context.Context, q backend.ListRequest) (page backend.
 		if hashes {
 			name = n.Name
 		}
-		if one, is := n.Listed(n.StepOf(name, 0, record.Moment(k.Now))); is && strings.HasPrefix(name, q.Prefix) {
+		if one, is := n.Listed(x.step(n, name, nil, record.Moment(k.Now))); is && strings.HasPrefix(name, q.Prefix) {
 			page.Locks = append(page.Locks, one)
 		}
 	}

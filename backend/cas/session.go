@@ -254,13 +254,13 @@ func (x *session) update(u Updater, t *flight) []*flight {
 	defer cancel()
 	t.sent = time.Now()
 	out, err := u.Update(ctx, t.key.key, func(cur Swapped) Swap {
-		x.clock.note(reading{t.sent, time.Now(), cur.Now})
+		x.note(reading{t.sent, time.Now(), cur.Now})
 		t.see(&cur)
 		x.plan(t)
 		return t.swap
 	})
 	if err == nil && out.Err == nil {
-		x.clock.note(reading{t.sent, time.Now(), out.Now})
+		x.note(reading{t.sent, time.Now(), out.Now})
 	}
 	if x.settle(t, &out, err) {
 		return nil

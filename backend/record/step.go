@@ -36,6 +36,8 @@ type Step struct {
 	By Session
 	// Wall is the store's time in ms since the Unix epoch, for ticks.
 	Wall int64
+	// Day is Now in ms since the Unix epoch, for what is told of times, if that is not Wall; otherwise 0.
+	Day int64
 	// NoGrants: nothing is granted. Other data than a lock has the name, or the store is out of service (Down).
 	NoGrants, Down bool
 	// memory is scratch space for counts.

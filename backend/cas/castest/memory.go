@@ -22,8 +22,9 @@ type Memory struct {
 	values   map[string]value
 	versions int64
 	down     error
-	// ahead is what its clock is ahead of this process's.
-	ahead time.Duration
+	// ahead is what its clock is ahead of this process's. Clockless: it tells no time of its own.
+	ahead     time.Duration
+	clockless bool
 	// lost is closed when all connections break.
 	lost chan struct{}
 	// ended is closed for a session that EndSession ends.
@@ -38,6 +39,7 @@ type value struct {
 	version int64
 	data    []byte
 	stamp   time.Duration
+	sent    time.Time // for a store without a clock
 }
 
 // Fate is what comes of a write.
@@ -61,6 +63,13 @@ func NewMemory() *Memory {
 		values: make(map[string]value), sessions: make(map[string][]func(cas.Heard)), lost: make(chan struct{}),
 		ended: make(map[string]chan struct{}),
 	}
+}
+
+// NewClockless returns an empty store without a clock.
+func NewClockless() *Memory {
+	m := NewMemory()
+	m.clockless = true
+	return m
 }
 
 // Driver returns a driver of the store.
@@ -124,7 +133,7 @@ func (m *Memory) Set(key string, data []byte) {
 	time.Sleep(10 * time.Millisecond)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.write(key, data)
+	m.write(cas.Swap{Key: key, Value: data})
 }
 
 // Flush removes all values, as another program would.
@@ -135,18 +144,28 @@ func (m *Memory) Flush() {
 	clear(m.values)
 }
 
-func (m *Memory) write(key string, data []byte) value {
-	if data == nil {
-		delete(m.values, key)
+func (m *Memory) write(q cas.Swap) value {
+	m.versions++
+	if q.Value == nil {
+		delete(m.values, q.Key)
 		return value{}
 	}
-	m.versions++
-	v := value{m.versions, data, m.now()}
-	m.values[key] = v
+	v := value{m.versions, q.Value, m.now(value{}), time.Now()}
+	if m.clockless {
+		v.stamp = q.Stamp
+	}
+	m.values[q.Key] = v
 	return v
 }
 
-func (m *Memory) now() time.Duration {
+// now returns the time, for a value.
+func (m *Memory) now(v value) time.Duration {
+	switch {
+	case m.clockless && v.version == cas.None:
+		return time.Duration(m.versions+1) * cas.NoClockStep
+	case m.clockless:
+		return v.stamp + time.Since(v.sent)
+	}
 	return (time.Duration(time.Now().UnixNano()) + m.ahead).Truncate(time.Millisecond)
 }
 
@@ -154,7 +173,9 @@ func (m *Memory) now() time.Duration {
 type memory struct{ *Memory }
 
 // Limits implements [cas.Driver].
-func (m memory) Limits() cas.Limits { return cas.Limits{Value: 1 << 20, Batch: 128, Lanes: 2} }
+func (m memory) Limits() cas.Limits {
+	return cas.Limits{Value: 1 << 20, Batch: 128, Lanes: 2, NoClock: m.clockless}
+}
 
 func (m memory) unreachable() error {
 	if m.down == nil {
@@ -198,7 +219,7 @@ func (m memory) swap(q cas.Swap) (r cas.Swapped) {
 	}
 	v := m.values[q.Key]
 	if r.Done = q.Version == v.version; r.Done {
-		v = m.write(q.Key, q.Value)
+		v = m.write(q)
 		for _, n := range q.Notices {
 			for _, hear := range m.sessions[n.Session] {
 				hear(cas.Heard{Text: n.Text, Stamp: v.stamp})
@@ -207,7 +228,7 @@ func (m memory) swap(q cas.Swap) (r cas.Swapped) {
 	} else {
 		r.Value = v.data
 	}
-	r.Version, r.Stamp, r.Now = v.version, v.stamp, m.now()
+	r.Version, r.Stamp, r.Now = v.version, v.stamp, m.now(v)
 	if fate == LostReply {
 		return cas.Swapped{Err: errReply}
 	}
@@ -271,7 +292,7 @@ func (m memory) List(ctx context.Context, prefix, after string, most int) ([]cas
 		if key > after && strings.HasPrefix(key, prefix) && len(all) < most {
 			v := m.values[key]
 			all = append(all, cas.Kept{
-				Key: key, Swapped: cas.Swapped{Version: v.version, Value: v.data, Stamp: v.stamp, Now: m.now()},
+				Key: key, Swapped: cas.Swapped{Version: v.version, Value: v.data, Stamp: v.stamp, Now: m.now(v)},
 			})
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/mortise-go/mortise/backend/cas"
 	"github.com/mortise-go/mortise/backend/cas/castest"
@@ -26,6 +27,16 @@ func TestMemory(t *testing.T) {
 	})
 }
 
+func TestClockless(t *testing.T) {
+	castest.Run(t, func(*testing.T) castest.Store {
+		m := castest.NewClockless()
+		if what := os.Getenv(broken); what != "" {
+			return &damaged{Memory: m, what: what, versions: make(map[string][2]int64)}
+		}
+		return m
+	})
+}
+
 // Drivers that are broken on purpose are caught, by the test of what they break.
 func TestBrokenDriversAreCaught(t *testing.T) {
 	for what, caught := range map[string]string{
@@ -36,13 +47,26 @@ func TestBrokenDriversAreCaught(t *testing.T) {
 		"stops at a refusal":         "SwapsOfABatchAreIndependent",
 	} {
 		t.Run(what, func(t *testing.T) {
-			cmd := exec.Command(os.Args[0], "-test.run=^TestMemory$/^"+caught+"$")
-			cmd.Env = append(os.Environ(), broken+"="+what)
-			out, err := cmd.CombinedOutput()
-			if err == nil || !strings.Contains(string(out), "--- FAIL: TestMemory/"+caught) {
-				t.Errorf("a driver that %s is not caught by %s: %v\n%s", what, caught, err, out)
-			}
+			isCaught(t, what, "TestMemory", caught)
 		})
+	}
+}
+
+// Those of a store without a clock, too.
+func TestBrokenDriversWithoutAClockAreCaught(t *testing.T) {
+	for _, what := range []string{"tells too much time", "drops stamps", "tells no time"} {
+		t.Run(what, func(t *testing.T) { isCaught(t, what, "TestClockless", "TheStoreStampsAndTellsItsTime") })
+	}
+}
+
+// isCaught runs a test of a driver that is broken in another process.
+func isCaught(t *testing.T, what, test, by string) {
+	t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^"+test+"$/^"+by+"$")
+	cmd.Env = append(os.Environ(), broken+"="+what)
+	out, err := cmd.CombinedOutput()
+	if err == nil || !strings.Contains(string(out), "--- FAIL: "+test+"/"+by) {
+		t.Errorf("a driver that %s is not caught by %s: %v\n%s", what, by, err, out)
 	}
 }
 
@@ -111,6 +135,12 @@ func (d *damagedDriver) one(ctx context.Context, q cas.Swap, out []cas.Swapped) 
 		}
 	case "has no clock":
 		r.Stamp, r.Now = 0, 0
+	case "tells too much time":
+		r.Now += 20 * time.Millisecond
+	case "drops stamps":
+		r.Stamp = 0
+	case "tells no time":
+		r.Now = r.Stamp
 	case "sends notices of all swaps":
 		if err == nil && !r.Done && len(q.Notices) > 0 {
 			d.store.extra++

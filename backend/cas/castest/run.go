@@ -307,6 +307,10 @@ var obligations = []obligation{
 	}},
 	{"TheStoreStampsAndTellsItsTime", func(e *env) {
 		d := e.driver()
+		if d.Limits().NoClock {
+			e.keepsStamps(d)
+			return
+		}
 		before := e.look(d, "k")
 		began := time.Now()
 		v := e.put(d, "k", cas.None, "1")
@@ -512,6 +516,57 @@ var obligations = []obligation{
 			e.Errorf("an Update that changes nothing: %+v, %v", got, err)
 		}
 	}},
+}
+
+// keepsStamps checks a store without a clock: a value has the stamp of its swap, and no driver tells that more has
+// passed since than has.
+func (e *env) keepsStamps(d cas.Driver) {
+	e.Helper()
+	const stamp = 1000*time.Hour + 1
+	before := e.look(d, "k")
+	if before.Now <= 0 || before.Stamp != 0 {
+		e.Fatalf("a key without a value: %+v, want a time and no stamp", before)
+	}
+	age := func(r cas.Swapped, began time.Time) time.Duration {
+		if most := time.Since(began); r.Stamp != stamp || r.Now < stamp || r.Now > stamp+most {
+			e.Fatalf("%v after a swap with the stamp %v: %+v", most, stamp, r)
+		}
+		return r.Now - stamp
+	}
+	put := func(key string, version int64) (cas.Swapped, time.Time) {
+		began := time.Now()
+		r := e.swaps(d, cas.Swap{Key: key, Version: version, Value: []byte("1"), Stamp: stamp})[0]
+		if !r.Done {
+			e.Fatalf("the swap of %s: %+v, want it done", key, r)
+		}
+		age(r, began)
+		return r, began
+	}
+	v, began := put("k", cas.None)
+	after := e.look(e.driver(), "l")
+	if after.Now <= before.Now {
+		e.Errorf("a key without a value has the time %v, and had %v before another was written", after.Now, before.Now)
+	}
+	for range 20 {
+		v, began = put("k", v.Version)
+		age(e.look(e.driver(), "k"), began)
+	}
+	other, last := e.driver(), time.Duration(0)
+	e.eventually("a driver tells that time passes", func() bool {
+		now := age(e.look(other, "k"), began)
+		if now < last {
+			e.Fatalf("the age of k was %v, and then %v", last, now)
+		}
+		last = now
+		return now > 20*time.Millisecond
+	})
+	e.eventually("a driver that begins later tells that time has passed, too", func() bool {
+		return age(e.look(e.driver(), "k"), began) > time.Second
+	})
+	e.remove(d, "k", v.Version)
+	if gone := e.look(d, "k"); gone.Now <= before.Now || gone.Stamp != 0 {
+		e.Errorf("a removed value: %+v, want a time after that of %+v", gone, before)
+	}
 }
 
 // ends waits for the end of Listen, with an error.

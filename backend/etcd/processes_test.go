@@ -1,0 +1,296 @@
+package etcd_test
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend/etcd"
+	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/check"
+)
+
+// Test processes on the endpoints and the prefix that are the first variable's: one that holds n until it is
+// killed, or one that takes and releases n, and makes a file inside, the second variable's.
+const (
+	holderOf = "MORTISE_TEST_HOLDER_OF"
+	workerOf = "MORTISE_TEST_WORKER_OF"
+	inside   = "MORTISE_TEST_INSIDE"
+)
+
+// lease is that of a holder that is killed or stopped.
+const lease = 2 * time.Second
+
+// rounds is how often a worker takes the lock.
+const rounds = 60
+
+func newClient(of string, opts ...mortise.ClientOption) (*mortise.Client, error) {
+	endpoints, prefix, _ := strings.Cut(of, " ")
+	return mortise.New(etcd.New(clientv3.Config{Endpoints: strings.Split(endpoints, ",")}, prefix), opts...)
+}
+
+func client(t *testing.T, of string) *mortise.Client {
+	t.Helper()
+	c, err := newClient(of)
+	check.NoError(t, err)
+	t.Cleanup(func() { check.NoError(t, c.Shutdown(background)) })
+	return c
+}
+
+func (s *store) of() string { return server + " " + s.prefix }
+
+func hold(of string) error {
+	c, err := newClient(of, mortise.WithWatchdogTimeout(lease))
+	if err != nil {
+		return err
+	}
+	l, err := c.Lock(background, "n")
+	if err != nil {
+		return err
+	}
+	fmt.Println("holds")
+	<-l.Context().Done()
+	fmt.Println("lost:", errors.Is(l.Err(), mortise.ErrLost))
+	select {}
+}
+
+// work takes n, and fails if another process is inside. While etcd has no leader it tries again.
+func work(of, inside string) error {
+	c, err := newClient(of)
+	if err != nil {
+		return err
+	}
+	fmt.Println("ready")
+	if _, err := io.ReadAll(os.Stdin); err != nil { // until all are ready
+		return err
+	}
+	for done := 0; done < rounds; {
+		l, err := c.Lock(background, "n", mortise.WithWait(time.Minute))
+		if errors.Is(err, mortise.ErrUnavailable) {
+			<-time.After(50 * time.Millisecond)
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := visit(l, inside); err != nil {
+			return err
+		}
+		if err := l.Unlock(background); err != nil && !errors.Is(err, mortise.ErrUnavailable) {
+			return err
+		}
+		done++
+		fmt.Println("done")
+	}
+	os.Exit(0)
+	return nil
+}
+
+// visit makes the file and removes it. If the lock is lost meanwhile, its process says so, and leaves before.
+func visit(l *mortise.Lease, inside string) error {
+	f, err := os.OpenFile(inside, os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return fmt.Errorf("another process is inside: %w", err)
+	}
+	<-time.After(time.Millisecond)
+	return errors.Join(l.Err(), f.Close(), os.Remove(inside))
+}
+
+// process is a test process, and what it says.
+type process struct {
+	cmd   *exec.Cmd
+	stdin io.Closer
+	lines *bufio.Scanner
+}
+
+func start(t *testing.T, env ...string) *process {
+	t.Helper()
+	cmd := exec.Command(os.Args[0])
+	cmd.Env, cmd.Stderr, cmd.SysProcAttr = append(os.Environ(), env...), os.Stderr, redistest.DieWithParent()
+	in, err := cmd.StdinPipe()
+	check.NoError(t, err)
+	out, err := cmd.StdoutPipe()
+	check.NoError(t, err)
+	check.NoError(t, cmd.Start())
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	return &process{cmd, in, bufio.NewScanner(out)}
+}
+
+func (p *process) says(t *testing.T, want string) {
+	t.Helper()
+	check.FatalIf(t, !p.lines.Scan() || p.lines.Text() != want, "the process said %q, want %q", p.lines.Text(), want)
+}
+
+func (p *process) kill(t *testing.T) {
+	t.Helper()
+	check.NoError(t, p.cmd.Process.Kill())
+	_ = p.cmd.Wait()
+}
+
+// A killed process's lock is free for one that waits.
+func TestAKilledHoldersLockIsFree(t *testing.T) {
+	check.Long(t)
+	t.Parallel()
+	s := newStore(t)
+	p := start(t, holderOf+"="+s.of())
+	p.says(t, "holds")
+	p.kill(t)
+	killed := time.Now()
+	l, err := client(t, s.of()).Lock(t.Context(), "n", mortise.WithWait(time.Minute))
+	check.NoError(t, err)
+	d := time.Since(killed)
+	check.ErrorIf(t, d > lease+2*time.Second, "free %v after the end of its holder, whose lease was %v", d, lease)
+	check.NoError(t, l.Unlock(t.Context()))
+}
+
+// A killed process's lock is free for clients that ask once, too: none of them sees how long it is held.
+func TestAKilledHoldersLockIsFreeForClientsThatAskOnce(t *testing.T) {
+	check.Long(t)
+	t.Parallel()
+	s := newStore(t)
+	p := start(t, holderOf+"="+s.of())
+	p.says(t, "holds")
+	p.kill(t)
+	for began := time.Now(); ; {
+		c, err := newClient(s.of())
+		check.NoError(t, err)
+		l, err := c.TryLock(t.Context(), "n")
+		if err == nil {
+			check.NoError(t, l.Unlock(t.Context()))
+		}
+		check.NoError(t, c.Shutdown(t.Context()))
+		if err == nil {
+			return
+		}
+		check.FatalIf(t, !errors.Is(err, mortise.ErrNotAcquired), "TryLock: %v", err)
+		d := time.Since(began)
+		check.FatalIf(t, d > 2*lease+time.Second, "not in after %v of a lease of %v", d, lease)
+	}
+}
+
+// A stopped holder loses its lock, and knows it when it goes on.
+func TestAStoppedHolderLosesItsLock(t *testing.T) {
+	check.Long(t)
+	t.Parallel()
+	s := newStore(t)
+	p := start(t, holderOf+"="+s.of())
+	p.says(t, "holds")
+	check.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	l, err := client(t, s.of()).Lock(t.Context(), "n", mortise.WithWait(time.Minute))
+	check.NoError(t, err)
+	check.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
+	p.says(t, "lost: true")
+	check.NoError(t, l.Err())
+	check.NoError(t, l.Unlock(t.Context()))
+}
+
+// A holder whose connections break, and whose session's etcd lease ends, holds on, and nobody else gets in.
+func TestAHolderKeepsItsLockWithoutItsSession(t *testing.T) {
+	s := newStore(t)
+	a, err := mortise.New(s.Backend())
+	check.NoError(t, err)
+	b := client(t, s.of())
+	l, err := a.Lock(t.Context(), "n")
+	check.NoError(t, err)
+	leases, err := s.past.Leases(t.Context())
+	check.NoError(t, err)
+	for _, x := range leases.Leases {
+		keys, err := s.past.TimeToLive(t.Context(), x.ID, clientv3.WithAttachedKeys())
+		check.NoError(t, err)
+		if len(keys.Keys) > 0 && strings.HasPrefix(string(keys.Keys[0]), s.prefix) {
+			_, err := s.past.Revoke(t.Context(), x.ID)
+			check.NoError(t, err)
+		}
+	}
+	s.Cut()
+	_, err = b.TryLock(t.Context(), "n")
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrNotAcquired), "another client's TryLock: %v", err)
+	check.NoError(t, l.Err())
+	check.NoError(t, l.Unlock(t.Context()))
+	check.NoError(t, a.Shutdown(t.Context()))
+}
+
+// cluster is an etcd of processes, one for each member.
+type cluster struct {
+	endpoints []string
+	members   []*process
+}
+
+func newCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	ports, c := freePorts(2*n), new(cluster)
+	var urls []string
+	for i := range n {
+		urls = append(urls, fmt.Sprintf("m%d=http://127.0.0.1:%d", i, ports[n+i]))
+	}
+	for i := range n {
+		c.endpoints = append(c.endpoints, fmt.Sprintf("127.0.0.1:%d", ports[i]))
+		of := fmt.Sprintf("m%d %s %d %s", i, t.TempDir(), ports[i], strings.Join(urls, ","))
+		c.members = append(c.members, start(t, memberOf+"="+of))
+	}
+	for _, m := range c.members {
+		m.says(t, "ready")
+	}
+	return c
+}
+
+// leader returns the member that leads.
+func (c *cluster) leader(t *testing.T) *process {
+	t.Helper()
+	for i, at := range c.endpoints {
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		s, err := direct(t, at).Status(ctx, at)
+		cancel()
+		if err == nil && s.Leader == s.Header.MemberId {
+			return c.members[i]
+		}
+	}
+	t.Fatal("no member leads")
+	return nil
+}
+
+// Processes are never two inside, and each gets in as often as it asks, while the leader is killed or stopped.
+func TestTheLeaderIsLost(t *testing.T) {
+	check.Long(t)
+	t.Parallel()
+	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
+		t.Run(name, func(t *testing.T) {
+			c, at := newCluster(t, 3), t.TempDir()+"/inside"
+			of := strings.Join(c.endpoints, ",") + " locks/"
+			var all []*process
+			for range 4 {
+				all = append(all, start(t, workerOf+"="+of, inside+"="+at))
+			}
+			for _, p := range all {
+				p.says(t, "ready")
+			}
+			for _, p := range all {
+				check.NoError(t, p.stdin.Close())
+			}
+			all[0].says(t, "done")
+			leader := c.leader(t)
+			check.NoError(t, leader.cmd.Process.Signal(signal))
+			for i, p := range all {
+				for n := range rounds {
+					if i > 0 || n > 0 {
+						p.says(t, "done")
+					}
+				}
+			}
+		})
+	}
+}
