@@ -142,6 +142,7 @@ func work() { time.Sleep(100 * time.Microsecond) }
 // busy has n goroutines lock name again and again until the test ends.
 func (e leases) busy(c mortise.Locker, name string, n int, turns *atomic.Int64) (stop func()) {
 	ctx, cancel := context.WithCancel(background)
+	e.Cleanup(cancel) // a test that fails does not stop them
 	done := make(chan struct{}, n)
 	for range n {
 		go func() {
