@@ -54,6 +54,7 @@ nightly: deps ## what takes longer or needs more: other servers, Redisson, model
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them
+	@.ci/etcd
 	@rc=0; { go test -json -count=1 -parallel 16 -run TestConformance ./backend/memory ./backend/cas ./redisgo ./rueidis || rc=1; \
 	for m in backend/valkey backend/postgres backend/sqlite backend/etcd; do \
 	(cd $$m && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; done; exit $$rc; } | go run ./internal/cmd/rules
@@ -80,8 +81,9 @@ sqlite: ## the suite on SQLite, on files, with processes that are killed and sto
 	cd backend/sqlite && go test -count=1 -timeout 20m -parallel 3 ./...
 
 .PHONY: etcd
-etcd: ## the suite on etcd, of one member and of three, with processes that are killed and stopped
-	cd backend/etcd && go test -count=1 -timeout 20m -parallel 20 ./...
+etcd: ## the suite on etcd, of one member and of three, with servers and clients that are killed and stopped (builds etcd's server)
+	@.ci/etcd
+	cd backend/etcd && go test -count=1 -timeout 20m -parallel 8 ./...
 
 .PHONY: reservations
 reservations: deps ## the suites of the adapters with MORTISE_GRANTS=0, as versions wait that know no grants

@@ -24,6 +24,7 @@ func TestConformance(t *testing.T) {
 }
 
 func TestDriver(t *testing.T) {
+	check.Long(t)
 	t.Parallel()
 	castest.Run(t, func(t *testing.T) castest.Store { return newStore(t) })
 }

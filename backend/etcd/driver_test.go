@@ -23,6 +23,7 @@ func TestNoEndpoints(t *testing.T) {
 }
 
 func TestAURLNamesAnEtcd(t *testing.T) {
+	check.Long(t)
 	s := newStore(t)
 	locks, err := mortise.Open("etcd://" + server + "," + s.proxy.Addr() + "/" + s.prefix)
 	check.NoError(t, err)
@@ -31,6 +32,12 @@ func TestAURLNamesAnEtcd(t *testing.T) {
 	r, err := s.past.Get(t.Context(), s.prefix+"lock/n")
 	check.ErrorIf(t, err != nil || r.Count != 1, "below the prefix: %v, %v", r, err)
 	check.NoError(t, l.Unlock(t.Context()))
+	check.NoError(t, locks.Close())
+}
+
+func TestAWrongURL(t *testing.T) {
+	locks, err := mortise.Open("etcds://u:secret@h,i:1/a/b")
+	check.NoError(t, err)
 	check.NoError(t, locks.Close())
 	for _, url := range []string{
 		"etcd:", "etcd://", "etcd://u:secret@h:1,", "etcd://u:secret@h:1/?no_such=1", "etcd://h/?ca=x",
@@ -49,6 +56,7 @@ func closed(t *testing.T, d cas.Driver) {
 
 // A driver that is closed says so, whether it has connected or not.
 func TestAClosedDriver(t *testing.T) {
+	check.Long(t)
 	s := newStore(t)
 	for _, use := range []bool{false, true} {
 		d := s.Driver()
@@ -63,6 +71,7 @@ func TestAClosedDriver(t *testing.T) {
 
 // Values that are together longer than etcd takes go out in several requests.
 func TestABatchLongerThanARequest(t *testing.T) {
+	check.Long(t)
 	d := newStore(t).Driver()
 	in := make([]cas.Swap, d.Limits().Batch)
 	for i := range in {
@@ -78,6 +87,7 @@ func TestABatchLongerThanARequest(t *testing.T) {
 
 // A swap may have more notices than a transaction has room for: the first arrive, and the swap is done.
 func TestASwapWithManyNotices(t *testing.T) {
+	check.Long(t)
 	d := newStore(t).Driver()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	listens, heard := make(chan bool, 1), make(chan string, 200)
@@ -111,6 +121,7 @@ func TestASwapWithManyNotices(t *testing.T) {
 
 // A session that is dead leaves nothing behind: what is sent to it goes with its etcd lease.
 func TestADeadSessionLeavesNoNotices(t *testing.T) {
+	check.Long(t)
 	s := newStore(t)
 	d := s.Driver()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/etcd"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 func ExampleNew() {
@@ -33,6 +34,7 @@ func ExampleNew() {
 
 // The example of the documentation. It panics at an error.
 func TestTheExampleRuns(t *testing.T) {
+	check.Long(t)
 	t.Setenv("ETCD_ENDPOINTS", server)
 	ExampleNew()
 }

@@ -200,6 +200,7 @@ func TestAStoppedHolderLosesItsLock(t *testing.T) {
 
 // A holder whose connections break, and whose session's etcd lease ends, holds on, and nobody else gets in.
 func TestAHolderKeepsItsLockWithoutItsSession(t *testing.T) {
+	check.Long(t)
 	s := newStore(t)
 	a, err := mortise.New(s.Backend())
 	check.NoError(t, err)
@@ -224,32 +225,43 @@ func TestAHolderKeepsItsLockWithoutItsSession(t *testing.T) {
 	check.NoError(t, a.Shutdown(t.Context()))
 }
 
-// cluster is an etcd of processes, one for each member.
+// cluster is an etcd of several members.
 type cluster struct {
 	endpoints []string
-	members   []*process
+	members   []*member
 }
 
 func newCluster(t *testing.T, n int) *cluster {
 	t.Helper()
-	ports, c := freePorts(2*n), new(cluster)
-	var urls []string
-	for i := range n {
-		urls = append(urls, fmt.Sprintf("m%d=http://127.0.0.1:%d", i, ports[n+i]))
+	var dirs []string
+	for range n {
+		dirs = append(dirs, t.TempDir())
 	}
-	for i := range n {
-		c.endpoints = append(c.endpoints, fmt.Sprintf("127.0.0.1:%d", ports[i]))
-		of := fmt.Sprintf("m%d %s %d %s", i, t.TempDir(), ports[i], strings.Join(urls, ","))
-		c.members = append(c.members, start(t, memberOf+"="+of))
-	}
+	c := &cluster{members: newMembers(dirs...)}
 	for _, m := range c.members {
-		m.says(t, "ready")
+		c.endpoints = append(c.endpoints, m.addr)
 	}
+	c.start(t)
 	return c
 }
 
+// start starts the members, and waits until they are ready.
+func (c *cluster) start(t *testing.T) {
+	t.Helper()
+	for _, m := range c.members {
+		check.NoError(t, m.start())
+		t.Cleanup(m.stop)
+	}
+	for _, m := range c.members {
+		check.NoError(t, m.ready())
+	}
+}
+
+// of is what a test process is told of the cluster.
+func (c *cluster) of() string { return strings.Join(c.endpoints, ",") + " locks/" }
+
 // leader returns the member that leads.
-func (c *cluster) leader(t *testing.T) *process {
+func (c *cluster) leader(t *testing.T) *member {
 	t.Helper()
 	for i, at := range c.endpoints {
 		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
@@ -270,10 +282,9 @@ func TestTheLeaderIsLost(t *testing.T) {
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			c, at := newCluster(t, 3), t.TempDir()+"/inside"
-			of := strings.Join(c.endpoints, ",") + " locks/"
 			var all []*process
 			for range 4 {
-				all = append(all, start(t, workerOf+"="+of, inside+"="+at))
+				all = append(all, start(t, workerOf+"="+c.of(), inside+"="+at))
 			}
 			for _, p := range all {
 				p.says(t, "ready")
@@ -293,4 +304,50 @@ func TestTheLeaderIsLost(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Locks are in the members' files: when all of them have been killed and run again, a lock is held as before.
+func TestALockOutlivesTheServers(t *testing.T) {
+	check.Long(t)
+	t.Parallel()
+	c := newCluster(t, 3)
+	l, err := client(t, c.of()).Lock(t.Context(), "n", mortise.Fenced())
+	check.NoError(t, err)
+	for _, m := range c.members {
+		m.stop()
+	}
+	c.start(t)
+	other := client(t, c.of())
+	_, err = other.TryLock(t.Context(), "n")
+	check.Is(t, "another client's TryLock", err, mortise.ErrNotAcquired)
+	check.NoError(t, l.Err())
+	check.NoError(t, l.Unlock(t.Context()))
+	next, err := other.Lock(t.Context(), "n", mortise.Fenced())
+	check.NoError(t, err)
+	check.ErrorIf(t, next.Token() <= l.Token(), "token %d after %d", next.Token(), l.Token())
+	check.NoError(t, next.Unlock(t.Context()))
+}
+
+// A member that is cut off from the majority grants nothing; it does when the others go on.
+func TestAMinorityGrantsNothing(t *testing.T) {
+	check.Long(t)
+	t.Parallel()
+	c := newCluster(t, 3)
+	one := client(t, c.endpoints[0]+" locks/")
+	l, err := one.Lock(t.Context(), "n")
+	check.NoError(t, err)
+	check.NoError(t, l.Unlock(t.Context()))
+	signal := func(s syscall.Signal) {
+		for _, m := range c.members[1:] {
+			check.NoError(t, m.cmd.Process.Signal(s))
+		}
+	}
+	signal(syscall.SIGSTOP)
+	_, err = one.Lock(t.Context(), "n", mortise.WithWait(2*time.Second))
+	check.Is(t, "Lock by a minority", err, mortise.ErrUnavailable)
+	signal(syscall.SIGCONT)
+	check.NoError(t, c.members[0].ready())
+	l, err = one.Lock(t.Context(), "n", mortise.WithWait(time.Minute))
+	check.NoError(t, err)
+	check.NoError(t, l.Unlock(t.Context()))
 }

@@ -2,41 +2,39 @@ package etcd_test
 
 import (
 	"context"
-	"errors"
+	"flag"
 	"fmt"
 	"net"
-	"net/url"
 	"os"
+	"os/exec"
 	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
-	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
+
+	"github.com/mortise-go/mortise/internal/redistest"
 )
 
-// The tests run an etcd of their own, on free ports: in this process, or in others that can be killed.
+// The tests run an etcd of their own on free ports: processes of the server that .ci/etcd builds, or of MORTISE_ETCD.
 
-// server is the address of the etcd of most tests, which have a prefix each.
+// server is the address of the etcd of most tests, which have a prefix each. In the short tier there is none.
 var server string
-
-// memberOf has a test process be a member of an etcd until it is killed: its name, its folder, the port for
-// clients, and the members as names and URLs.
-const memberOf = "MORTISE_TEST_MEMBER_OF"
 
 func TestMain(m *testing.M) {
 	runtime.LockOSThread() // other processes end with the thread that started them
+	flag.Parse()
 	os.Exit(func() int {
 		var err error
 		switch {
-		case os.Getenv(memberOf) != "":
-			err = member(strings.Fields(os.Getenv(memberOf)))
 		case os.Getenv(holderOf) != "":
 			err = hold(os.Getenv(holderOf))
 		case os.Getenv(workerOf) != "":
 			err = work(os.Getenv(workerOf), os.Getenv(inside))
+		case testing.Short():
+			return m.Run()
 		default:
 			return withServer(m.Run)
 		}
@@ -53,71 +51,106 @@ func withServer(run func() int) int {
 		panic(err)
 	}
 	defer os.RemoveAll(dir)
-	ports := freePorts(2)
-	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
-	e, err := startMember([]string{"one", dir, fmt.Sprint(ports[0]), "one=" + peer})
+	one := newMembers(dir)[0]
+	if err = one.start(); err == nil {
+		defer one.stop()
+		err = one.ready()
+	}
 	if err != nil {
-		fmt.Fprintln(os.Stderr, "no etcd for the tests:", err)
+		fmt.Fprintln(os.Stderr, "no etcd for the tests (run make etcd, or .ci/etcd alone; -short needs none):", err)
 		return 1
 	}
-	defer e.Close()
-	server = fmt.Sprintf("127.0.0.1:%d", ports[0])
+	server = one.addr
 	return run()
 }
 
-// freePorts returns ports that are free for a moment.
-func freePorts(n int) (ports []int) {
-	for range n {
+// member is a process of etcd's server, which may be started again.
+type member struct {
+	name, dir, addr, peer, cluster string
+
+	cmd   *exec.Cmd
+	ended chan struct{}
+}
+
+// newMembers returns the members of an etcd, one for each folder, on ports that are free for a moment.
+func newMembers(dirs ...string) (all []*member) {
+	free := func() string {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			panic(err)
 		}
 		defer l.Close()
-		ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		return l.Addr().String()
 	}
-	return ports
+	var cluster []string
+	for i, dir := range dirs {
+		m := &member{name: fmt.Sprint("m", i), dir: dir, addr: free(), peer: "http://" + free()}
+		cluster = append(cluster, m.name+"="+m.peer)
+		all = append(all, m)
+	}
+	for _, m := range all {
+		m.cluster = strings.Join(cluster, ",")
+	}
+	return all
 }
 
-// startMember starts a member in this process.
-func startMember(of []string) (*embed.Etcd, error) {
-	name, dir, port, cluster := of[0], of[1], of[2], of[3]
-	c := embed.NewConfig()
-	c.Name, c.Dir, c.InitialCluster = name, dir, cluster
-	c.UnsafeNoFsync = true // no test cuts the power
-	c.TickMs, c.ElectionMs = 50, 500
-	c.MaxTxnOps = 128
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.NewNop())
-	for one := range strings.SplitSeq(cluster, ",") {
-		if of, peer, _ := strings.Cut(one, "="); of == name {
-			at, err := url.Parse(peer)
-			if err != nil {
-				return nil, err
-			}
-			c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{*at}, []url.URL{*at}
-		}
+// start starts the process.
+func (m *member) start() error {
+	path := os.Getenv("MORTISE_ETCD")
+	if path == "" {
+		path = "../../bin/servers/etcd-3.6"
 	}
-	at := url.URL{Scheme: "http", Host: "127.0.0.1:" + port}
-	c.ListenClientUrls, c.AdvertiseClientUrls = []url.URL{at}, []url.URL{at}
-	e, err := embed.StartEtcd(c)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case <-e.Server.ReadyNotify():
-		return e, nil
-	case <-time.After(time.Minute):
-		e.Close()
-		return nil, errors.New("the member is not ready after a minute")
-	}
-}
-
-func member(of []string) error {
-	_, err := startMember(of)
+	m.cmd = exec.Command(path, "--name", m.name, "--data-dir", m.dir+"/data", "--initial-cluster", m.cluster,
+		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
+		"--listen-client-urls", "http://"+m.addr, "--advertise-client-urls", "http://"+m.addr,
+		"--heartbeat-interval", "50", "--election-timeout", "500", "--max-txn-ops", "128", "--log-level", "error",
+		"--unsafe-no-fsync") // no test cuts the power
+	m.cmd.SysProcAttr = redistest.DieWithParent()
+	log, err := os.Create(m.dir + "/log")
 	if err != nil {
 		return err
 	}
-	fmt.Println("ready")
-	select {}
+	defer log.Close()
+	m.cmd.Stdout, m.cmd.Stderr = log, log
+	if err := m.cmd.Start(); err != nil {
+		return err
+	}
+	ended := make(chan struct{})
+	m.ended = ended
+	go func() {
+		_ = m.cmd.Wait()
+		close(ended)
+	}()
+	return nil
+}
+
+// ready waits until a majority of the members takes requests of this one.
+func (m *member) ready() error {
+	c, err := clientv3.New(clientv3.Config{Endpoints: []string{m.addr}, Logger: zap.NewNop()})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(background, time.Minute)
+	defer cancel()
+	go func() {
+		select {
+		case <-m.ended:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+	if _, err = c.Get(ctx, "any"); err != nil {
+		said, _ := os.ReadFile(m.dir + "/log")
+		return fmt.Errorf("%s is not ready: %w; it said:\n%s", m.cmd, err, said)
+	}
+	return nil
+}
+
+// stop kills the process, if it runs.
+func (m *member) stop() {
+	_ = m.cmd.Process.Kill()
+	<-m.ended
 }
 
 // direct returns a client past all proxies.
