@@ -51,21 +51,20 @@ const (
 
 // pack returns a swap's value.
 func (h header) pack(q *cas.Swap) string {
-	b := append(make([]byte, 0, length+len(q.Value)), mark)
-	for _, n := range [...]int64{h.lease, int64(h.least), int64(h.most), int64(q.Stamp)} {
-		b = binary.BigEndian.AppendUint64(b, uint64(n))
-	}
+	b, _ := binary.Append([]byte{mark}, binary.BigEndian, [...]int64{
+		h.lease, int64(h.least), int64(h.most), int64(q.Stamp),
+	})
 	return string(append(b, q.Value...))
 }
 
 // unpack reads a value. One that was not packed has no header.
 func unpack(value []byte) (h header, stamp time.Duration, data []byte) {
+	var f [4]int64
 	if len(value) < length || value[0] != mark {
 		return h, 0, value
 	}
-	field := func(i int) int64 { return int64(binary.BigEndian.Uint64(value[1+8*i:])) }
-	h.lease, h.least, h.most = field(0), time.Duration(field(1)), time.Duration(field(2))
-	return h, time.Duration(field(3)), value[length:]
+	_, _ = binary.Decode(value[1:], binary.BigEndian, &f) // is long enough
+	return header{lease: f[0], least: time.Duration(f[1]), most: time.Duration(f[2])}, time.Duration(f[3]), value[length:]
 }
 
 // began is when a lease was asked for, at the latest, as was known at a time.
@@ -80,36 +79,21 @@ type ages struct {
 	asked time.Time
 }
 
-// ownLease is a lease of this session, and when it was asked for.
-type ownLease struct {
-	id    int64
-	asked time.Time
-}
-
-// head returns the header of values that are sent now.
-func (l ownLease) head(now time.Time) header {
-	least, day := now.Sub(l.asked), byDay(l.asked, now)
-	return header{l.id, least, max(least, day), now}
-}
-
-// byDay is what has passed by the clock of the day.
-func byDay(from, to time.Time) time.Duration { return to.Round(0).Sub(from.Round(0)) }
-
-// lease returns the session's lease.
-func (a *ages) lease(ctx context.Context, c *clientv3.Client) (ownLease, error) {
+// head returns the header of values that are sent now, with the session's lease.
+func (a *ages) head(ctx context.Context, c *clientv3.Client) (header, error) {
 	a.asks.Lock()
 	defer a.asks.Unlock()
 	now := time.Now()
-	passed := now.Sub(a.asked)
-	if slept := byDay(a.asked, now) - passed; a.own == 0 || passed > renewed || slept.Abs() > time.Second {
+	least, byDay := now.Sub(a.asked), now.Round(0).Sub(a.asked.Round(0))
+	if a.own == 0 || least > renewed || (byDay-least).Abs() > time.Second { // has slept
 		r, err := c.Grant(ctx, counts)
 		if err != nil {
-			return ownLease{}, err
+			return header{}, err
 		}
-		a.own, a.asked = int64(r.ID), now
+		a.own, a.asked, least, byDay = int64(r.ID), now, 0, 0
 		a.note(a.own, now, now)
 	}
-	return ownLease{a.own, a.asked}, nil
+	return header{a.own, least, max(least, byDay), now}, nil
 }
 
 // note notes that a lease was asked for before a time, as is known now. It returns the earliest such time.

@@ -19,6 +19,7 @@ package etcd
 import (
 	"context"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -71,19 +72,10 @@ func newDriver(config clientv3.Config, prefix string) (*driver, error) {
 	}
 	again := backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: time.Second}
 	config.DialOptions = append([]grpc.DialOption{
-		grpc.WithStatsHandler(sending{}), grpc.WithChainUnaryInterceptor(atOnce),
+		grpc.WithChainUnaryInterceptor(atOnce),
 		grpc.WithConnectParams(grpc.ConnectParams{Backoff: again, MinConnectTimeout: 3 * time.Second}),
 	}, config.DialOptions...)
 	return &driver{config: config, prefix: prefix, ages: ages{seen: make(map[int64]began)}}, nil
-}
-
-// atOnce has a request fail while nothing can be connected, where etcd's client would wait.
-//
-//nolint:revive // the signature is gRPC's
-func atOnce(ctx context.Context, method string, req, reply any, c *grpc.ClientConn, send grpc.UnaryInvoker,
-	opts ...grpc.CallOption,
-) error {
-	return send(ctx, method, req, reply, c, append(opts, grpc.WaitForReady(false))...)
 }
 
 // driver implements [cas.Driver] and [cas.Lister].
@@ -149,10 +141,8 @@ func (d *driver) Swap(ctx context.Context, in []cas.Swap, out []cas.Swapped) err
 	}
 	for first := true; len(in) > 0; first = false {
 		n := 1
-		for sum := weight(&in[0]); n < len(in); n++ {
-			if sum += weight(&in[n]); sum > size {
-				break
-			}
+		for sum := weight(&in[0]); n < len(in) && sum+weight(&in[n]) <= size; n++ {
+			sum += weight(&in[n])
 		}
 		err := d.send(watchSending(ctx), c, in[:n], out[:n])
 		if err != nil && first {
@@ -179,17 +169,12 @@ func weight(q *cas.Swap) int {
 
 // send carries out swaps in a transaction.
 func (d *driver) send(ctx context.Context, c *clientv3.Client, in []cas.Swap, out []cas.Swapped) error {
-	writes := false
-	for i := range in {
-		writes = writes || in[i].Value != nil
-	}
 	var head header
-	if writes {
-		lease, err := d.ages.lease(ctx, c)
-		if err != nil {
+	if slices.ContainsFunc(in, func(q cas.Swap) bool { return q.Value != nil }) {
+		var err error
+		if head, err = d.ages.head(ctx, c); err != nil {
 			return unsent(err)
 		}
-		head = lease.head(time.Now())
 	}
 	ops := make([]clientv3.Op, len(in))
 	for i := range in {

@@ -4,49 +4,38 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync/atomic"
 
 	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/stats"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	"github.com/mortise-go/mortise/backend"
 )
 
-// sending notes that something of a request was sent, in the request's context.
-type sending struct{}
-
+// sent is the key of what tells, in a request's context, that something of the request was sent.
 type sent struct{}
 
 // watchSending returns a context for a request that may have been carried out if it was sent.
 func watchSending(ctx context.Context) context.Context {
-	return context.WithValue(ctx, sent{}, new(atomic.Bool))
+	return context.WithValue(ctx, sent{}, new(bool))
 }
 
-func wasSent(ctx context.Context) bool {
-	was, watched := ctx.Value(sent{}).(*atomic.Bool)
-	return watched && was.Load()
-}
-
-// HandleRPC implements [stats.Handler].
-func (sending) HandleRPC(ctx context.Context, s stats.RPCStats) {
-	if _, is := s.(*stats.OutHeader); !is {
-		return
+// atOnce has a request fail while nothing can be connected, where etcd's client would wait, and notes what was sent: a
+// request has a peer then.
+//
+//nolint:revive // the signature is gRPC's
+func atOnce(ctx context.Context, method string, req, reply any, c *grpc.ClientConn, send grpc.UnaryInvoker,
+	opts ...grpc.CallOption,
+) error {
+	var to peer.Peer
+	err := send(ctx, method, req, reply, c, append(opts, grpc.WaitForReady(false), grpc.Peer(&to))...)
+	if was, watched := ctx.Value(sent{}).(*bool); watched {
+		*was = *was || to.Addr != nil
 	}
-	if was, watched := ctx.Value(sent{}).(*atomic.Bool); watched {
-		was.Store(true)
-	}
+	return err
 }
-
-// TagRPC implements [stats.Handler].
-func (sending) TagRPC(ctx context.Context, _ *stats.RPCTagInfo) context.Context { return ctx }
-
-// TagConn implements [stats.Handler].
-func (sending) TagConn(ctx context.Context, _ *stats.ConnTagInfo) context.Context { return ctx }
-
-// HandleConn implements [stats.Handler].
-func (sending) HandleConn(context.Context, stats.ConnStats) {}
 
 // remedies are those of errors of etcd, by text or else by code. The first that fits is used.
 var remedies = []struct {
@@ -73,9 +62,10 @@ func fault(ctx context.Context, err error) error {
 	if err == nil {
 		return nil
 	}
+	was, watched := ctx.Value(sent{}).(*bool)
 	f := &backend.Fault{
 		Err: fmt.Errorf("etcd: %w", err), Remedy: "check that a majority of etcd's members runs, and the connection to it",
-		MayHaveRun: wasSent(ctx), Temporary: true,
+		MayHaveRun: watched && *was, Temporary: true,
 	}
 	said := rpctypes.Error(err)
 	for _, r := range remedies {

@@ -1,7 +1,6 @@
 package etcd
 
 import (
-	"crypto/tls"
 	"errors"
 	"net"
 	"net/url"
@@ -53,7 +52,6 @@ func parse(address string) (config clientv3.Config, prefix string, err error) {
 	config.Username = u.User.Username()
 	config.Password, _ = u.User.Password()
 	query := u.Query()
-	plain := query.Get("ca")+query.Get("cert")+query.Get("key") == ""
 	files := transport.TLSInfo{
 		TrustedCAFile: query.Get("ca"), CertFile: query.Get("cert"), KeyFile: query.Get("key"),
 	}
@@ -62,15 +60,13 @@ func parse(address string) (config clientv3.Config, prefix string, err error) {
 			return config, "", errors.New("unknown parameter " + name)
 		}
 	}
-	switch {
-	case scheme == "etcds" && plain:
-		config.TLS = &tls.Config{MinVersion: tls.VersionTLS12}
-	case scheme == "etcds":
-		if config.TLS, err = files.ClientConfig(); err != nil {
-			return config, "", err
-		}
-	case len(query) > 0:
-		return config, "", errors.New("ca, cert and key are for the scheme etcds")
+	if scheme == "etcds" {
+		config.TLS, err = files.ClientConfig()
+	} else if len(query) > 0 {
+		err = errors.New("ca, cert and key are for the scheme etcds")
+	}
+	if err != nil {
+		return config, "", err
 	}
 	if prefix = strings.Trim(u.Path, "/"); prefix != "" {
 		prefix += "/"
