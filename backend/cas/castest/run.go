@@ -424,6 +424,7 @@ var obligations = []obligation{
 			}
 			if err != nil && !backend.FaultOf(err).MayHaveRun {
 				not = append(not, key)
+				time.Sleep(time.Millisecond) // thousands that could not be sent tell no more
 			}
 		}
 	}},
