@@ -130,6 +130,7 @@ func TestTheExitCodeSaysWhatHappened(t *testing.T) {
 		"not found":             {[]string{"run", "n", "--", "no-such-command"}, 127},
 		"not executable":        {[]string{"run", "n", "--", plain}, 126},
 		"held":                  {[]string{"run", "--try", "held", "--", "true"}, 75},
+		"held, a success":       {[]string{"run", "--try", "-E", "0", "held", "--", "true"}, 0},
 		"held, another code":    {[]string{"run", "--try", "-E", "9", "held", "--", "true"}, 9},
 		"held longer than wait": {[]string{"run", "--wait", "50ms", "held", "--", "true"}, 75},
 		"no command":            {[]string{"run", "n"}, 64},

@@ -13,11 +13,20 @@ import (
 
 // client returns a client of the store that the settings name.
 func (s *settings) client(opts ...mortise.ClientOption) (*mortise.Client, error) {
+	return s.clientOf(func(opts ...mortise.ClientOption) (*mortise.Client, error) {
+		return mortise.Open(s.store, opts...)
+	}, opts...)
+}
+
+// clientOf returns a client that open makes, with the settings.
+func (s *settings) clientOf(
+	open func(...mortise.ClientOption) (*mortise.Client, error), opts ...mortise.ClientOption,
+) (*mortise.Client, error) {
 	if s.store == "" {
 		return nil, &coded{codeUsage, errors.New("which store? set MORTISE_STORE, or --store redis://localhost:6379")}
 	}
 	if s.prefix != "" {
 		opts = append(opts, mortise.WithPrefix(s.prefix))
 	}
-	return mortise.Open(s.store, opts...)
+	return open(opts...)
 }
