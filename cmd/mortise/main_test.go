@@ -30,6 +30,9 @@ import (
 const asMain = "MORTISE_TEST_MAIN"
 
 func TestMain(m *testing.M) {
+	if len(os.Args) == 3 && os.Args[1] == workerCommand {
+		os.Exit(worker(os.Args[2]))
+	}
 	helper := len(os.Args) > 1 && (os.Args[1] == group.GuardCommand || os.Args[1] == group.ExecCommand)
 	if helper || os.Getenv(asMain) != "" {
 		os.Exit(Main(os.Args[1:]))
@@ -40,17 +43,24 @@ func TestMain(m *testing.M) {
 // program is a running mortise.
 type program struct {
 	*exec.Cmd
-	t     *testing.T
+	t     testing.TB
 	lines *bufio.Reader
 	said  bytes.Buffer // what it wrote to the standard error
 	ended chan struct{}
 }
 
 // begin starts the program with arguments, on a store.
-func begin(t *testing.T, store string, args ...string) *program {
+func begin(t testing.TB, store string, args ...string) *program {
+	t.Helper()
+	return beginWith(t, store, nil, args...)
+}
+
+// beginWith does so with more in the environment.
+func beginWith(t testing.TB, store string, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{Cmd: exec.Command(check.Value(os.Executable()).In(t), args...), t: t, ended: make(chan struct{})}
 	p.Env = append(os.Environ(), asMain+"=1", "MORTISE_STORE="+store)
+	p.Env = append(p.Env, env...)
 	p.Stderr = &p.said
 	r, w := io.Pipe()
 	p.Stdout, p.lines = w, bufio.NewReader(r)
