@@ -39,8 +39,9 @@ type shown struct {
 		Waiters     int
 		Queue       []struct{ Name string }
 	}
-	Total int
-	Error string
+	Total   int
+	Error   string
+	Reading bool
 }
 
 // below is where the consoles of tests are.
@@ -117,6 +118,7 @@ func TestAPageSeesALockTakenElsewhereAndItsWaiter(t *testing.T) {
 type fake struct {
 	names   int
 	info    mortise.LockInfo
+	takes   time.Duration // for each lock
 	looks   atomic.Int64
 	failing atomic.Bool
 }
@@ -129,6 +131,7 @@ func (f *fake) Locks(context.Context, string) iter.Seq2[mortise.LockInfo, error]
 			return
 		}
 		for n := range f.names {
+			time.Sleep(f.takes)
 			i := f.info
 			i.Name, i.Token = fmt.Sprint(i.Name, n), f.looks.Load() // there is something new in each look
 			i.Since = time.Unix(int64(2_000_000-n), 0)
@@ -173,6 +176,9 @@ func TestAListShowsTheOldestOfManyLocks(t *testing.T) {
 	check.Long(t)
 	f := &fake{names: 100_000, info: mortise.LockInfo{Name: "lock-", Held: true, Owner: "a:1", Kind: "lock"}}
 	await(t, serve(t, f, console.Options{Most: 50})+"events", func(s shown) bool {
+		if s.Reading {
+			return false
+		}
 		check.Equal(t, "%d locks", len(s.Locks), 50)
 		check.Equal(t, "%d in the store", s.Total, 100_000)
 		check.Equal(t, "the oldest is %q", s.Locks[0].Name, "lock-99999")
@@ -240,6 +246,38 @@ func TestAThousandViewersCostTheStoreAsOne(t *testing.T) {
 			check.Equal(t, "%d looks", f.looks.Load(), 20)
 		})
 	}
+}
+
+// A list that takes long is on the page within a second, as far as it is read.
+func TestALongListIsShownWhileItIsRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fake{names: 4000, takes: time.Millisecond, info: mortise.LockInfo{Name: "a", Held: true, Owner: "a:1"}}
+		h := console.New(f, console.Options{Most: 10})
+		ctx, leave := context.WithCancel(t.Context())
+		v := &viewer{}
+		go h.ServeHTTP(v, httptest.NewRequestWithContext(ctx, http.MethodGet, "/events", nil))
+		after := func(d time.Duration) (s shown) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			v.mu.Lock()
+			defer v.mu.Unlock()
+			check.FatalIf(t, len(v.got) == 0, "nothing was sent")
+			_, text, _ := strings.Cut(v.got[len(v.got)-1], "\ndata: ")
+			check.NoError(t, json.Unmarshal([]byte(text), &s))
+			return s
+		}
+		first := after(time.Second)
+		check.ErrorIf(t, !first.Reading || len(first.Locks) != 10 || first.Total < 500, "after a second: %+v", first)
+		all := after(4 * time.Second)
+		check.ErrorIf(t, all.Reading || len(all.Locks) != 10 || all.Total != 4000, "after the look: %+v", all)
+		sent := len(v.got)
+		time.Sleep(17 * time.Second) // the next look is at work: nothing is sent in the middle of it
+		again := after(0)
+		check.ErrorIf(t, again.Reading || len(v.got) != sent, "in the second look: %d states, %+v", len(v.got)-sent, again)
+		leave()
+		time.Sleep(10 * time.Second) // the look does not hear of it
+	})
 }
 
 // What a failed look does not show stays on the page.
@@ -335,4 +373,55 @@ func TestUnlock(t *testing.T) {
 	check.ErrorIf(t, code != http.StatusSeeOther || !strings.Contains(to, "done=freed"), "freed: %d %s", code, to)
 	said("freed=true", "by=root", "lock=a", "owner="+owner)
 	check.Equal(t, "the owner is %q", held(), "")
+}
+
+// The owner changes after the page was shown: before the request in half of the races, and at the same time in the
+// others. The lock of the new owner stays.
+func TestUnlockNeverFreesAnotherOwner(t *testing.T) {
+	check.Long(t)
+	const races = 1000
+	store, server := memory.New(), redistest.Start(t)
+	for name, open := range map[string]func() *mortise.Client{
+		"memory": func() *mortise.Client { return check.Value(mortise.New(store)).In(t) },
+		"Redis": func() *mortise.Client {
+			rdb := redis.NewClient(&redis.Options{Addr: server.Addr()})
+			t.Cleanup(func() { rdb.Close() })
+			return check.Value(mortise.New(redisgo.New(rdb))).In(t)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ctx := t.Context()
+			first, second, operator := open(), open(), open()
+			defer func() { check.NoError(t, errors.Join(first.Close(), second.Close(), operator.Close())) }()
+			address := serve(t, operator, console.Options{
+				Logger:    slog.New(slog.DiscardHandler),
+				Authorize: func(*http.Request, string) (string, error) { return "root", nil },
+			})
+			freed := 0
+			for n := range races {
+				lease := check.Value(first.Lock(ctx, "n")).In(t)
+				owner := check.Value(operator.Inspect(ctx, "n")).In(t).Owner
+				got := make(chan *mortise.Lease, 1)
+				change := func() {
+					lease.Unlock(ctx) // lost, if it was freed before
+					next, err := second.Lock(ctx, "n")
+					check.NoError(t, err)
+					got <- next
+				}
+				if n%2 == 0 {
+					change()
+				} else {
+					go change()
+				}
+				code, to := post(t, address, "n", owner)
+				check.Equal(t, "unlock: %d", code, http.StatusSeeOther)
+				if strings.Contains(to, "done=freed") {
+					freed++
+					check.ErrorIf(t, n%2 == 0, "race %d: freed", n)
+				}
+				check.NoError(t, (<-got).Unlock(context.Background()))
+			}
+			t.Logf("%d races: freed %d, the owner had changed %d", races, freed, races-freed)
+		})
+	}
 }

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// A look reads something from the store, and encodes it. Changed reports whether viewers must be told.
-type look func(ctx context.Context) (state []byte, changed bool)
+// A look reads something from the store, and encodes it. Changed reports whether viewers must be told. A look that
+// takes long tells them meanwhile, by soon.
+type look func(ctx context.Context, soon func(state []byte)) (state []byte, changed bool)
 
 // feed shares the looks at one thing among its viewers. It has no queue: a viewer takes the newest state when it is
 // ready for one, so a slow viewer leaves states out and holds nothing up.
@@ -44,7 +45,7 @@ const rest = 4
 func (f *feed) run(ctx context.Context, every time.Duration, look look) {
 	for {
 		began := time.Now()
-		state, changed := look(ctx)
+		state, changed := look(ctx, f.publish)
 		if ctx.Err() != nil {
 			return
 		}

@@ -42,6 +42,8 @@ type state struct {
 	Locks []*lock `json:"locks"`
 	Total int     `json:"total"` // the number of locks in the store; those that are left out are counted perhaps twice
 	Error string  `json:"error,omitempty"`
+	// Reading: the locks are those that the first look has found so far.
+	Reading bool `json:"reading,omitempty"`
 }
 
 // jitter is by how much the end of a lease may move from look to look without being renewed.
@@ -93,15 +95,20 @@ type list struct {
 	most  int
 	shown []*lock
 	total int
+	whole bool // a look has read the whole list
 	err   string
 	sent  *state
 }
 
+// tellsEvery is how often the first look tells what it has found.
+const tellsEvery = 250 * time.Millisecond
+
 // answersWithin bounds a look.
 const answersWithin = 30 * time.Second
 
-// look reads all locks of the store, and keeps the oldest. A look that fails keeps those of the look before.
-func (s *list) look(ctx context.Context) ([]byte, bool) {
+// look reads all locks of the store, and keeps the oldest. A look that fails keeps those of the look before. The first
+// tells viewers soon what it has found so far.
+func (s *list) look(ctx context.Context, soon func([]byte)) ([]byte, bool) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	before := make(map[string]*lock, len(s.shown))
@@ -109,21 +116,28 @@ func (s *list) look(ctx context.Context) ([]byte, bool) {
 		before[l.Name] = l
 	}
 	var shown []*lock
-	total, problem := 0, ""
+	total, problem, told := 0, "", time.Now()
 	for info, err := range s.locks.Locks(ctx, "") {
 		if err != nil {
 			problem = err.Error()
 			break
 		}
 		total++
-		shown = append(shown, lockOf(info, time.Now(), before[info.Name]))
-		if len(shown) >= 2*s.most+100 {
+		now := time.Now()
+		shown = append(shown, lockOf(info, now, before[info.Name]))
+		tells := !s.whole && now.Sub(told) >= tellsEvery
+		if tells || len(shown) >= 2*s.most+100 {
 			shown, total = oldest(shown, s.most, total)
 		}
+		if tells {
+			told = now
+			soon(encode(&state{Locks: shown, Total: total, Reading: true}))
+		}
 	}
-	if problem == "" {
+	if problem == "" || !s.whole {
 		s.shown, s.total = oldest(shown, s.most, total)
 	}
+	s.whole = s.whole || problem == ""
 	s.err = problem
 	return s.encode()
 }
@@ -167,7 +181,7 @@ type single struct {
 	list  // what the viewers have
 }
 
-func (s *single) look(ctx context.Context) ([]byte, bool) {
+func (s *single) look(ctx context.Context, _ func([]byte)) ([]byte, bool) {
 	ctx, cancel := context.WithTimeout(ctx, answersWithin)
 	defer cancel()
 	info, err := s.locks.Inspect(ctx, s.name)

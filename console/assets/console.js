@@ -63,7 +63,8 @@ const drawList = () => {
   $("locks").hidden = !shown.length;
   $("none").hidden = shown.length > 0;
   say($("none"), state.locks.length ? "None of them matches the filter." : "No lock is held.");
-  const more = state.total > state.locks.length ? `, the ${state.locks.length} oldest of about ${state.total}` : "";
+  const more = state.reading ? `, of the first ${state.total} that were read; reading on` :
+    state.total > state.locks.length ? `, the ${state.locks.length} oldest of about ${state.total}` : "";
   say($("count"), `${shown.length} shown${more}, oldest first`);
 };
 const drawLock = () => {
