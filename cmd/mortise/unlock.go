@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"strings"
 
@@ -25,35 +26,42 @@ func unlockCommand(s *settings, code *int) *cobra.Command {
 			if s.readOnly {
 				return errReadOnly
 			}
-			return withClient(s, func(_ context.Context, locks *mortise.Client) error {
+			return withClient(s, func(_ context.Context, locks *mortise.Client) (err error) {
 				ctx := context.Background() // a person is asked in between
-				info, err := locks.Inspect(ctx, args[0])
-				if err != nil {
-					return err
-				}
-				if err := show(c.OutOrStdout(), info); err != nil {
-					return err
-				}
-				if !info.Held {
-					*code = codeNone
-					return nil
-				}
-				if !yes && !asked(c) {
-					return &coded{codeUsage, errors.New("nothing was freed")}
-				}
-				freed, err := locks.ForceUnlock(ctx, args[0], info.Owner)
-				if err == nil && !freed {
-					*code = codeChanged
-					fmt.Fprintln(c.OutOrStdout(), "the owner has changed; nothing was freed")
-				} else if err == nil {
-					fmt.Fprintln(c.OutOrStdout(), "freed")
-				}
+				*code, err = unlock(ctx, locks, args[0], c.OutOrStdout(), func() bool { return yes || asked(c) })
 				return err
 			})
 		},
 	}
 	c.Flags().BoolVar(&yes, "yes", false, "do not ask")
 	return c
+}
+
+// unlock shows who holds a lock, and frees it if agreed and that owner still has it. It returns the exit code.
+func unlock(ctx context.Context, locks *mortise.Client, name string, w io.Writer, agreed func() bool) (int, error) {
+	info, err := locks.Inspect(ctx, name)
+	if err != nil {
+		return 0, err
+	}
+	if err := show(w, info); err != nil {
+		return 0, err
+	}
+	if !info.Held {
+		return codeNone, nil
+	}
+	if !agreed() {
+		return 0, &coded{codeUsage, errors.New("nothing was freed")}
+	}
+	freed, err := locks.ForceUnlock(ctx, name, info.Owner)
+	switch {
+	case err != nil:
+		return 0, err
+	case !freed:
+		fmt.Fprintln(w, "the owner has changed; nothing was freed")
+		return codeChanged, nil
+	}
+	fmt.Fprintln(w, "freed")
+	return 0, nil
 }
 
 // errReadOnly is the error of a command that would change a store.
