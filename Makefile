@@ -50,7 +50,7 @@ race: deps ## the tests of verify, without models, examples and lint
 
 .PHONY: nightly
 nightly: deps ## what takes longer or needs more: other servers, Redisson, models, pages, alerts, fuzzing, soak, a thousand faults
-	$(call targets,servers reservations interop model browser alerts fuzz limits jobs command-faults faults-long chaos-selftest chaos-long soak)
+	$(call targets,servers reservations interop model browser alerts fuzz limits many-locks jobs command-faults faults-long chaos-selftest chaos-long soak)
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them
@@ -121,6 +121,10 @@ jobs: deps ## leaders that are killed, stopped and cut off; 1,000 ticks of a sch
 .PHONY: command-faults
 command-faults: deps ## 200 rounds of faults to `mortise run`: commands, mortise, its guardian and the store are killed and stopped, exclusion counted outside
 	cd cmd/mortise && go test -count=1 -v -timeout 30m -run TestFaults -faults.rounds=200 .
+
+.PHONY: many-locks
+many-locks: deps ## ls, watch and the console of the command over 100,000 locks among 1,000,000 other keys: memory, first page, slow log
+	cd cmd/mortise && go test -count=1 -v -timeout 15m -run TestManyLocks -many .
 
 .PHONY: fairness
 fairness: deps ## the fair lock between 8 processes: who gets it how often, waits, commands, dead waiters
