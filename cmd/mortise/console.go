@@ -28,6 +28,9 @@ address sees the page; so it is an address of this machine, unless --anywhere pe
 of this machine may free locks; --anywhere is refused then. Each unlock is a line on the standard error.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if err := s.resolve(); err != nil {
+				return err
+			}
 			if unlock && s.readOnly {
 				return errReadOnly
 			}

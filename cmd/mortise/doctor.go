@@ -17,6 +17,7 @@ func doctorCommand(s *settings, code *int) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return withClient(s, func(ctx context.Context, locks *mortise.Client) error {
+				fmt.Fprintln(c.OutOrStdout(), s.inForce())
 				findings, err := locks.Check(ctx)
 				t := tabwriter.NewWriter(c.OutOrStdout(), 0, 8, 2, ' ', 0)
 				for _, f := range findings {

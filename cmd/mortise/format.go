@@ -81,11 +81,11 @@ type writer interface {
 	flush() error
 }
 
-// writerOf returns what writes in a format.
-func writerOf(format string, w io.Writer) (writer, error) {
+// writerOf returns what writes in a format. A table begins with which store it is about.
+func writerOf(format string, w io.Writer, about func() string) (writer, error) {
 	switch format {
 	case "table", "wide":
-		return &table{Writer: tabwriter.NewWriter(w, 0, 8, 2, ' ', 0), wide: format == "wide"}, nil
+		return &table{Writer: tabwriter.NewWriter(w, 0, 8, 2, ' ', 0), wide: format == "wide", about: about}, nil
 	case "json":
 		e := json.NewEncoder(w)
 		e.SetEscapeHTML(false)
@@ -116,8 +116,9 @@ func (encoded) flush() error                     { return nil }
 // table has a row for each lock.
 type table struct {
 	*tabwriter.Writer
-	wide bool
-	rows int
+	wide  bool
+	about func() string
+	rows  int
 }
 
 // rowsTogether is how many rows of a table are laid out together: a list without end needs no memory without end.
@@ -125,6 +126,7 @@ const rowsTogether = 200
 
 func (t *table) write(i mortise.LockInfo) error {
 	if t.rows == 0 {
+		fmt.Fprintln(t, t.about())
 		t.line("NAME\tKIND\tHOLDER\tHOST\tPID\tAGE\tLEFT\tHOLDS\tWAITERS\tTOKEN", "SINCE\tNEXT")
 	}
 	next := "-"
@@ -151,7 +153,12 @@ func (t *table) line(row, more string) {
 	fmt.Fprintln(t, row)
 }
 
-func (t *table) flush() error { return t.Flush() }
+func (t *table) flush() error {
+	if t.rows == 0 {
+		fmt.Fprintln(t, t.about())
+	}
+	return t.Flush()
+}
 
 // printable is a text of another's, without what moves the cursor or begins another column.
 func printable(text string) string {

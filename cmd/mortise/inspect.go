@@ -20,7 +20,7 @@ func inspectCommand(s *settings, code *int) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completesNames(s),
 		RunE: func(c *cobra.Command, args []string) error {
-			w, err := writerOf(format, c.OutOrStdout())
+			w, err := writerOf(format, c.OutOrStdout(), s.inForce)
 			if err != nil {
 				return err
 			}
@@ -33,6 +33,7 @@ func inspectCommand(s *settings, code *int) *cobra.Command {
 					*code = codeNone
 				}
 				if format == "table" {
+					fmt.Fprintln(c.OutOrStdout(), s.inForce())
 					return show(c.OutOrStdout(), info)
 				}
 				if err := w.write(info); err != nil {

@@ -18,7 +18,7 @@ func lsCommand(s *settings, code *int) *cobra.Command {
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completesNames(s),
 		RunE: func(c *cobra.Command, args []string) error {
-			w, err := writerOf(format, c.OutOrStdout())
+			w, err := writerOf(format, c.OutOrStdout(), s.inForce)
 			if err != nil {
 				return err
 			}

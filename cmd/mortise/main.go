@@ -28,26 +28,15 @@ func Main(args []string) int {
 		SilenceUsage:  true,
 	}
 	settings := new(settings)
-	root.PersistentFlags().StringVar(&settings.store, "store", os.Getenv("MORTISE_STORE"),
-		"URL of the store: redis://localhost:6379, postgres://..., memory: (default: $MORTISE_STORE)")
-	root.PersistentFlags().StringVar(&settings.prefix, "prefix", os.Getenv("MORTISE_PREFIX"),
-		"prefix of all names (default: $MORTISE_PREFIX)")
-	root.PersistentFlags().BoolVar(&settings.readOnly, "read-only", os.Getenv("MORTISE_READ_ONLY") != "",
-		"refuse what changes the store (default: whether $MORTISE_READ_ONLY is set)")
+	settings.flags(root)
 	code := 0
 	root.AddCommand(runCommand(settings, &code), lsCommand(settings, &code), watchCommand(settings),
 		inspectCommand(settings, &code), unlockCommand(settings, &code), consoleCommand(settings),
-		doctorCommand(settings, &code))
+		doctorCommand(settings, &code), contextsCommand(settings, &code))
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "mortise:", err)
 		return cmp.Or(code, codeOf(err))
 	}
 	return code
-}
-
-// settings are the flags of all commands.
-type settings struct {
-	store, prefix string
-	readOnly      bool
 }

@@ -148,7 +148,6 @@ func TestTheExitCodeSaysWhatHappened(t *testing.T) {
 		"no such flag":          {[]string{"run", "--no-such-flag", "n", "--", "true"}, 64},
 		"an empty name":         {[]string{"run", "", "--", "true"}, 64},
 		"no such store":         {[]string{"run", "--store", "mongodb://x", "n", "--", "true"}, 64},
-		"a store that is away":  {[]string{"run", "--store", "redis://127.0.0.1:1?max_retries=-1", "n", "--", "true"}, 69},
 		"a file":                {[]string{"run", "--store", "sqlite:" + t.TempDir() + "/l.db", "n", "--", "true"}, 0},
 		"memory":                {[]string{"run", "--store", "memory:", "demo", "--", "true"}, 0},
 		"inspect, held":         {[]string{"inspect", "held"}, 0},
@@ -167,6 +166,20 @@ func TestTheExitCodeSaysWhatHappened(t *testing.T) {
 	}
 	if left := server.Must("EXISTS", "n"); fmt.Sprint(left) != "0" {
 		t.Error("a lock is left")
+	}
+}
+
+func TestAStoreThatDoesNotAnswerIsUnavailable(t *testing.T) {
+	check.Long(t)
+	for _, args := range [][]string{
+		{"run", "n", "--", "true"}, {"run", "--shared", "n", "--", "true"}, {"run", "--of", "2", "n", "--", "true"},
+		{"run", "--every", "1h", "n", "--", "true"}, {"ls"}, {"inspect", "n"},
+	} {
+		t.Run(strings.Join(args, " "), func(t *testing.T) {
+			t.Parallel()
+			p := begin(t, "redis://127.0.0.1:1?max_retries=-1", args...)
+			check.ErrorIf(t, p.code() != codeUnavailable, "exit code %d; %s", p.ProcessState.ExitCode(), &p.said)
+		})
 	}
 }
 

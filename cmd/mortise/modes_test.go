@@ -209,6 +209,7 @@ func TestFlagsThatDoNotGoTogetherAreRefusedWithARemedy(t *testing.T) {
 
 // In memory there is no other process; each flag works all the same.
 func TestEachFlagWorksInMemory(t *testing.T) {
+	check.Long(t)
 	for _, flags := range []string{
 		"", "--try", "--wait 1s", "--fair", "--fenced", "--shared", "--exclusive", "--of 4", "--of 4 --permits 4 --try",
 		"--of 1 --wait 1s",

@@ -70,8 +70,8 @@ Exit codes:
   mortise run --exclusive index -- ./rebuild-index`,
 		Args: cobra.MinimumNArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if s.readOnly {
-				return errReadOnly
+			if err := s.mayChange(); err != nil {
+				return err
 			}
 			if at := c.ArgsLenAtDash(); at >= 0 && at != 1 {
 				return &coded{codeUsage, errors.New("one NAME, and -- before the command")}

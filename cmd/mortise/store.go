@@ -1,8 +1,6 @@
 package main
 
 import (
-	"errors"
-
 	"github.com/mortise-go/mortise"
 	// The stores that a URL can name.
 	_ "github.com/mortise-go/mortise/backend/memory"
@@ -22,8 +20,8 @@ func (s *settings) client(opts ...mortise.ClientOption) (*mortise.Client, error)
 func (s *settings) clientOf(
 	open func(...mortise.ClientOption) (*mortise.Client, error), opts ...mortise.ClientOption,
 ) (*mortise.Client, error) {
-	if s.store == "" {
-		return nil, &coded{codeUsage, errors.New("which store? set MORTISE_STORE, or --store redis://localhost:6379")}
+	if err := s.resolve(); err != nil {
+		return nil, err
 	}
 	if s.prefix != "" {
 		opts = append(opts, mortise.WithPrefix(s.prefix))

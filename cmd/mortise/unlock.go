@@ -23,11 +23,12 @@ func unlockCommand(s *settings, code *int) *cobra.Command {
 		Args:              cobra.ExactArgs(1),
 		ValidArgsFunction: completesNames(s),
 		RunE: func(c *cobra.Command, args []string) error {
-			if s.readOnly {
-				return errReadOnly
+			if err := s.mayChange(); err != nil {
+				return err
 			}
 			return withClient(s, func(_ context.Context, locks *mortise.Client) (err error) {
 				ctx := context.Background() // a person is asked in between
+				fmt.Fprintln(c.OutOrStdout(), s.inForce())
 				*code, err = unlock(ctx, locks, args[0], c.OutOrStdout(), func() bool { return yes || asked(c) })
 				return err
 			})
@@ -63,9 +64,6 @@ func unlock(ctx context.Context, locks *mortise.Client, name string, w io.Writer
 	fmt.Fprintln(w, "freed")
 	return 0, nil
 }
-
-// errReadOnly is the error of a command that would change a store.
-var errReadOnly = &coded{codeUsage, errors.New("nothing is changed with --read-only")}
 
 // asked asks on the standard input.
 func asked(c *cobra.Command) bool {

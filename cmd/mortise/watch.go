@@ -40,6 +40,9 @@ not seen. It goes on until it is interrupted; a store that does not answer is as
 				return &coded{codeUsage, errors.New("-o is table or json")}
 			}
 			return untilInterrupted(s, func(ctx context.Context, locks *mortise.Client) error {
+				if format == "table" {
+					fmt.Fprintln(c.OutOrStdout(), s.inForce())
+				}
 				return w.run(ctx, locks, every)
 			})
 		},
