@@ -116,3 +116,19 @@ func TestPasswordsAreNotShown(t *testing.T) {
 		check.Equal(t, store+" is shown as %q", withoutSecrets(store), want)
 	}
 }
+
+func TestEachCommandHasAManualPage(t *testing.T) {
+	dir := t.TempDir() + "/man1"
+	_, said, code := output(t, nil, "man", dir)
+	check.ErrorIf(t, code != 0, "exit code %d; %s", code, said)
+	for name, want := range map[string]string{
+		"mortise": ".SH NAME", "mortise-run": "\n  76   the lock was lost", "mortise-ls": "exit code 0 found",
+		"mortise-contexts": "\n      store: redis://", "mortise-unlock": "3 the owner changed",
+		"mortise-console": "--anywhere",
+	} {
+		page := string(check.Value(os.ReadFile(dir + "/" + name + ".1")).In(t))
+		check.ErrorIf(t, !strings.Contains(page, want), "%s: no %q in %s", name, want, page)
+	}
+	_, said, code = output(t, nil, "man", "/dev/null/x")
+	check.ErrorIf(t, code != codeUsage, "exit code %d; %s", code, said)
+}

@@ -32,7 +32,7 @@ func Main(args []string) int {
 	code := 0
 	root.AddCommand(runCommand(settings, &code), lsCommand(settings, &code), watchCommand(settings),
 		inspectCommand(settings, &code), unlockCommand(settings, &code), consoleCommand(settings),
-		doctorCommand(settings, &code), contextsCommand(settings, &code))
+		doctorCommand(settings, &code), contextsCommand(settings, &code), manCommand())
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "mortise:", err)
