@@ -38,6 +38,8 @@ type Options struct {
 	Most int
 	// Prefix is that of the client ([mortise.WithPrefix]).
 	Prefix string
+	// About says which store the pages are about, if it is not empty. Each viewer sees it: leave passwords out.
+	About string
 	// Authorize permits that a request frees the lock of this name, and says by whom, for the log. An error refuses
 	// it. If Authorize is nil, the console frees nothing. Requests from other sites are refused before.
 	Authorize func(r *http.Request, name string) (by string, err error)
@@ -127,7 +129,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	switch last {
 	case "":
-		h.page(w, http.StatusOK, "list.html", map[string]any{"Most": h.o.Most, "Prefix": h.o.Prefix})
+		h.page(w, http.StatusOK, "list.html", map[string]any{"Most": h.o.Most, "Prefix": h.o.Prefix, "About": h.o.About})
 	case "lock":
 		h.lock(w, r)
 	case "events":
@@ -183,7 +185,7 @@ func (h *Handler) lock(w http.ResponseWriter, r *http.Request) {
 		http.Redirect(w, r, "./", http.StatusSeeOther)
 		return
 	}
-	data := map[string]any{"Name": name, "Prefix": h.o.Prefix, "CanUnlock": h.o.Authorize != nil,
+	data := map[string]any{"Name": name, "Prefix": h.o.Prefix, "About": h.o.About, "CanUnlock": h.o.Authorize != nil,
 		"Events": "events?" + url.Values{"name": {name}}.Encode(), "Done": said[r.URL.Query().Get("done")]}
 	f, leave := h.feed(name)
 	if f == nil {

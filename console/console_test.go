@@ -149,7 +149,12 @@ func TestScriptInNamesAndOwnersIsText(t *testing.T) {
 	const evil = `"><script>alert(1)</script>` + "\n\ndata: {}"
 	f := &fake{names: 1, info: mortise.LockInfo{Name: evil, Owner: evil, Client: evil, Host: evil, Held: true,
 		Kind: "lock", Queue: []mortise.LockWaiter{{Owner: evil}}}}
-	address := serve(t, f, console.Options{Authorize: func(*http.Request, string) (string, error) { return "", nil }})
+	address := serve(t, f, console.Options{About: evil, Authorize: func(*http.Request, string) (string, error) {
+		return "", nil
+	}})
+	_, list := get(t, address)
+	check.ErrorIf(t, !strings.Contains(list, "&lt;script&gt;"), "the page does not say what it is about: %s", list)
+	check.ErrorIf(t, strings.Contains(list, "<script>"), "the page has a script of others: %s", list)
 	_, page := get(t, address+"lock?name="+url.QueryEscape(evil))
 	check.ErrorIf(t, !strings.Contains(page, "&lt;script&gt;"), "the page does not have the name: %s", page)
 	check.ErrorIf(t, strings.Contains(page, "<script>"), "the page has a script of others: %s", page)

@@ -37,7 +37,7 @@ of this machine may free locks; --anywhere is refused then. Each unlock is a lin
 			if unlock && anywhere {
 				return &coded{codeUsage, errors.New("--unlock asks no user for a password; leave out --anywhere")}
 			}
-			o := console.Options{Prefix: s.prefix, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
+			o := console.Options{Prefix: s.prefix, About: s.inForce(), Logger: slog.New(slog.NewTextHandler(os.Stderr, nil))}
 			if unlock {
 				o.Authorize = startedBy
 			}

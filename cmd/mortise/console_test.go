@@ -51,6 +51,7 @@ func TestConsoleShowsALockAndFreesItOnlyIfStartedSo(t *testing.T) {
 		r := check.Value(http.NewRequestWithContext(t.Context(), http.MethodGet, address+"lock?name=a", nil)).In(t)
 		_, page := ask(t, r)
 		check.ErrorIf(t, !strings.Contains(page, owner), "the page does not have the owner: %s", page)
+		check.ErrorIf(t, !strings.Contains(page, "store redis://"+server.Addr()), "not which store: %s", page)
 		r.Host = "evil.test"
 		status, _ := ask(t, r)
 		check.Equal(t, "by another name: %d", status, http.StatusForbidden)
