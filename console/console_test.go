@@ -118,7 +118,7 @@ func TestAPageSeesALockTakenElsewhereAndItsWaiter(t *testing.T) {
 type fake struct {
 	names   int
 	info    mortise.LockInfo
-	takes   time.Duration // for each lock
+	pause   func() // before each lock
 	looks   atomic.Int64
 	failing atomic.Bool
 }
@@ -131,7 +131,9 @@ func (f *fake) Locks(context.Context, string) iter.Seq2[mortise.LockInfo, error]
 			return
 		}
 		for n := range f.names {
-			time.Sleep(f.takes)
+			if f.pause != nil {
+				f.pause()
+			}
 			i := f.info
 			i.Name, i.Token = fmt.Sprint(i.Name, n), f.looks.Load() // there is something new in each look
 			i.Since = time.Unix(int64(2_000_000-n), 0)
@@ -256,7 +258,8 @@ func TestAThousandViewersCostTheStoreAsOne(t *testing.T) {
 // A list that takes long is on the page within a second, as far as it is read.
 func TestALongListIsShownWhileItIsRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		f := &fake{names: 4000, takes: time.Millisecond, info: mortise.LockInfo{Name: "a", Held: true, Owner: "a:1"}}
+		f := &fake{names: 4000, info: mortise.LockInfo{Name: "a", Held: true, Owner: "a:1"}}
+		f.pause = func() { time.Sleep(time.Millisecond) }
 		h := console.New(f, console.Options{Most: 10})
 		ctx, leave := context.WithCancel(t.Context())
 		v := &viewer{}

@@ -354,6 +354,7 @@ func (a *arena) round(f fault) {
 // none awaits that no process with a text in its environment is left.
 func (a *arena) none(text string) {
 	a.t.Helper()
+	check.Long(a.t)
 	for end := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		left := processes(text)
 		if len(left) == 0 {

@@ -138,6 +138,7 @@ type looked struct {
 // manyLines reads lines that have a text, as many as there are locks.
 func (p *program) manyLines(began time.Time, with string) (l looked) {
 	p.t.Helper()
+	check.Long(p.t)
 	n := 0
 	for s := bufio.NewScanner(p.lines); n < manyLocks && s.Scan(); {
 		if !bytes.Contains(s.Bytes(), []byte(with)) {
@@ -162,6 +163,7 @@ func lookLs(t *testing.T, store string, flags ...string) looked {
 
 // lookWatch has a watch that has seen all of the locks again.
 func lookWatch(t *testing.T, store string) looked {
+	check.Long(t)
 	began := time.Now()
 	p := begin(t, store, "watch", "--every", "1s")
 	l := p.manyLines(began, "held")
@@ -173,6 +175,7 @@ func lookWatch(t *testing.T, store string) looked {
 
 // lookConsole has a console whose list is open, and that has sent the number of all locks.
 func lookConsole(t *testing.T, store string) (l looked) {
+	check.Long(t)
 	p := begin(t, store, "console", "--listen", "127.0.0.1:0")
 	address := p.line()
 	began := time.Now()

@@ -92,7 +92,7 @@ func TestEachKindIsRenewedAndGuarded(t *testing.T) {
 	const lease = time.Second
 	for name, flags := range map[string][]string{
 		"lock": {}, "fair": {"--fair"}, "fenced": {"--fenced"}, "shared": {"--shared"}, "exclusive": {"--exclusive"},
-		"permits": {"--of", "1"},
+		"permits": {"--of", "3", "--permits", "3"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
