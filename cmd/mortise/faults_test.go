@@ -401,7 +401,9 @@ func TestFaults(t *testing.T) {
 					mu.Unlock()
 				}
 				mu.Lock()
+				a.counter.mu.Lock()
 				begun, doubles = begun+a.counter.begun, doubles+a.counter.doubles
+				a.counter.mu.Unlock()
 				mu.Unlock()
 			})
 		}

@@ -59,7 +59,8 @@ func begin(t testing.TB, store string, args ...string) *program {
 func beginWith(t testing.TB, store string, env []string, args ...string) *program {
 	t.Helper()
 	p := &program{Cmd: exec.Command(check.Value(os.Executable()).In(t), args...), t: t, ended: make(chan struct{})}
-	p.Env = append(os.Environ(), asMain+"=1", "MORTISE_STORE="+store)
+	// With the race detector each end of a program would else take a second.
+	p.Env = append(os.Environ(), asMain+"=1", "MORTISE_STORE="+store, "GORACE=atexit_sleep_ms=10")
 	p.Env = append(p.Env, env...)
 	p.Stderr = &p.said
 	r, w := io.Pipe()
