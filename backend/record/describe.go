@@ -15,7 +15,7 @@ func (s *Step) clock(t Time) time.Time {
 	if t == 0 {
 		return time.Time{}
 	}
-	return time.UnixMilli(cmp.Or(s.Day, s.Wall)).Add(t - s.Now)
+	return time.UnixMilli(cmp.Or(s.Day, s.Wall)).Add(t - s.Now).Round(time.Millisecond) // without the mark of Moment
 }
 
 // Describe is [backend.OperatorStore].Describe. Entries of other kinds may wait for the name, too.
