@@ -3,6 +3,7 @@ package clienttest
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -585,6 +586,33 @@ func TestNothingBeginsOnceShutdownIsOver(t *testing.T) {
 		time.Sleep(time.Minute)
 		if s := engineOf(c).Probe().Snapshot(); s.Running != 0 {
 			t.Errorf("after Shutdown: %+v", s)
+		}
+	})
+}
+
+// Shutdown gives up a change of a count while a repetition of it is on its way: the log has the last failure that was
+// known then. The race detector saw both use it.
+func TestShutdownLogsTheFailureOfARequestThatIsStillOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var slow atomic.Bool
+		log, lines := recorder()
+		b := counted()
+		c := on(t, b, WithLogger(log))
+		b.hook("AddCount", func(*call) error {
+			if slow.Load() {
+				time.Sleep(10 * time.Second)
+			}
+			return &backend.Fault{Err: errGone, Temporary: true, MayHaveRun: true}
+		})
+		wants(t, semaphore.NewCounting(c, "s").Release(t.Context(), 1), ErrUnavailable)
+		slow.Store(true)
+		time.Sleep(3 * time.Second) // a second later at most it is repeated
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		wants(t, c.Shutdown(gone), context.Canceled)
+		time.Sleep(time.Minute)
+		if s := strings.Join(lines(), "\n"); !contains(s, "could not be confirmed and is given up") || contains(s, "err=<nil>") {
+			t.Errorf("the log has %s", s)
 		}
 	})
 }

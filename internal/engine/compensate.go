@@ -15,7 +15,7 @@ type repetition struct {
 	engine *Engine
 	name   string                        // of the lock; it selects the lane
 	send   func() (done bool, err error) // err is nil if the store has answered
-	gaveUp func()                        // called if the request was not done in time; may be nil
+	gaveUp func(last error)              // called if the request was not done in time, with its last failure; may be nil
 	until  int64                         // monotonic
 	began  clock.Instant
 	pauses retry.Backoff
@@ -31,7 +31,7 @@ type repetition struct {
 // gaveUp if that is not nil. Owed is as in repetition. Once Shutdown is over, nothing begins any more: a compensation
 // would release a lock while the work under it goes on. It is called with the mutex.
 func (s *renewer) repeat(
-	name string, until int64, owed bool, send func() (done bool, err error), gaveUp func(),
+	name string, until int64, owed bool, send func() (done bool, err error), gaveUp func(last error),
 ) *repetition {
 	e := s.engine
 	p := &repetition{
@@ -70,9 +70,14 @@ func (p *repetition) Fire(now clock.Instant) {
 		return
 	}
 	e.calls.ended()
-	if p.gaveUp != nil {
-		e.after(p.gaveUp)
+	p.tellGaveUp()
+}
+
+// tellGaveUp calls gaveUp once the mutex is free, with the last failure as it is now: a request may be on its way.
+func (p *repetition) tellGaveUp() {
+	if f, last := p.gaveUp, p.last; f != nil {
 		p.gaveUp = nil
+		p.engine.after(func() { f(last) })
 	}
 }
 
@@ -120,9 +125,7 @@ func (s *renewer) unconfirmed(now clock.Instant) (names []string, last error) {
 		if p.owed && now.Mono < p.until {
 			names, last = append(names, p.name), cmp.Or(last, p.last)
 		}
-		if p.gaveUp != nil {
-			s.engine.after(p.gaveUp)
-		}
+		p.tellGaveUp()
 	}
 	s.repeating = nil
 	return names, last

@@ -93,7 +93,7 @@ func (k Counting) sendThenRetry(op string, send func(ctx context.Context) error)
 	k.calls.settled(k.Topic.Name)
 	over := k.calls.over
 	if !over {
-		k.retryInBackground(op, first, send)
+		k.retryInBackground(op, first, send).last = err
 	}
 	k.unlock()
 	if over {
@@ -121,16 +121,15 @@ func (k Counting) Settle() {
 
 // retryInBackground retries send in the background until retryFor after first. If it gives up, it logs that: the
 // permits may then belong to no process. It is called with the mutex.
-func (k Counting) retryInBackground(op string, first clock.Instant, send func(ctx context.Context) error) {
-	var last error
-	gaveUp := func() {
+func (k Counting) retryInBackground(op string, first clock.Instant, send func(context.Context) error) *repetition {
+	gaveUp := func(last error) {
 		k.announce.Line(slog.LevelError, "mortise: could not be confirmed and is given up; look whether the count is right",
 			"op", op, "name", fail.Shorten(k.Topic.Name), "err", last)
 	}
-	k.renewer.repeat(k.Topic.Name, first.Add(retryFor).Mono, true, func() (done bool, err error) {
-		last = send(k.base)
+	return k.renewer.repeat(k.Topic.Name, first.Add(retryFor).Mono, true, func() (done bool, err error) {
+		last := send(k.base)
 		if last != nil && !temporary(last) {
-			gaveUp()
+			gaveUp(last)
 		}
 		return last == nil || !temporary(last), last
 	}, gaveUp)
