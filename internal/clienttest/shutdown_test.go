@@ -611,7 +611,8 @@ func TestShutdownLogsTheFailureOfARequestThatIsStillOnItsWay(t *testing.T) {
 		cancel()
 		wants(t, c.Shutdown(gone), context.Canceled)
 		time.Sleep(time.Minute)
-		if s := strings.Join(lines(), "\n"); !contains(s, "could not be confirmed and is given up") || contains(s, "err=<nil>") {
+		s := strings.Join(lines(), "\n")
+		if !contains(s, "could not be confirmed and is given up") || contains(s, "err=<nil>") {
 			t.Errorf("the log has %s", s)
 		}
 	})
