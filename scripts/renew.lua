@@ -27,11 +27,13 @@ for i = 1, #KEYS do
     elseif not wrong and lease > 0 and left > lease then
       held[i] = left
     end
-    time = time or had > 0 and lease > 0 and redis.pcall('time')
-    if time and not time.err and had > 0 and lease > 0 then
-      --! include note_of lock=KEYS[i]
-      local at = time[1] * ms_per_second + math.floor(time[2] / us_per_ms) - had
-      redis.pcall('set', note, string.format('%.0f %s', at, owner), 'px', lease)
+    if had > 0 and lease > 0 then
+      time = time or redis.pcall('time')
+      if not time.err then
+        --! include note_of lock=KEYS[i]
+        local at = time[1] * ms_per_second + math.floor(time[2] / us_per_ms) - had
+        redis.pcall('set', note, string.format('%.0f %s', at, owner), 'px', lease)
+      end
     end
   else
     held[i] = 0

@@ -9242,14 +9242,16 @@ end
 elseif not wrong and lease > 0 and left > lease then
 held[i] = left
 end
-time = time or had > 0 and lease > 0 and redis.pcall('time')
-if time and not time.err and had > 0 and lease > 0 then
+if had > 0 and lease > 0 then
+time = time or redis.pcall('time')
+if not time.err then
 local note = 'mortise:1:held:{' .. KEYS[i] .. '}'
 if string.find(KEYS[i], '{', 1, true) then
 note = 'mortise:1:held:' .. KEYS[i] .. ':'
 end
 local at = time[1] * 1000 + math.floor(time[2] / 1000) - had
 redis.pcall('set', note, string.format('%.0f %s', at, owner), 'px', lease)
+end
 end
 else
 held[i] = 0
@@ -9258,7 +9260,7 @@ end
 return held`
 
 // RenewSHA is the SHA-1 of [RenewSource].
-const RenewSHA = "9a9348719f3b3c5de0c8a78b1c96a3c7eeeb1357"
+const RenewSHA = "2d341ee0a2476683d714a2b69b9f6d7fcad8bb94"
 
 // RwForceReleaseSource is rw_force_release.lua.
 //

@@ -1,13 +1,11 @@
 package etcd_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"strings"
 	"syscall"
 	"testing"
@@ -17,8 +15,8 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/etcd"
-	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/child"
 )
 
 // Test processes on the endpoints and the prefix that are the first variable's: one that holds n until it is
@@ -107,48 +105,14 @@ func visit(l *mortise.Lease, inside string) error {
 	return errors.Join(l.Err(), f.Close(), os.Remove(inside))
 }
 
-// process is a test process, and what it says.
-type process struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	lines *bufio.Scanner
-}
-
-func start(t *testing.T, env ...string) *process {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.Stderr, cmd.SysProcAttr = append(os.Environ(), env...), os.Stderr, redistest.DieWithParent()
-	in, err := cmd.StdinPipe()
-	check.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	check.NoError(t, err)
-	check.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return &process{cmd, in, bufio.NewScanner(out)}
-}
-
-func (p *process) says(t *testing.T, want string) {
-	t.Helper()
-	check.FatalIf(t, !p.lines.Scan() || p.lines.Text() != want, "the process said %q, want %q", p.lines.Text(), want)
-}
-
-func (p *process) kill(t *testing.T) {
-	t.Helper()
-	check.NoError(t, p.cmd.Process.Kill())
-	_ = p.cmd.Wait()
-}
-
 // A killed process's lock is free for one that waits.
 func TestAKilledHoldersLockIsFree(t *testing.T) {
 	check.Long(t)
 	t.Parallel()
 	s := newStore(t)
-	p := start(t, holderOf+"="+s.of())
-	p.says(t, "holds")
-	p.kill(t)
+	p := child.Start(t, holderOf+"="+s.of())
+	p.Says(t, "holds")
+	p.Kill(t)
 	killed := time.Now()
 	l, err := client(t, s.of()).Lock(t.Context(), "n", mortise.WithWait(time.Minute))
 	check.NoError(t, err)
@@ -162,9 +126,9 @@ func TestAKilledHoldersLockIsFreeForClientsThatAskOnce(t *testing.T) {
 	check.Long(t)
 	t.Parallel()
 	s := newStore(t)
-	p := start(t, holderOf+"="+s.of())
-	p.says(t, "holds")
-	p.kill(t)
+	p := child.Start(t, holderOf+"="+s.of())
+	p.Says(t, "holds")
+	p.Kill(t)
 	for began := time.Now(); ; {
 		c, err := newClient(s.of())
 		check.NoError(t, err)
@@ -187,13 +151,13 @@ func TestAStoppedHolderLosesItsLock(t *testing.T) {
 	check.Long(t)
 	t.Parallel()
 	s := newStore(t)
-	p := start(t, holderOf+"="+s.of())
-	p.says(t, "holds")
-	check.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
+	p := child.Start(t, holderOf+"="+s.of())
+	p.Says(t, "holds")
+	check.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	l, err := client(t, s.of()).Lock(t.Context(), "n", mortise.WithWait(time.Minute))
 	check.NoError(t, err)
-	check.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
-	p.says(t, "lost: true")
+	check.NoError(t, p.Process.Signal(syscall.SIGCONT))
+	p.Says(t, "lost: true")
 	check.NoError(t, l.Err())
 	check.NoError(t, l.Unlock(t.Context()))
 }
@@ -282,23 +246,23 @@ func TestTheLeaderIsLost(t *testing.T) {
 	for name, signal := range map[string]syscall.Signal{"killed": syscall.SIGKILL, "stopped": syscall.SIGSTOP} {
 		t.Run(name, func(t *testing.T) {
 			c, at := newCluster(t, 3), t.TempDir()+"/inside"
-			var all []*process
+			var all []*child.Process
 			for range 4 {
-				all = append(all, start(t, workerOf+"="+c.of(), inside+"="+at))
+				all = append(all, child.Start(t, workerOf+"="+c.of(), inside+"="+at))
 			}
 			for _, p := range all {
-				p.says(t, "ready")
+				p.Says(t, "ready")
 			}
 			for _, p := range all {
-				check.NoError(t, p.stdin.Close())
+				check.NoError(t, p.In.Close())
 			}
-			all[0].says(t, "done")
+			all[0].Says(t, "done")
 			leader := c.leader(t)
 			check.NoError(t, leader.cmd.Process.Signal(signal))
 			for i, p := range all {
 				for n := range rounds {
 					if i > 0 || n > 0 {
-						p.says(t, "done")
+						p.Says(t, "done")
 					}
 				}
 			}

@@ -3,19 +3,17 @@
 package postgres_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"testing"
 	"time"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/postgres"
-	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/child"
 )
 
 // holderOf has a test process hold a lock of the database with this URL until it is killed.
@@ -41,18 +39,9 @@ func hold(url string) int {
 // killedHolder starts a process that holds n, and kills it.
 func killedHolder(t *testing.T, url string) {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.Stderr = append(os.Environ(), holderOf+"="+url), os.Stderr
-	cmd.SysProcAttr = redistest.DieWithParent()
-	out, err := cmd.StdoutPipe()
-	check.NoError(t, err)
-	check.NoError(t, cmd.Start())
-	lines := bufio.NewScanner(out)
-	for lines.Scan() && lines.Text() != "holds" {
-	}
-	check.FatalIf(t, lines.Text() != "holds", "the holder said %q", lines.Text())
-	check.NoError(t, cmd.Process.Kill())
-	_ = cmd.Wait()
+	p := child.Start(t, holderOf+"="+url)
+	p.Says(t, "holds")
+	p.Kill(t)
 }
 
 // A client that waits gets the lock of a killed process when its lease is over.

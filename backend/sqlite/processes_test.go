@@ -3,21 +3,19 @@
 package sqlite_test
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/sqlite"
-	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/child"
 )
 
 // Test processes on the file that is the first variable's: one that holds n until it is killed, or one that takes and
@@ -94,42 +92,13 @@ func work(path, inside string) error {
 	return c.Shutdown(ctx)
 }
 
-// process is a test process, and what it says.
-type process struct {
-	cmd   *exec.Cmd
-	stdin io.Closer
-	lines *bufio.Scanner
-}
-
-func start(t *testing.T, env ...string) *process {
-	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env, cmd.Stderr, cmd.SysProcAttr = append(os.Environ(), env...), os.Stderr, redistest.DieWithParent()
-	in, err := cmd.StdinPipe()
-	check.NoError(t, err)
-	out, err := cmd.StdoutPipe()
-	check.NoError(t, err)
-	check.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
-	return &process{cmd, in, bufio.NewScanner(out)}
-}
-
-func (p *process) says(t *testing.T, want string) {
-	t.Helper()
-	check.FatalIf(t, !p.lines.Scan() || p.lines.Text() != want, "the process said %q, want %q", p.lines.Text(), want)
-}
-
 // A killed process's lock is free for one that waits.
 func TestAKilledHoldersLockIsFree(t *testing.T) {
 	check.Long(t)
 	s := newStore(t)
-	p := start(t, holderOf+"="+s.path())
-	p.says(t, "holds")
-	check.NoError(t, p.cmd.Process.Kill())
-	_ = p.cmd.Wait()
+	p := child.Start(t, holderOf+"="+s.path())
+	p.Says(t, "holds")
+	p.Kill(t)
 	killed := time.Now()
 	l, err := client(t, s.path()).Lock(t.Context(), "n", mortise.WithWait(time.Minute))
 	check.NoError(t, err)
@@ -141,10 +110,9 @@ func TestAKilledHoldersLockIsFree(t *testing.T) {
 func TestAKilledHoldersLockIsFreeForClientsThatAskOnce(t *testing.T) {
 	check.Long(t)
 	s := newStore(t)
-	p := start(t, holderOf+"="+s.path())
-	p.says(t, "holds")
-	check.NoError(t, p.cmd.Process.Kill())
-	_ = p.cmd.Wait()
+	p := child.Start(t, holderOf+"="+s.path())
+	p.Says(t, "holds")
+	p.Kill(t)
 	eventually(t, "a new client gets the lock", func() bool {
 		c, err := mortise.New(sqlite.New(s.path()))
 		check.NoError(t, err)
@@ -163,17 +131,17 @@ func TestAKilledHoldersLockIsFreeForClientsThatAskOnce(t *testing.T) {
 func TestAStoppedHolderLosesItsLock(t *testing.T) {
 	check.Long(t)
 	s := newStore(t)
-	p := start(t, holderOf+"="+s.path())
-	p.says(t, "holds")
+	p := child.Start(t, holderOf+"="+s.path())
+	p.Says(t, "holds")
 	unlock := s.inTransaction() // so the process is in none
-	check.NoError(t, p.cmd.Process.Signal(syscall.SIGSTOP))
-	_, err := syscall.Wait4(p.cmd.Process.Pid, nil, syscall.WUNTRACED, nil)
+	check.NoError(t, p.Process.Signal(syscall.SIGSTOP))
+	_, err := syscall.Wait4(p.Process.Pid, nil, syscall.WUNTRACED, nil)
 	check.NoError(t, err)
 	unlock()
 	l, err := client(t, s.path()).Lock(t.Context(), "n", mortise.WithWait(time.Minute))
 	check.NoError(t, err)
-	check.NoError(t, p.cmd.Process.Signal(syscall.SIGCONT))
-	p.says(t, "lost: true")
+	check.NoError(t, p.Process.Signal(syscall.SIGCONT))
+	p.Says(t, "lost: true")
 	check.NoError(t, l.Err())
 	check.NoError(t, l.Unlock(t.Context()))
 }
@@ -182,22 +150,22 @@ func TestAStoppedHolderLosesItsLock(t *testing.T) {
 func TestEightProcessesExcludeEachOther(t *testing.T) {
 	check.Long(t)
 	s := newStore(t)
-	var all []*process
+	var all []*child.Process
 	for range 8 {
-		all = append(all, start(t, workerOf+"="+s.path(), inside+"="+s.path()+".inside"))
+		all = append(all, child.Start(t, workerOf+"="+s.path(), inside+"="+s.path()+".inside"))
 	}
 	for _, p := range all {
-		p.says(t, "ready")
+		p.Says(t, "ready")
 	}
 	for _, p := range all {
-		check.NoError(t, p.stdin.Close())
+		check.NoError(t, p.In.Close())
 	}
 	for _, p := range all {
 		for range rounds {
-			p.says(t, "done")
+			p.Says(t, "done")
 		}
 	}
 	for _, p := range all {
-		check.NoError(t, p.cmd.Wait())
+		check.NoError(t, p.Wait())
 	}
 }

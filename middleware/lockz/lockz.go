@@ -43,7 +43,7 @@ func (p *Page) Observer() mortise.Observer {
 	return mortise.Observer{
 		Waiting:     t.waiting,
 		Acquired:    t.acquired,
-		NotAcquired: func(e mortise.Event) { t.waited(e) },
+		NotAcquired: t.waited,
 		Lost:        t.ended,
 		Released:    t.ended,
 	}
