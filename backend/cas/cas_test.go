@@ -393,6 +393,40 @@ func TestASilentSessionsEntryCostsItsFirstLease(t *testing.T) {
 	})
 }
 
+// For the race detector.
+func TestCloseBesideRequests(t *testing.T) {
+	m := castest.NewMemory()
+	for range 200 {
+		s := open(t, m.Backend())
+		var all sync.WaitGroup
+		began := make(chan struct{}, 8)
+		for i := range cap(began) {
+			all.Go(func() {
+				began <- struct{}{}
+				_, _ = acquire(s, fmt.Sprint("n", i), "a:1")
+			})
+		}
+		<-began
+		check.NoError(t, s.Close())
+		all.Wait()
+	}
+}
+
+// A request that is under way when Close is called is answered.
+func TestCloseWaitsForARequestThatIsUnderWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &counted{Driver: castest.NewMemory().Driver(), gate: make(chan struct{})}
+		s := open(t, cas.New(func() (cas.Driver, error) { return d, nil }))
+		var all sync.WaitGroup
+		all.Go(func() { take(t, s, "n", "a:1") })
+		synctest.Wait()
+		all.Go(func() { check.NoError(t, s.Close()) })
+		synctest.Wait()
+		close(d.gate)
+		all.Wait()
+	})
+}
+
 // A value remembers a request until its session knows what it came to.
 func TestABusyCountDoesNotCarryItsRequests(t *testing.T) {
 	m := castest.NewMemory()

@@ -332,7 +332,7 @@ func (x *session) Close() error {
 			c.Err = closedErr()
 			close(c.done)
 		}
-		if k.pend = nil; k.mine {
+		if k.pend = nil; k.busy || k.mine { // what a lane has under way may give the session something, too
 			c := &call{record.Call{Run: forget}, make(chan struct{})}
 			x.queueUp(k, c)
 			left = append(left, c)

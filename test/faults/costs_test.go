@@ -24,6 +24,7 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/leader"
 	"github.com/mortise-go/mortise/once"
+	"github.com/mortise-go/mortise/scripts"
 	"github.com/mortise-go/mortise/semaphore"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
@@ -39,7 +40,18 @@ func counted(t *testing.T, s stack, c config, opts ...mortise.ClientOption) (*re
 	*mortise.Client) {
 	srv := redistest.Start(t)
 	p := redistest.NewProxy(t, srv.Addr())
-	return srv, p, s.client(t, p.Addr(), c, opts...)
+	m := s.client(t, p.Addr(), c, opts...)
+	loaded(t, srv)
+	return srv, p, m
+}
+
+// loaded awaits that a client has loaded its scripts. Its Ping does not wait for a server that is slow at it.
+func loaded(t *testing.T, srv *redistest.Server) {
+	t.Helper()
+	last := scripts.All[len(scripts.All)-1].SHA1
+	eventually(t, "the scripts are loaded", func() bool {
+		return srv.Must("SCRIPT", "EXISTS", last).([]any)[0] == int64(1)
+	})
 }
 
 // costs runs f and fails unless it sent n commands.
