@@ -245,6 +245,10 @@ docs: playground-build ## build the site from docs/ into bin/site, and check its
 	.ci/docs
 	go test -count=1 -run 'Links|Pages|Reference|Readme|NamedTests' ./examples
 
+.PHONY: by-version
+by-version: deps ## what is committed, installed by its version, each module in a program of its own
+	.ci/by-version
+
 .PHONY: generate
 generate: ## write all generated code anew: scripts, adapters, mocks
 	go generate ./...
@@ -255,7 +259,7 @@ lint: tools ## gofmt, and golangci-lint in all modules (.golangci.yml: layers, s
 	if [ -n "$$files" ]; then echo "gofmt -w these:"; echo "$$files"; exit 1; fi
 	@rc=0; GOOS=js GOARCH=wasm go vet ./internal/cmd/playground || rc=1; \
 	(cd test/tools && go test -count=1 ./...) || rc=1; \
-	$(call each,. $(nested),$(CURDIR)/bin/golangci-lint run ./...)
+	.ci/lint || rc=1; exit $$rc
 
 # What make api compares with: make api API=<revision>; by default the last tag
 API ?=
