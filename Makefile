@@ -41,11 +41,11 @@ define targets
 endef
 
 .PHONY: verify
-verify: deps ## before a merge: every test under -race, on memory and on real Redis, faults, deployments, chaos for a minute; PostgreSQL, SQLite, etcd; models; examples; lint
+verify: deps ## before a merge: every test, under -race where goroutines share memory, on memory and on real Redis, faults, deployments, chaos for a minute; PostgreSQL, SQLite, etcd; models; examples; lint
 	$(call targets,race postgres sqlite etcd model-small examples lint)
 
 .PHONY: race
-race: deps ## the tests of verify, without models, examples and lint
+race: deps ## the tests of verify, without other stores, models, examples and lint
 	@.ci/test race
 
 .PHONY: nightly
