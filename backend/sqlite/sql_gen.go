@@ -12,6 +12,13 @@ const deleteSQL = `delete from mortise_names where key = ?1 and version = ?5 ret
 // Reads a value.
 const getSQL = `select version, value, stamp from mortise_names where key = ?`
 
+// listSQL is list.sql.
+//
+// Lists values in the order of their keys: those after ?3, from the prefix ?1 to its last key ?2. It writes nothing.
+// The store's time goes on from the last write to the monotonic clock ?4.
+const listSQL = `select n.key, n.version, n.value, n.stamp, max(s.last, s.base + ?4)
+from mortise_names n, mortise_store s where n.key >= ?1 and n.key <= ?2 and n.key > ?3 order by n.key limit ?5`
+
 // migrateSQL is migrate.sql.
 //
 // What mortise keeps in a file of SQLite: a row for each name that is held or waited for, and one row for the store.

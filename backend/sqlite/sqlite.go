@@ -31,6 +31,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -61,7 +62,7 @@ func newDriver(path string) (cas.Driver, error) {
 	return &driver{path: path}, nil
 }
 
-// driver implements [cas.Driver].
+// driver implements [cas.Driver] and [cas.Lister].
 type driver struct {
 	path string
 	mu   sync.Mutex // is locked with lock
@@ -221,6 +222,30 @@ func swap(tx *sql.Tx, q *cas.Swap, version, now int64) (r cas.Swapped, err error
 	}
 	r.Stamp, r.Now = millis(stamp), millis(now)
 	return r, err
+}
+
+// List implements [cas.Lister].
+func (d *driver) List(ctx context.Context, prefix, after string, most int) (all []cas.Kept, err error) {
+	if err = d.enter(ctx); err != nil {
+		return nil, unsent(err)
+	}
+	defer func() { d.leave(err != nil) }()
+	last := prefix + strings.Repeat("\U0010ffff", 50) // a key has 200 bytes
+	rows, err := d.db.Query(listSQL, prefix, last, after, monotonic(), most)
+	if err != nil {
+		return nil, unsent(err)
+	}
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		var k cas.Kept
+		var stamp, now int64
+		if err = rows.Scan(&k.Key, &k.Version, &k.Value, &stamp, &now); err != nil {
+			return nil, unsent(err)
+		}
+		k.Stamp, k.Now = millis(stamp), millis(now)
+		all = append(all, k)
+	}
+	return all, unsent(rows.Err())
 }
 
 func millis(n int64) time.Duration { return time.Duration(n) * time.Millisecond }
