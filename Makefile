@@ -143,6 +143,12 @@ bench: deps ## ours and others side by side, a quarter of an hour, written to do
 shares: deps ## what Java's threads get of a lock that goroutines wait for too, and how long they wait: 5 runs a row
 	cd test/interop && go test -count=1 -v -timeout 60m -run TestShares -shares 3s -shares.runs 5 .
 
+.PHONY: bench-stores
+bench-stores: deps ## the locks of PostgreSQL, SQLite and etcd beside those that these have themselves, in turns, commits on disk
+	@.ci/etcd
+	@rc=0; for m in postgres sqlite etcd; do echo "--- $$m"; \
+	(cd backend/$$m && go test -run '^$$' -bench Beside -benchtime 1x -timeout 30m .) || rc=1; done; exit $$rc
+
 .PHONY: bench-compare
 bench-compare: deps ## the working tree against revision BASE, in turns, and BASE against itself: rates, commands, allocations; COMPARE=-quick tries it
 	test/bench/compare $(BASE) $(COMPARE)

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/beside"
 )
 
 // The tests run an etcd of their own on free ports: processes of the server that .ci/etcd builds, or of MORTISE_ETCD.
@@ -24,6 +25,7 @@ import (
 var server string
 
 func TestMain(m *testing.M) {
+	beside.Worker(ways...)
 	runtime.LockOSThread() // other processes end with the thread that started them
 	flag.Parse()
 	os.Exit(func() int {
@@ -67,6 +69,8 @@ func withServer(run func() int) int {
 // member is a process of etcd's server, which may be started again.
 type member struct {
 	name, dir, addr, peer, cluster string
+	// disk: the disk is waited for, as etcd comes. No test cuts the power.
+	disk bool
 
 	cmd   *exec.Cmd
 	ended chan struct{}
@@ -104,7 +108,7 @@ func (m *member) start() error {
 		"--listen-peer-urls", m.peer, "--initial-advertise-peer-urls", m.peer,
 		"--listen-client-urls", "http://"+m.addr, "--advertise-client-urls", "http://"+m.addr,
 		"--heartbeat-interval", "50", "--election-timeout", "500", "--max-txn-ops", "128", "--log-level", "error",
-		"--unsafe-no-fsync") // no test cuts the power
+		fmt.Sprintf("--unsafe-no-fsync=%t", !m.disk))
 	m.cmd.SysProcAttr = redistest.DieWithParent()
 	log, err := os.Create(m.dir + "/log")
 	if err != nil {

@@ -23,6 +23,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend/postgres"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/beside"
 )
 
 // The tests start a PostgreSQL of their own, on a free port: `make deps` installs it on Debian. Its binaries are those
@@ -32,6 +33,7 @@ import (
 var server *pg
 
 func TestMain(m *testing.M) {
+	beside.Worker(ways...)
 	runtime.LockOSThread() // the server ends with the thread that started it
 	os.Exit(func() int {
 		if url := os.Getenv(holderOf); url != "" {

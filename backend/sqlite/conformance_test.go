@@ -36,7 +36,7 @@ type store struct {
 	past   *sql.DB // a program beside mortise
 }
 
-const beside = "_pragma=busy_timeout(10000)&_txlock=immediate"
+const guest = "_pragma=busy_timeout(10000)&_txlock=immediate"
 
 func newStore(t testing.TB) *store {
 	t.Helper()
@@ -54,7 +54,7 @@ func newStore(t testing.TB) *store {
 		t.Fatal(err)
 	}
 	_ = d.(interface{ Close() error }).Close()
-	at := url.URL{Scheme: "file", OmitHost: true, Path: s.path(), RawQuery: beside}
+	at := url.URL{Scheme: "file", OmitHost: true, Path: s.path(), RawQuery: guest}
 	past, err := sql.Open("sqlite", at.String())
 	if err != nil {
 		t.Fatal(err)

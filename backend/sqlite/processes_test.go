@@ -14,6 +14,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/sqlite"
+	"github.com/mortise-go/mortise/internal/redistest/beside"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/child"
 )
@@ -33,6 +34,7 @@ const lease = 2 * time.Second
 const rounds = 40
 
 func TestMain(m *testing.M) {
+	beside.Worker(ways...)
 	var err error
 	switch path := os.Getenv(holderOf) + os.Getenv(workerOf); {
 	case os.Getenv(holderOf) != "":

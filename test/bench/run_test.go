@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mortise-go/mortise/internal/redistest/stats"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -186,9 +187,9 @@ func (w workload) run(t testing.TB, h *hosts, c contender, window time.Duration,
 		o.allocs = math.NaN()
 	}
 	o.server = used / n
-	o.p50, o.p99 = harness.Quantile(waits, 0.5), harness.Quantile(waits, 0.99)
-	o.max, o.mean = harness.Quantile(waits, 1), harness.Mean(waits)
-	o.jain = harness.Jain(each)
+	o.p50, o.p99 = stats.Quantile(waits, 0.5), stats.Quantile(waits, 0.99)
+	o.max, o.mean = stats.Quantile(waits, 1), stats.Mean(waits)
+	o.jain = stats.Jain(each)
 	o.goroutines, o.conns = float64(goroutines), conns
 	if counted != nil {
 		inWindow, sent := counted.stop(t)

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mortise-go/mortise/internal/redistest/stats"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -167,10 +168,10 @@ func measure(t *testing.T, config workerConfig, client string, processes, waiter
 		f.least, f.most = min(f.least, n), max(f.most, n)
 		each = append(each, float64(n))
 	}
-	f.jain = harness.Jain(each)
+	f.jain = stats.Jain(each)
 	slices.SortFunc(order, func(a, b harness.Visit) int { return cmp.Compare(a.First, b.First) })
 	f.overtaken = overtaken(order)
-	f.mean, f.p99 = time.Duration(harness.Mean(waits)), time.Duration(harness.Quantile(waits, 0.99))
+	f.mean, f.p99 = time.Duration(stats.Mean(waits)), time.Duration(stats.Quantile(waits, 0.99))
 	f.longest = slices.Max(waits)
 	return f
 }
@@ -220,14 +221,14 @@ func TestJainsIndexAndThePercentile(t *testing.T) {
 		x    []float64
 		want float64
 	}{{[]float64{3, 3, 3, 3}, 1}, {[]float64{8, 0, 0, 0}, 0.25}, {[]float64{1, 3}, 0.8}} {
-		got := harness.Jain(tt.x)
-		harness.ErrorIf(t, math.Abs(got-tt.want) > 1e-9, "harness.Jain(%v) = %v, want %v", tt.x, got, tt.want)
+		got := stats.Jain(tt.x)
+		harness.ErrorIf(t, math.Abs(got-tt.want) > 1e-9, "stats.Jain(%v) = %v, want %v", tt.x, got, tt.want)
 	}
 	var waits []int
 	for i := range 200 {
 		waits = append(waits, 200-i)
 	}
-	mean, p99 := harness.Mean(waits), harness.Quantile(waits, 0.99)
+	mean, p99 := stats.Mean(waits), stats.Quantile(waits, 0.99)
 	harness.ErrorIf(t, mean != 100.5 || p99 != 198, "mean %v, p99 %v; want 100.5 and 198", mean, p99)
 }
 

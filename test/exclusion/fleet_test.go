@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mortise-go/mortise/internal/redistest/stats"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -162,7 +163,7 @@ func shareAmongVersions(t *testing.T, what string, goroutines int) {
 		v := &both[i]
 		share := float64(v.total()) / float64(total)
 		t.Logf("%s: share %.2f of %d, wait: p99 %v, longest %v", name, share, total,
-			time.Duration(harness.Quantile(v.waits, 0.99)).Round(100*time.Microsecond), v.longest.Round(time.Millisecond))
+			time.Duration(stats.Quantile(v.waits, 0.99)).Round(100*time.Microsecond), v.longest.Round(time.Millisecond))
 		promised := i == 0 || few > 0
 		harness.ErrorIf(t, promised && share < fleetShare, "%s has %.3f of the visits, want %.2f or more", name, share,
 			fleetShare)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/stats"
 	"github.com/mortise-go/mortise/redisgo"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
@@ -79,7 +80,7 @@ func TestABusyClientLeavesTurnsToOthers(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			turns, waits := beside(t, addr, lock)
 			harness.FatalIf(t, len(waits) < 10, "it had %d turns", len(waits))
-			p99 := time.Duration(harness.Quantile(waits, 0.99)) * time.Microsecond
+			p99 := time.Duration(stats.Quantile(waits, 0.99)) * time.Microsecond
 			share := float64(turns) / float64(alone)
 			t.Logf("%d turns of its own, p99 of its waits %v; the busy client has %.2f of its turns without it",
 				len(waits), p99, share)

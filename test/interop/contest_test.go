@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/internal/redistest/stats"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -128,7 +129,7 @@ func (x contest) besideListener(t *testing.T, s *site, c *redisson, name, channe
 		ratios = append(ratios, float64(with)/float64(without))
 		t.Logf("Go has %d, and %d without it", with, without)
 	}
-	half := harness.Quantile(ratios, .5)
+	half := stats.Quantile(ratios, .5)
 	asBusy(t, half < 0.8, "Go has %.2f of what it has without", half)
 }
 

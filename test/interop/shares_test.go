@@ -10,6 +10,7 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/redistest"
+	"github.com/mortise-go/mortise/internal/redistest/stats"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -53,11 +54,11 @@ func TestShares(t *testing.T) {
 				ratios = append(ratios, ratio)
 				t.Logf("%v; Java's is %.2f of that of %d threads alone", got, ratio, 2*x.threads)
 			}
-			got := harness.Quantile(shares, .5)
+			got := stats.Quantile(shares, .5)
 			asBusy(t, got < least || got > most, "Java has a share of %.2f, want %.2f to %.2f", got, least, most)
-			asBusy(t, bounded && harness.Quantile(ratios, .5) > 1.5, "Java's longest wait is %.2f of that of its threads alone",
-				harness.Quantile(ratios, .5))
-			asBusy(t, x.hold == 0 && harness.Quantile(longest, .5) > float64(time.Second), "Java waited for %v", longest)
+			asBusy(t, bounded && stats.Quantile(ratios, .5) > 1.5, "Java's longest wait is %.2f of that of its threads alone",
+				stats.Quantile(ratios, .5))
+			asBusy(t, x.hold == 0 && stats.Quantile(longest, .5) > float64(time.Second), "Java waited for %v", longest)
 		})
 	}
 	for _, a := range adapters {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
 
 	"github.com/mortise-go/mortise/internal/redistest"
@@ -18,12 +19,12 @@ import (
 type Process struct {
 	*exec.Cmd
 	// In is its standard input; closing it may be the sign to begin.
-	In    io.Closer
-	lines *bufio.Scanner
+	In  io.Closer
+	out *bufio.Reader
 }
 
 // Start starts a process with further variables, such as "MORTISE_TEST_HOLDER_OF=path". It ends with the test.
-func Start(t *testing.T, env ...string) *Process {
+func Start(t testing.TB, env ...string) *Process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
 	cmd.Env, cmd.Stderr, cmd.SysProcAttr = append(os.Environ(), env...), os.Stderr, redistest.DieWithParent()
@@ -36,17 +37,26 @@ func Start(t *testing.T, env ...string) *Process {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 	})
-	return &Process{cmd, in, bufio.NewScanner(out)}
+	return &Process{cmd, in, bufio.NewReader(out)}
 }
 
 // Says ends the test unless the next line that the process writes is want.
-func (p *Process) Says(t *testing.T, want string) {
+func (p *Process) Says(t testing.TB, want string) {
 	t.Helper()
-	check.FatalIf(t, !p.lines.Scan() || p.lines.Text() != want, "the process said %q, want %q", p.lines.Text(), want)
+	got := p.Line(t)
+	check.FatalIf(t, got != want, "the process said %q, want %q", got, want)
+}
+
+// Line returns the next line that the process writes, of any length.
+func (p *Process) Line(t testing.TB) string {
+	t.Helper()
+	line, err := p.out.ReadString('\n')
+	check.FatalIf(t, err != nil, "the process said %q, and then: %v", line, err)
+	return strings.TrimSuffix(line, "\n")
 }
 
 // Kill kills the process, and waits for its end.
-func (p *Process) Kill(t *testing.T) {
+func (p *Process) Kill(t testing.TB) {
 	t.Helper()
 	check.NoError(t, p.Process.Kill())
 	_ = p.Wait()

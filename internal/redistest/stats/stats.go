@@ -1,6 +1,5 @@
-//go:build unix
-
-package harness
+// Package stats has the statistics of tests and benchmarks.
+package stats
 
 import (
 	"math"
