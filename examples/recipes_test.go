@@ -97,6 +97,12 @@ func overThree(a, b, c *mortise.Client) (mortise.Locker, error) {
 	return quorum.New(a, b, c) // three Redis servers without replication; survives the loss of one
 }
 
+func onBoth(ctx context.Context, old, new mortise.Locker, name string, work func(context.Context) error) error {
+	return mortise.Do(ctx, old, name, func(ctx context.Context) error {
+		return mortise.Do(ctx, new, name, work) // its context ends if either lock is lost
+	})
+}
+
 func TestShip(t *testing.T) {
 	store := memory.New() // real locks without a server; store.SetDown(err) makes the store unavailable
 	locks, err := mortise.New(store)
@@ -239,6 +245,82 @@ func TestRecipeOfQuorum(t *testing.T) {
 }
 
 // TestPrograms runs the program of the README, and of the first tutorial, on a Redis.
+// The versions of a fleet that moves: the old store alone, both, the new store alone. Any two that run at the same time
+// in docs/how-to/change-store.md exclude each other; the first and the last would not.
+func TestRecipeOfAnotherStore(t *testing.T) {
+	old := onRedis(t, redistest.Start(t))
+	later, err := mortise.New(memory.New())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer later.Close()
+	type version func(context.Context, func(context.Context) error) error
+	var (
+		before version = func(ctx context.Context, work func(context.Context) error) error {
+			return mortise.Do(ctx, old, "orders:42", work)
+		}
+		between version = func(ctx context.Context, work func(context.Context) error) error {
+			return onBoth(ctx, old, later, "orders:42", work)
+		}
+		after version = func(ctx context.Context, work func(context.Context) error) error {
+			return mortise.Do(ctx, later, "orders:42", work)
+		}
+	)
+	for name, fleet := range map[string][]version{
+		"there": {before, between}, "both": {between, between}, "then": {between, after},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var inside, turns atomic.Int32
+			errs := make(chan error, 16)
+			for i := range cap(errs) {
+				go func() {
+					errs <- fleet[i%2](t.Context(), func(ctx context.Context) error {
+						if n := inside.Add(1); n != 1 {
+							return fmt.Errorf("%d are inside", n)
+						}
+						<-time.After(time.Millisecond) // who may come in meanwhile, does
+						turns.Add(1)
+						inside.Add(-1)
+						return ctx.Err()
+					})
+				}()
+			}
+			for range cap(errs) {
+				if err := <-errs; err != nil {
+					t.Error(err)
+				}
+			}
+			if turns.Load() != int32(cap(errs)) {
+				t.Errorf("%d turns", turns.Load())
+			}
+		})
+	}
+}
+
+// Work on both ends with either lock.
+func TestRecipeOfAnotherStoreEndsWithEitherLock(t *testing.T) {
+	stores := make([]*mortise.Client, 2)
+	for i := range stores {
+		var err error
+		if stores[i], err = mortise.New(memory.New()); err != nil {
+			t.Fatal(err)
+		}
+		defer stores[i].Close()
+	}
+	for i, c := range stores {
+		err := onBoth(t.Context(), stores[0], stores[1], "n", func(ctx context.Context) error {
+			if _, err := c.ForceUnlock(context.Background(), "n", ""); err != nil {
+				return err
+			}
+			<-ctx.Done()
+			return context.Cause(ctx)
+		})
+		if !errors.Is(err, mortise.ErrLost) {
+			t.Errorf("the lock of store %d is lost: %v", i, err)
+		}
+	}
+}
+
 func TestPrograms(t *testing.T) {
 	server := redistest.Start(t)
 	for _, page := range []string{"../README.md", "../docs/tutorials/first-lock.md"} {
