@@ -86,6 +86,15 @@ type Event struct {
 	// Asked, of Lost and Released, reports whether the lease ended as [WithLease] or [WithMaxHold] asked:
 	// nothing failed. Released with Asked may come before its Lost.
 	Asked bool
+	// Reason, of Lost, is why the lease ended, in one word:
+	//
+	//	asked       as [WithLease] or [WithMaxHold] asked
+	//	unanswered  no renewal was answered in time: the store was away, or slow
+	//	late        no renewal had failed: this process was paused or starved
+	//	removed     the store has no record of the owner any more
+	//	unlocked    ForceUnlock of this client
+	//	closed      the client was shut down
+	Reason string
 	// Err is what the call returned, for NotAcquired and Released; the failure, for RenewalFailed; for Lost it
 	// wraps [ErrLost], or [ErrClosed] when the client was shut down.
 	Err error
@@ -97,7 +106,7 @@ func eventOf(e engine.Event) Event {
 		Name: e.Name, Kind: e.Kind, Owner: e.Owner, Client: e.Client, Lease: e.Lease, Context: e.Context,
 		Waited: e.Waited, Contended: e.Contended, Crowded: e.Err != nil && fail.IsCrowded(e.Err),
 		Holds: e.Holds, Token: e.Token,
-		Held: e.Held, Took: e.Took, Remaining: e.Remaining, Asked: e.Asked, Err: e.Err,
+		Held: e.Held, Took: e.Took, Remaining: e.Remaining, Asked: e.Asked, Reason: e.Reason, Err: e.Err,
 	}
 }
 

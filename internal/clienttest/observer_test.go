@@ -16,6 +16,7 @@ import (
 	. "github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/internal/announce"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/slow"
 	"github.com/mortise-go/mortise/latch"
 	"github.com/mortise-go/mortise/middleware/delegation"
@@ -405,4 +406,50 @@ func TestASlowAcquiredHandlerHoldsNoSlot(t *testing.T) {
 		close(free)
 		time.Sleep(time.Second)
 	})
+}
+
+// A loss has a reason.
+func TestALossTellsItsReason(t *testing.T) {
+	for reason, act := range map[string]func(t *testing.T, c *Client, s *memory.Store, spy *spy){
+		"asked": func(t *testing.T, c *Client, _ *memory.Store, _ *spy) {
+			must(t, errorOf(c.Lock(t.Context(), "n", WithLease(time.Second))))
+		},
+		"unanswered": func(t *testing.T, c *Client, _ *memory.Store, spy *spy) {
+			must(t, errorOf(c.Lock(t.Context(), "n")))
+			spy.hook("Renew", func(x *call) error { <-x.ctx.Done(); return x.ctx.Err() })
+		},
+		"late": func(t *testing.T, c *Client, _ *memory.Store, _ *spy) {
+			must(t, errorOf(c.Lock(t.Context(), "n")))
+			sleepMachine(c, time.Hour)
+		},
+		"removed": func(t *testing.T, c *Client, s *memory.Store, _ *spy) {
+			must(t, errorOf(c.Lock(t.Context(), "n")))
+			s.Delete("n")
+		},
+		"unlocked": func(t *testing.T, c *Client, _ *memory.Store, _ *spy) {
+			must(t, errorOf(c.Lock(t.Context(), "n")))
+			must(t, errorOf(c.ForceUnlock(t.Context(), "n", "")))
+		},
+		"closed": func(t *testing.T, c *Client, _ *memory.Store, _ *spy) {
+			must(t, errorOf(c.Lock(t.Context(), "n")))
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			_ = c.Shutdown(ended)
+		},
+	} {
+		t.Run(reason, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+				var got []string
+				spy := spyOn(s, "", nil)
+				c := on(t, spy, WithObserver(Observer{Lost: func(e Event) {
+					got = append(got, e.Reason)
+					check.Equal(t, "Asked is %v", e.Asked, e.Reason == "asked")
+				}}))
+				act(t, c, s, spy)
+				time.Sleep(time.Minute)
+				synctest.Wait()
+				check.ErrorIf(t, !slices.Equal(got, []string{reason}), "reasons: %q", got)
+			})
+		})
+	}
 }

@@ -21,6 +21,7 @@ type Event struct {
 	Way
 	Held, Took, Remaining time.Duration
 	Asked                 bool
+	Reason                string
 	Holds                 int
 	Token                 int64
 	Err                   error
@@ -143,8 +144,7 @@ func (c *call) acquired(h *lease.Hold, holds int) {
 }
 
 // tellLost reports the loss of h. If the observer was not told of the acquisition yet, acquired calls h.OnLost later.
-// Asked: h ended as WithLease or WithMaxHold asked.
-func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error, asked bool) {
+func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error, why reason) {
 	f := t.engine.Config.Observer.Lost
 	if f == nil {
 		return
@@ -152,7 +152,7 @@ func tellLost(t *tenure, h *lease.Hold, held time.Duration, cause error, asked b
 	t.engine.tell(func() {
 		lost := func() {
 			v := holdEvent(h)
-			v.Held, v.Err, v.Asked = held, cause, asked
+			v.Held, v.Err, v.Reason, v.Asked = held, cause, string(why), why == byOption
 			f(v)
 		}
 		if t.engine.Config.Observer.Acquired != nil {

@@ -158,7 +158,8 @@ func (e *Engine) endLeases(hurries bool) (r rest, idle chan struct{}) {
 		}
 		r.left++
 		t.endAll(fail.New("lease", t.Key.Name,
-			fmt.Errorf("%w while the lock was held; the lock frees itself when its lease runs out", fail.Closed)), false, now)
+			fmt.Errorf("%w while the lock was held; the lock frees itself when its lease runs out", fail.Closed)),
+			byShutdown, now)
 	}
 	for name, n := range e.calls.owing {
 		r.releasing = append(r.releasing, slices.Repeat([]string{name}, n)...)
@@ -243,7 +244,7 @@ func (e *Engine) ForceUnlock(ctx context.Context, family backend.Kind, name, own
 		defer e.unlock()
 		for x := range before {
 			if owner == "" || t.Kind == backend.KindLock || x.Owner == owner {
-				x.lose(now, "ForceUnlock removed it")
+				x.lose(now, forced)
 			}
 		}
 		if n := e.names.records[t]; n != nil {

@@ -79,19 +79,18 @@ func (t *tenure) expire(now clock.Instant) {
 		return
 	}
 	if t.Deadline.Reached(now) {
-		asked := t.Asked(now)
-		cause := t.lost("its lease ran out, as WithLease or WithMaxHold asked")
-		if !asked {
-			cause = t.ranOut(now)
+		cause, why := t.lost("its lease ran out, as WithLease or WithMaxHold asked"), byOption
+		if !t.Asked(now) {
+			why, cause = t.ranOut(now)
 		}
 		t.free(now)
-		t.endAll(cause, asked, now)
+		t.endAll(cause, why, now)
 		return
 	}
 	before := t.Live
 	for h := range t.All {
 		if end, bounded := h.Until(); bounded && end.Reached(now) {
-			t.finish(h, t.lost("it was held for as long as WithMaxHold allows"), true, now)
+			t.finish(h, t.lost("it was held for as long as WithMaxHold allows"), byOption, now)
 		}
 	}
 	if t.Live > 0 && t.Live < before {
@@ -103,10 +102,10 @@ func (t *tenure) expire(now clock.Instant) {
 	}
 }
 
-// ranOut returns the cause of a lease that ran out before it was renewed. It reports a renewal without an answer to the
-// observer: it may wait in the client library, and have failed nowhere.
-func (t *tenure) ranOut(now clock.Instant) error {
-	const why, or = "its lease ran out before it was renewed", "the store was unavailable, or the process was paused " +
+// ranOut returns the reason and the cause of a lease that ran out before it was renewed. It reports a renewal without
+// an answer to the observer: it may wait in the client library, and have failed nowhere.
+func (t *tenure) ranOut(now clock.Instant) (why reason, cause error) {
+	const text, or = "its lease ran out before it was renewed", "the store was unavailable, or the process was paused " +
 		"or starved"
 	x, e := t.trouble, t.engine
 	failedBefore := ""
@@ -120,11 +119,11 @@ func (t *tenure) ranOut(now clock.Instant) error {
 			err = fmt.Errorf("no answer to the renewal: %w", busy)
 		}
 		t.tellRenewalFailed(0, err)
-		return t.lost(fmt.Sprintf("%s; %v%s", why, err, failedBefore))
+		return byStore, t.lost(fmt.Sprintf("%s; %v%s", text, err, failedBefore))
 	case failedBefore != "":
-		return t.lost(why + failedBefore)
+		return byStore, t.lost(text + failedBefore)
 	}
-	return t.lost(why + "; " + or)
+	return byPause, t.lost(text + "; " + or)
 }
 
 // tellRenewalFailed reports a failed renewal to the observer. Left is the rest of the lease.
@@ -162,6 +161,8 @@ const (
 	noRecord = "the store has no record of it any more: it was removed, or the store was flushed or restarted empty"
 	// otherData is the reason of a loss: the key has other data.
 	otherData = "the store holds other data under its name"
+	// forced is the reason of a loss by ForceUnlock of this client.
+	forced = "ForceUnlock removed it"
 )
 
 // lose ends the tenure and all its holds because another owner may hold the lock.
@@ -169,7 +170,7 @@ func (t *tenure) lose(now clock.Instant, why string) {
 	if t.State != lease.Live {
 		return
 	}
-	t.endAll(t.lost(why), false, now)
+	t.endAll(t.lost(why), reasonOf(why), now)
 	if t.family == backend.KindSemaphore && t.Owner != firstPermit(t) { // some of its permits may still be in use
 		t.engine.renewer.compensate(debtOf(t, 0, t.Deadline.Mono))
 	}
@@ -179,28 +180,28 @@ func (t *tenure) lost(why string) error {
 	return fail.New("lease", t.Key.Name, fmt.Errorf("%w: %s", fail.Lost, why))
 }
 
-// endAll ends all holds, and the tenure. Asked: they end as WithLease or WithMaxHold asked.
-func (t *tenure) endAll(cause error, asked bool, now clock.Instant) {
+// endAll ends all holds, and the tenure.
+func (t *tenure) endAll(cause error, why reason, now clock.Instant) {
 	for h := range t.All {
-		t.finish(h, cause, asked, now)
+		t.finish(h, cause, why, now)
 	}
 	t.over()
 }
 
 // finish ends a hold without an Unlock.
-func (t *tenure) finish(h *lease.Hold, cause error, asked bool, now clock.Instant) {
+func (t *tenure) finish(h *lease.Hold, cause error, why reason, now clock.Instant) {
 	t.Detach(h, cause)
-	h.Marks.Asked = asked
+	h.Marks.Asked = why == byOption
 	e := t.engine
 	e.endContext(h, cause)
 	if e.announce.Logs() {
 		kind := announce.LeaseLost
-		if asked {
+		if why == byOption {
 			kind = announce.LeaseEnded
 		}
 		e.announce.Sum(kind, "", "name", fail.Shorten(h.Name()), "owner", t.Owner, "cause", cause)
 	}
-	tellLost(t, h, now.Sub(h.Since), cause, asked)
+	tellLost(t, h, now.Sub(h.Since), cause, why)
 }
 
 // over ends the tenure. An effect removes it from the engine's state once the contexts of its holds have ended.

@@ -62,6 +62,9 @@ const (
 	keyToken   = attribute.Key("mortise.token")
 )
 
+// reasons are those of losses that nobody asked for: see Event.Reason.
+var reasons = []string{"unanswered", "late", "removed", "unlocked"}
+
 // durations are the bucket bounds of the histograms in seconds: from less than a round trip to five minutes.
 var durations = metric.WithExplicitBucketBoundaries(
 	.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300)
@@ -120,7 +123,9 @@ func (r *reporter) begin(s mortise.Event, span trace.Span) {
 	r.begun[set.Equivalent()] = struct{}{}
 	r.mu.Unlock()
 	if ctx := under(s); !known {
-		r.losses.Add(ctx, 0, r.on(s, keyOutcome.String(outcomeLost)))
+		for _, why := range reasons {
+			r.losses.Add(ctx, 0, r.on(s, keyOutcome.String(outcomeLost), keyReason.String(why)))
+		}
 		r.renewalFailures.Add(ctx, 0, metric.WithAttributeSet(set))
 	}
 }
@@ -259,6 +264,9 @@ func (r *reporter) ended(s mortise.Event, after time.Duration, how string, err e
 	r.holding.Add(ctx, -1, r.on(s))
 	r.hold.Record(ctx, after.Seconds(), r.on(s, keyOutcome.String(how)))
 	h.span.SetAttributes(keyOutcome.String(how))
+	if how == outcomeLost && s.Reason != "" {
+		h.span.SetAttributes(keyReason.String(s.Reason))
+	}
 	if err != nil && how != outcomeExpired {
 		r.fail(h.span, err, how)
 	}
@@ -273,7 +281,11 @@ func (r *reporter) lost(e mortise.Event) {
 	case errors.Is(e.Err, mortise.ErrClosed):
 		how = outcomeClosed
 	}
-	r.losses.Add(under(e), 1, r.on(e, keyOutcome.String(how)))
+	attrs := []attribute.KeyValue{keyOutcome.String(how)}
+	if how == outcomeLost {
+		attrs = append(attrs, keyReason.String(e.Reason))
+	}
+	r.losses.Add(under(e), 1, r.on(e, attrs...))
 	r.ended(e, e.Held, how, e.Err)
 }
 

@@ -13,7 +13,7 @@
 //	mortise.held              gauge      leases now held; kind
 //	mortise.waiting           gauge      calls now waiting; kind
 //	mortise.handoffs          counter    acquisitions after a wait for another owner; kind
-//	mortise.lost              counter    leases that ended without Unlock; kind, outcome
+//	mortise.lost              counter    leases that ended without Unlock; kind, outcome, reason
 //	mortise.renewal       s   histogram  time the store took to renew; kind
 //	mortise.renewal.failures  counter    renewals without an answer of the store; kind
 //
@@ -26,9 +26,16 @@
 // [mortise.WithLease] or [mortise.WithMaxHold], "closed" a lease still held at the shutdown of its
 // client. Names of locks are no attribute, for there may be millions: see [WithNameAttribute].
 //
-// mortise.lost (of outcome "lost") and mortise.renewal.failures exist from the first lease on, at
+// mortise.reason is there where the outcome of mortise.lost is "lost": the Reason of [mortise.Event]. "unanswered" is
+// the store's fault or the network's, "late" this process's, which was paused or starved; "removed" is another
+// program's, or a store that lost its data, and "unlocked" ForceUnlock of this client.
+//
+// mortise.lost (of outcome "lost", of each reason) and mortise.renewal.failures exist from the first lease on, at
 // zero, so a query for their increase sees the first loss. docs/alerts has alerts for Prometheus
 // and a dashboard for Grafana.
+//
+// Waits and holds are measured under the caller's context: where its span is sampled, the histograms have exemplars
+// with the trace (in the Prometheus exporter, with OpenMetrics).
 //
 // Every lease under another lease, a re-entry, counts for itself. Delegations between services are
 // counted by [Delegations].
@@ -38,8 +45,8 @@
 // "mortise.wait" is a call that had to wait, or failed; "mortise.hold" a lease, from its
 // acquisition to its end. Both are children of the span in the caller's context, if there is one,
 // and a hold is linked to the wait before the hold. Spans carry kind and outcome, a hold its hold
-// count and its fencing token as well. The status of a failed wait, a failed release and a lost hold is
-// Error; "expired" is no error. Left out are names of locks, owners (with host names and
+// count and its fencing token as well, and a lost one the reason. The status of a failed wait, a failed
+// release and a lost hold is Error; "expired" is no error. Left out are names of locks, owners (with host names and
 // process ids), and the texts of errors (with both): [WithNameAttribute] adds a bounded name,
 // [WithSpanDetails] adds all of them.
 package telemetry

@@ -135,10 +135,53 @@ func (s *seen) metrics() []string {
 func (s *seen) expect(want ...string) {
 	s.Helper()
 	synctest.Wait()
+	want = eachReason(want)
 	slices.Sort(want)
 	if got := s.metrics(); !slices.Equal(got, want) {
 		s.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// With a sampled span in the caller's context, the histograms have exemplars: a slow wait leads to its trace.
+func TestMeasurementsOfASampledCallHaveExemplars(t *testing.T) {
+	reader := metric.NewManualReader()
+	tracers := trace.NewTracerProvider()
+	o := check.Value(telemetry.New(telemetry.WithTracerProvider(tracers),
+		telemetry.WithMeterProvider(metric.NewMeterProvider(metric.WithReader(reader))))).In(t)
+	c := check.Value(mortise.New(memory.New(), mortise.WithObserver(o))).In(t)
+	defer c.Close()
+	ctx, span := tracers.Tracer("test").Start(t.Context(), "request")
+	lease := check.Value(c.Lock(ctx, "n")).In(t)
+	check.NoError(t, lease.Unlock(ctx))
+	var got metricdata.ResourceMetrics
+	check.NoError(t, reader.Collect(t.Context(), &got))
+	id, seen := span.SpanContext().TraceID(), map[string]bool{}
+	for _, m := range got.ScopeMetrics[0].Metrics {
+		if h, is := m.Data.(metricdata.Histogram[float64]); is {
+			for _, e := range h.DataPoints[0].Exemplars {
+				seen[m.Name] = seen[m.Name] || string(e.TraceID) == string(id[:])
+			}
+		}
+	}
+	check.ErrorIf(t, !seen["mortise.wait"] || !seen["mortise.hold"], "exemplars of the request: %v", seen)
+}
+
+// eachReason has losses of no reason stand for those of each reason that is not there already.
+func eachReason(all []string) (want []string) {
+	for _, x := range all {
+		of, zero := strings.CutSuffix(x, "mortise.outcome=lost} 0")
+		if !zero {
+			want = append(want, x)
+			continue
+		}
+		for _, why := range []string{"late", "removed", "unanswered", "unlocked"} {
+			y := of + "mortise.outcome=lost,mortise.reason=" + why + "}"
+			if !slices.ContainsFunc(all, func(x string) bool { return strings.HasPrefix(x, y) }) {
+				want = append(want, y+" 0")
+			}
+		}
+	}
+	return want
 }
 
 func TestWhatHappensToALockIsMeasured(t *testing.T) {
@@ -177,7 +220,8 @@ func TestWhatHappensToALockIsMeasured(t *testing.T) {
 			"mortise.hold{mortise.kind=lock,mortise.outcome=lost} 1 0",
 			"mortise.hold{mortise.kind=lock,mortise.outcome=released} 2 6",
 			"mortise.lost{mortise.kind=lock,mortise.outcome=expired} 1",
-			"mortise.lost{mortise.kind=lock,mortise.outcome=lost} 1",
+			"mortise.lost{mortise.kind=lock,mortise.outcome=lost} 0",
+			"mortise.lost{mortise.kind=lock,mortise.outcome=lost,mortise.reason=removed} 1",
 			"mortise.renewal.failures{mortise.kind=lock} 0",
 			"mortise.wait{mortise.kind=lock,mortise.outcome=acquired} 4 3",
 			"mortise.wait{mortise.kind=lock,mortise.outcome=not_acquired} 1 0",
@@ -388,10 +432,11 @@ func TestTheEndOfAHoldIsMeasuredOnceInEitherOrderOfEvents(t *testing.T) {
 		cause   error
 		asked   bool
 		status  codes.Code
+		reason  string
 	}{
-		{"lost", mortise.ErrLost, false, codes.Error},
-		{"expired", mortise.ErrLost, true, codes.Unset},
-		{"closed", mortise.ErrClosed, false, codes.Error},
+		{"lost", mortise.ErrLost, false, codes.Error, ",mortise.reason=late"},
+		{"expired", mortise.ErrLost, true, codes.Unset, ""},
+		{"closed", mortise.ErrClosed, false, codes.Error, ""},
 	} {
 		for _, unlockedFirst := range []bool{false, true} {
 			reader, spans := metric.NewManualReader(), tracetest.NewSpanRecorder()
@@ -400,7 +445,7 @@ func TestTheEndOfAHoldIsMeasuredOnceInEitherOrderOfEvents(t *testing.T) {
 				telemetry.WithTracerProvider(trace.NewTracerProvider(trace.WithSpanProcessor(spans))))).In(t)
 			end := func(err error) mortise.Event {
 				return mortise.Event{Name: "n", Kind: "lock", Owner: "c:1", Lease: 1, Context: t.Context(),
-					Held: time.Second, Asked: x.asked, Err: err}
+					Held: time.Second, Asked: x.asked, Reason: "late", Err: err}
 			}
 			events := []func(){
 				func() { o.Lost(end(x.cause)) },
@@ -416,7 +461,7 @@ func TestTheEndOfAHoldIsMeasuredOnceInEitherOrderOfEvents(t *testing.T) {
 			got := strings.Join((&seen{T: t, reader: reader}).metrics(), "\n")
 			for _, want := range []string{"mortise.held{mortise.kind=lock} 0",
 				"mortise.hold{mortise.kind=lock,mortise.outcome=" + x.outcome + "} 1 1",
-				"mortise.lost{mortise.kind=lock,mortise.outcome=" + x.outcome + "} 1"} {
+				"mortise.lost{mortise.kind=lock,mortise.outcome=" + x.outcome + x.reason + "} 1"} {
 				check.ErrorIf(t, !strings.Contains(got, want), "%s, unlocked first: %v: no %q in\n%s",
 					x.outcome, unlockedFirst, want, got)
 			}
