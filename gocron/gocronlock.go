@@ -69,8 +69,9 @@ func Splay(d time.Duration) Option { return func(k *locker) { k.splay = d } }
 // with more time.
 //
 // If a job is refused, gocron's AfterLockError gets mortise.ErrNotAcquired if another process runs
-// the job, or another error of TryLock. Cost: a TryLock for each job and process, and an Unlock for
-// each run.
+// the job, or another error of TryLock. With a *mortise.Client the text of a refusal says who has the
+// job, and since when if the store knows: "skipped, held by X since Y". Cost: a TryLock for each job
+// and process, an Inspect for each refusal, and an Unlock for each run.
 func Locker(l mortise.Locker, prefix string, opts ...Option) gocron.Locker {
 	k := &locker{locks: l, prefix: prefix, splay: DefaultSplay}
 	if l == nil {
@@ -107,6 +108,8 @@ func (k *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	// A job is tried once at its time: the store decides. By their held caches all processes might be refused.
 	lease, err := k.locks.TryLock(middleware.AskStore(asking), k.prefix+job)
 	switch stayed := stay(); {
+	case errors.Is(err, mortise.ErrNotAcquired) && stayed:
+		return nil, k.skipped(ctx, job, err)
 	case err != nil:
 		return nil, err
 	case !stayed:
@@ -115,6 +118,30 @@ func (k *locker) Lock(ctx context.Context, job string) (gocron.Lock, error) {
 	}
 	return held{lease, time.Now().Add(k.splay)}, nil
 }
+
+// skipped adds to a refusal who has the job, where the Locker can tell.
+func (k *locker) skipped(ctx context.Context, job string, err error) error {
+	client, can := k.locks.(interface {
+		Inspect(context.Context, string) (mortise.LockInfo, error)
+	})
+	if !can {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, looking)
+	defer cancel()
+	switch info, failed := client.Inspect(ctx, k.prefix+job); {
+	case failed != nil || !info.Held:
+		return err
+	case info.Since.IsZero():
+		return fmt.Errorf("gocronlock: job %q is skipped, held by %s: %w", job, info.Owner, err)
+	default:
+		return fmt.Errorf("gocronlock: job %q is skipped, held by %s since %s: %w", job, info.Owner,
+			info.Since.Format(time.RFC3339), err)
+	}
+}
+
+// looking bounds how long a refusal waits for the name of the holder.
+const looking = 250 * time.Millisecond
 
 // held is the lock of a running job.
 type held struct {

@@ -221,7 +221,8 @@ func TestTheLocker(t *testing.T) {
 	info := check.Value(b.Inspect(t.Context(), "jobs:main.report")).In(t)
 	check.ErrorIf(t, !info.Held || info.Client != a.ID(), "while the job runs, the lock is %+v", info)
 	_, err := gocronlock.Locker(b, "jobs:").Lock(t.Context(), "main.report")
-	check.ErrorIf(t, !errors.Is(err, mortise.ErrNotAcquired), "while the job runs: %v", err)
+	check.ErrorIf(t, !errors.Is(err, mortise.ErrNotAcquired) ||
+		!strings.Contains(err.Error(), `"main.report" is skipped, held by `+info.Owner), "while the job runs: %v", err)
 	check.ErrorIf(t, lock.Unlock(ctx) != nil, "Unlock failed")
 	info = check.Value(b.Inspect(t.Context(), "jobs:main.report")).In(t)
 	check.ErrorIf(t, info.Held, "after the run the lock is %+v", info)
@@ -386,4 +387,21 @@ type marked struct {
 func (m *marked) TryLock(ctx context.Context, name string, opts ...mortise.Option) (*mortise.Lease, error) {
 	m.asks = asked.Is(ctx)
 	return m.Locker.TryLock(ctx, name, opts...)
+}
+
+// In memory the store knows since when.
+func TestARefusalSaysWhoHasTheJobAndSinceWhen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memory.New()
+		a, b := check.Value(mortise.New(store)).In(t), check.Value(mortise.New(store)).In(t)
+		defer a.Close()
+		defer b.Close()
+		time.Sleep(time.Hour)
+		since := time.Now().Format(time.RFC3339)
+		lease := check.Value(a.Lock(t.Context(), "jobs:report")).In(t)
+		time.Sleep(time.Minute)
+		_, err := gocronlock.Locker(b, "jobs:").Lock(t.Context(), "report")
+		want := fmt.Sprintf("gocronlock: job %q is skipped, held by %s since %s: ", "report", lease.Owner(), since)
+		check.ErrorIf(t, !errors.Is(err, mortise.ErrNotAcquired) || !strings.HasPrefix(err.Error(), want), "%v", err)
+	})
 }
