@@ -29,8 +29,10 @@ var ErrNoLock = errors.New("httplock: no lock is needed")
 // set by http.ServeMux, and by chi from 5.1.
 //
 // The middleware must stand behind the router, at the route: mux.Handle("POST /orders/{id}",
-// lock(handler)), or chi's With; in chi's Use the route is not yet known. There, as for an empty
-// value, the answer is 400.
+// lock(handler)), or chi's With or Group. The Use of a chi router runs before that router has matched its
+// patterns, so it knows only the values of the pattern under which the router itself stands:
+// router.Route("/orders/{id}", func(r chi.Router) { r.Use(lock); ... }). A value that is not known is
+// answered with 400, as an empty value is.
 //
 // The name is made of a value's TEXT. A handler that parses the value may take several texts for the same
 // value: strconv.Atoi reads 42, 042 and +42 as one number, but the three texts are three locks, so

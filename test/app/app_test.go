@@ -196,7 +196,7 @@ func TestTwoServersServeAKeyOneAtATime(t *testing.T) {
 	}
 }
 
-// Where chi's middleware knows the route: With, Route and Group, not Use.
+// Where chi's middleware knows the value: With, Group, and Use behind the pattern that has it; not before.
 func TestChi(t *testing.T) {
 	locks := harness.Must(mortise.New(memory.New()))(t)
 	t.Cleanup(func() { locks.Close() })
@@ -212,6 +212,16 @@ func TestChi(t *testing.T) {
 		r.Use(lock)
 		r.Post("/ship", name)
 	})
+	app.Route("/before", func(r chi.Router) {
+		r.Use(lock) // before {id} is known
+		r.Post("/{id}/ship", name)
+	})
+	app.Route("/inner", func(r chi.Router) {
+		r.Group(func(r chi.Router) {
+			r.Use(lock)
+			r.Post("/{id}/ship", name)
+		})
+	})
 	front := chi.NewRouter()
 	front.Use(lock) // before the route is known
 	front.Post("/use/{id}", name)
@@ -220,10 +230,12 @@ func TestChi(t *testing.T) {
 	srv := httptest.NewServer(app)
 	t.Cleanup(srv.Close)
 	for path, want := range map[string]string{
-		"/with/42":       "200 orders:42",
-		"/group/42":      "200 orders:42",
-		"/route/42/ship": "200 orders:42",
-		"/front/use/42":  "400",
+		"/with/42":        "200 orders:42",
+		"/group/42":       "200 orders:42",
+		"/route/42/ship":  "200 orders:42",
+		"/before/42/ship": "400",
+		"/inner/42/ship":  "200 orders:42",
+		"/front/use/42":   "400",
 	} {
 		resp := harness.Must(http.Post(srv.URL+path, "", nil))(t)
 		body, err := io.ReadAll(resp.Body)
