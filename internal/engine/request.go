@@ -79,11 +79,11 @@ func (r *Request) missing(left time.Duration) string {
 	switch r.Family {
 	case backend.KindSemaphore:
 		if r.Wants == 1 {
-			return "without a permit that is free for this call"
+			return "no permit free for this call"
 		}
 		fallthrough
 	case backend.KindCountingSemaphore:
-		return fmt.Sprintf("with fewer than %d permits that are free for this call", r.Wants)
+		return fmt.Sprintf("fewer than %d permits free for this call", r.Wants)
 	case backend.KindCountDownLatch:
 		return "above zero"
 	}
