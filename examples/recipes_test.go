@@ -58,6 +58,22 @@ func newApp(redis string, more ...fx.Option) *fx.App {
 	)
 }
 
+func newTwoStores(orders, stock string, more ...fx.Option) *fx.App {
+	return fx.New(
+		fx.Supply(
+			fx.Annotate(&goredis.UniversalOptions{Addrs: []string{orders}}, fx.ResultTags(`name:"orders"`)),
+			fx.Annotate(&goredis.UniversalOptions{Addrs: []string{stock}}, fx.ResultTags(`name:"stock"`)),
+		),
+		fxmodule.GoRedis(fxmodule.Named("orders")),
+		fxmodule.GoRedis(fxmodule.Named("stock")),
+		fx.Provide(
+			fx.Annotate(NewOrders, fx.ParamTags(`name:"orders"`)),
+			fx.Annotate(NewStock, fx.ParamTags(`name:"stock"`)),
+		),
+		fx.Options(more...),
+	)
+}
+
 func reportEveryMinute(ctx context.Context, locks *mortise.Client, report func(context.Context, time.Time)) error {
 	return once.Every(ctx, locks, "report", time.Minute, report) // each tick is started at most once in the fleet
 }
@@ -123,6 +139,12 @@ type Orders struct{ locks mortise.Locker }
 // NewOrders makes the service.
 func NewOrders(locks mortise.Locker) *Orders { return &Orders{locks} }
 
+// Stock is a service whose locks are on another store than those of Orders.
+type Stock struct{ locks mortise.Locker }
+
+// NewStock makes the service.
+func NewStock(locks mortise.Locker) *Stock { return &Stock{locks} }
+
 // Ship works on an order under its lock.
 func (o *Orders) Ship(ctx context.Context, id int) error {
 	return mortise.Do(ctx, o.locks, fmt.Sprint("orders:", id), func(ctx context.Context) error { return ctx.Err() })
@@ -177,6 +199,34 @@ func TestRecipeOfFx(t *testing.T) {
 		life.Append(fx.StartHook(func(ctx context.Context) { shipped = orders.Ship(ctx, 42) }))
 	}))
 	if err := errors.Join(app.Start(t.Context()), shipped, app.Stop(t.Context())); err != nil {
+		t.Error(err)
+	}
+}
+
+// Each of the two services has the locks of its own store.
+func TestRecipeOfTwoStores(t *testing.T) {
+	orders, stock := redistest.Start(t), redistest.Start(t)
+	held := func(server *redistest.Server) *mortise.Lease {
+		lease, err := onRedis(t, server).TryLock(t.Context(), "orders:42")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lease
+	}
+	app := newTwoStores(orders.Addr(), stock.Addr(), fx.NopLogger, fx.Invoke(func(o *Orders, s *Stock, life fx.Lifecycle) {
+		life.Append(fx.StartHook(func(ctx context.Context) {
+			_, ofOrders := o.locks.TryLock(ctx, "orders:42")
+			lease, ofStock := s.locks.TryLock(ctx, "orders:42")
+			if !errors.Is(ofOrders, mortise.ErrNotAcquired) || ofStock != nil {
+				t.Errorf("the lock that is held on the store of Orders: %v; the same name on that of Stock: %v", ofOrders, ofStock)
+			}
+			if err := lease.Unlock(ctx); err != nil {
+				t.Error(err)
+			}
+		}))
+	}))
+	defer held(orders).Unlock(t.Context())
+	if err := errors.Join(app.Start(t.Context()), app.Stop(t.Context())); err != nil {
 		t.Error(err)
 	}
 }
