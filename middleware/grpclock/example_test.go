@@ -28,7 +28,7 @@ func Example() {
 	registerOrders(server, func(ctx context.Context) { // in a service: shopv1.RegisterOrdersServer(server, orders)
 		fmt.Println("holds", grpclock.Lease(ctx).Name()) // ctx ends if the lock is lost
 	})
-	if err := callShip(server, "42"); err != nil {
+	if err := callShip(server, "42"); err != nil { // in a client: shopv1.NewOrdersClient(conn).Ship(ctx, request)
 		log.Fatal(err)
 	}
 	// Output: holds orders:42
