@@ -32,6 +32,31 @@ func (s *Shipping) Ship(ctx context.Context, order int) error {
 	return err
 }
 
+func TestShipWithAMock(t *testing.T) {
+	locks := mocks.NewMockLocker(gomock.NewController(t))
+	service := Shipping{Locks: locks}
+
+	granted := mortise.NewLease(t.Context(), "orders:42", 0, nil)
+	locks.EXPECT().Lock(gomock.Any(), "orders:42", gomock.Any()).Return(granted, nil)
+	if err := service.Ship(t.Context(), 42); err != nil {
+		t.Errorf("granted: %v", err)
+	}
+
+	wait := mortise.WithWait(5 * time.Second)
+	locks.EXPECT().Lock(gomock.Any(), "orders:42", wait).Return(nil, mortise.ErrNotAcquired)
+	if err := service.Ship(t.Context(), 42); !errors.Is(err, errBusy) {
+		t.Errorf("refused: %v, want errBusy", err)
+	}
+
+	ctx, lose := context.WithCancelCause(t.Context())
+	lost := mortise.NewLease(ctx, "orders:42", 0, nil)
+	lose(mortise.ErrLost)
+	locks.EXPECT().Lock(gomock.Any(), "orders:42", gomock.Any()).Return(lost, nil)
+	if err := service.Ship(t.Context(), 42); !errors.Is(err, mortise.ErrLost) {
+		t.Errorf("lost: %v, want ErrLost", err)
+	}
+}
+
 // In a test, t takes the place of reporter and t.Context() that of ctx.
 func Example() {
 	ctx := context.Background()
