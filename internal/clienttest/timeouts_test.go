@@ -1,6 +1,7 @@
 package clienttest
 
 import (
+	"context"
 	"errors"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	. "github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
 	"github.com/mortise-go/mortise/latch"
 	"github.com/mortise-go/mortise/semaphore"
@@ -256,4 +258,50 @@ func TestTheErrorOfALongWaitNamesTheHolder(t *testing.T) {
 			must(t, held.Unlock(t.Context()))
 		}
 	})
+}
+
+// go-redis dials for 0.4 s before it reports a server that refuses connections. So a wait may end while the second
+// request fails, and the error then has to say what the first request met.
+func TestAWaitThatEndsWithoutAnAnswerNamesTheLastFailure(t *testing.T) {
+	for what, lock := range map[string]func(ctx context.Context, c *Client, wait Option) error{
+		"Lock": func(ctx context.Context, c *Client, wait Option) error { return errorOf(c.Lock(ctx, "x", wait)) },
+		"a fair lock": func(ctx context.Context, c *Client, wait Option) error {
+			return errorOf(c.With(Fair()).Lock(ctx, "x", wait))
+		},
+		"LockAll": func(ctx context.Context, c *Client, wait Option) error {
+			return errorOf(c.LockAll(ctx, []string{"x", "y"}, wait))
+		},
+		"a permit": func(ctx context.Context, c *Client, wait Option) error {
+			return errorOf(semaphore.New(c, "x", 1).Acquire(ctx, 1, wait))
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+				defer time.Sleep(time.Minute) // what goes on in the background ends in the bubble
+				var hangs, works atomic.Bool
+				defer works.Store(true)
+				c := on(t, spyOn(s, "Fair Batch Queue Semaphores", hooks{anyCall: func(c *call) error {
+					if works.Load() {
+						return c.run(c.ctx)
+					}
+					if hangs.Load() {
+						time.Sleep(goRedisTimeout)
+						return unknownOutcome()
+					}
+					time.Sleep(400 * time.Millisecond)
+					return &backend.Fault{Err: errors.New("connection refused"), Remedy: "check the port", Temporary: true}
+				}}))
+				err := lock(t.Context(), c, WithWait(time.Second))
+				if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "connection refused (check the port)") {
+					t.Errorf("while each request fails after 400ms: %v, want the failure in it", err)
+				}
+				hangs.Store(true)
+				time.Sleep(time.Minute)
+				err = lock(t.Context(), c, WithWait(time.Second))
+				if !errors.Is(err, ErrUnavailable) || strings.Contains(err.Error(), "refused") {
+					t.Errorf("a minute later, while the store hangs: %v, want no failure from before the call", err)
+				}
+			})
+		})
+	}
 }

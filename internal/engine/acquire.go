@@ -82,7 +82,7 @@ func (g *grant) resume(c *call, p pending, err error) {
 	if c.outer != nil {
 		policy = e.retry
 	}
-	_ = policy.Resume(c.wait, err, first, func() error { return p.send(e.base) })
+	_ = policy.Resume(c.wait, e.noteFailure(err), first, func() error { return e.noteFailure(p.send(e.base)) })
 }
 
 // attempt is one try of a call to acquire: a request to the store, or the grant of a handoff. It is a pending command.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/asked"
+	"github.com/mortise-go/mortise/internal/clock"
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
 )
@@ -34,8 +35,31 @@ func (e *Engine) Group(names []string) []int {
 	return nil
 }
 
-// Busy returns an error that says why requests about a name wait before they are sent; nil if that is not known.
-func (e *Engine) Busy(name string) error { return e.store.busy(name) }
+// Unanswered returns an error that says why a request about a name has had no answer for d: requests wait before they
+// are sent, or the store failed meanwhile; nil if that is not known.
+func (e *Engine) Unanswered(name string, d time.Duration) error {
+	if busy := e.store.busy(name); busy != nil {
+		return busy
+	}
+	if f := e.lastFailure.Load(); f != nil && e.Since(f.at) <= d {
+		return f.err
+	}
+	return nil
+}
+
+// failure is a request's temporary failure. The request is repeated; its caller may leave before it is answered.
+type failure struct {
+	err error
+	at  clock.Instant
+}
+
+// noteFailure keeps err, the outcome of a request, for Unanswered, if it is a temporary failure.
+func (e *Engine) noteFailure(err error) error {
+	if err != nil && temporary(err) {
+		e.lastFailure.Store(&failure{err, e.Now()})
+	}
+	return err
+}
 
 // batch is several locks of one client that one command acquires, all or none. It is a pending command.
 type batch struct {

@@ -159,9 +159,9 @@ func (c *call) enrolment() backend.Enrolment {
 	return q
 }
 
-// gaveUp is GaveUp, which asks the store why requests wait before they are sent.
+// gaveUp is GaveUp, which asks the engine why the store has not answered.
 func (c *call) gaveUp(err error, left time.Duration, last error) error {
-	return c.GaveUp(err, left, last, func() error { return c.engine.store.busy(c.Name) })
+	return c.GaveUp(err, left, last, func() error { return c.engine.Unanswered(c.Name, c.Wait) })
 }
 
 // now returns the time. While the call is fresh it does not read the clocks.

@@ -68,6 +68,8 @@ type Engine struct {
 	sender
 	names   names
 	renewer renewer
+	// lastFailure is the last failure of a request to acquire: see Unanswered.
+	lastFailure atomic.Pointer[failure]
 }
 
 // engines is the number of engines that this process has made.

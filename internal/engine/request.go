@@ -122,8 +122,8 @@ const endless = time.Duration(clock.Never)
 
 // GaveUp returns the error of a request whose wait ended with err. Left is the rest of the holder's lease, negative if
 // the store has given no answer. Last is the store's last failure; nil if an answer came after it.
-// Busy returns an error that says why requests wait before they are sent; nil if that is not known.
-func (r *Request) GaveUp(err error, left time.Duration, last error, busy func() error) error {
+// Unanswered returns an error that says why the store has given no answer; nil if that is not known.
+func (r *Request) GaveUp(err error, left time.Duration, last error, unanswered func() error) error {
 	switch {
 	case errors.Is(err, fail.Closing):
 		return r.Fail(fail.Closed)
@@ -132,7 +132,7 @@ func (r *Request) GaveUp(err error, left time.Duration, last error, busy func() 
 	case last != nil:
 		return r.Fail(fmt.Errorf("%w: still so after %v: %w", fail.Unavailable, r.Wait, last))
 	case left < 0:
-		if why := busy(); why != nil {
+		if why := unanswered(); why != nil {
 			return r.Fail(fmt.Errorf("%w: no answer in time, with a wait of %v: %w", fail.Unavailable, r.Wait, why))
 		}
 		return r.Fail(fmt.Errorf("%w: the store gave no answer in time, with a wait of %v", fail.Unavailable, r.Wait))

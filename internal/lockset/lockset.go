@@ -28,8 +28,9 @@ type Acquirer interface {
 	// can take with the first name.
 	Together(r *engine.Request) bool
 	Group(names []string) []int
-	// Busy returns an error that says why requests about a name wait before they are sent; nil if that is not known.
-	Busy(name string) error
+	// Unanswered returns an error that says why a request about a name has had no answer for d: requests wait before they
+	// are sent, or the store failed meanwhile; nil if that is not known.
+	Unanswered(name string, d time.Duration) error
 	// Enters reports whether a call with ctx re-enters the lock, or enters it under a delegation.
 	Enters(ctx context.Context, name string) bool
 }
@@ -280,14 +281,14 @@ func (t *attempt) takeAll() (failed int, waited bool, err error) {
 	return 0, false, nil
 }
 
-// unanswered returns the error of a call whose wait ended before a store answered the request for part i. It says why
-// requests wait before they are sent, if the store knows.
+// unanswered returns the error of a call whose wait ended before a store answered the request for part i. It says why,
+// if that is known.
 func (t *attempt) unanswered(i int) error {
 	p := &t.parts[i]
 	err := fmt.Errorf("%w: the store gave no answer in time, with a wait of %v", fail.Unavailable, t.wait)
 	if p.Acquirer != nil {
-		if busy := p.Acquirer.Busy(p.Name); busy != nil {
-			err = fmt.Errorf("%w: no answer in time, with a wait of %v: %w", fail.Unavailable, t.wait, busy)
+		if why := p.Acquirer.Unanswered(p.Name, t.wait); why != nil {
+			err = fmt.Errorf("%w: no answer in time, with a wait of %v: %w", fail.Unavailable, t.wait, why)
 		}
 	}
 	return fail.New("lockall", p.Name, err)

@@ -34,8 +34,9 @@ type Node interface {
 	RejoinDelay() time.Duration
 	// KnowsAge reports whether the store knows since when it has its data; the age is recorded under scope.
 	KnowsAge() (scope string, knows bool)
-	// Busy returns an error that says why requests about a name wait before they are sent; nil if that is not known.
-	Busy(name string) error
+	// Unanswered returns an error that says why a request about a name has had no answer for d: requests wait before they
+	// are sent, or the store failed meanwhile; nil if that is not known.
+	Unanswered(name string, d time.Duration) error
 }
 
 const (
@@ -197,13 +198,13 @@ func (x *rounds) round() (*lease.Handle, error) {
 	return nil, nil
 }
 
-// gaveUp is Request.GaveUp, which asks each store why requests wait before they are sent.
+// gaveUp is Request.GaveUp, which asks each node why its store has not answered.
 func (x *rounds) gaveUp(err error) error {
 	return x.GaveUp(err, x.left, x.last, func() error {
 		var all fail.List
 		for i, n := range x.nodes {
-			if busy := n.Busy(x.Name); busy != nil {
-				all = append(all, fmt.Errorf("store %d: %w", i, busy))
+			if why := n.Unanswered(x.Name, x.Wait); why != nil {
+				all = append(all, fmt.Errorf("store %d: %w", i, why))
 			}
 		}
 		if len(all) == 0 {

@@ -109,8 +109,8 @@ func (r *call) collect(wait context.Context, first *vote) []vote {
 // silent returns the error of a store that has not answered within d.
 func (r *call) silent(node int, d time.Duration) error {
 	d = d.Round(time.Millisecond)
-	if busy := r.nodes[node].Busy(r.Name); busy != nil {
-		return fmt.Errorf("no answer within %v: %w", d, busy)
+	if why := r.nodes[node].Unanswered(r.Name, d); why != nil {
+		return fmt.Errorf("no answer within %v: %w", d, why)
 	}
 	return &backend.Fault{
 		Err:       fmt.Errorf("no answer within %v", d),
