@@ -38,6 +38,7 @@ type Child struct {
 	lines  io.WriteCloser
 	gate   *os.File
 	tty    *terminal
+	asked  bool          // TSTP was passed on, and the group has not stopped since
 	States chan State    // closed after Exited
 	Killed chan struct{} // closed when the guardian has killed the group at the deadline
 	Alone  chan struct{} // closed when the guardian has ended
@@ -104,7 +105,7 @@ func (c *Child) startStub(self, path string, args, env []string) error {
 	stub.Env = env
 	stub.ExtraFiles = []*os.File{read}
 	stub.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
-	if c.tty != nil {
+	if c.tty != nil && c.tty.mine() {
 		stub.SysProcAttr.Foreground, stub.SysProcAttr.Ctty = true, c.tty.fd
 	}
 	if err := stub.Start(); err != nil {
@@ -157,15 +158,26 @@ const cldStopped = 5 // CLD_STOPPED of siginfo_t
 func (c *Child) Until(i Instant) { fmt.Fprintf(c.lines, "until %d\n", i) }
 
 // Signal sends a signal to the whole group.
-func (c *Child) Signal(s unix.Signal) { unix.Kill(-c.pid, s) }
+func (c *Child) Signal(s unix.Signal) {
+	c.asked = c.asked || s == unix.SIGTSTP
+	unix.Kill(-c.pid, s)
+}
 
-// Suspend stops the program itself, as a shell expects of a job whose command has stopped. It does so only where the
-// command has the terminal. The program may go on for a while after it has stopped itself: what continues the command
-// is the signal that continues the program.
+// Suspend stops the program itself, as a shell expects of a job whose command has stopped. It does so only where there
+// is a terminal. The program may go on for a while after it has stopped itself: what continues the command is the
+// signal that continues the program.
+//
+// A shell sends no signal to a job that is at work in the background when it brings the job to the foreground. The
+// command stops there when it reads from the terminal, and goes on with it.
 func (c *Child) Suspend() {
 	if c.tty == nil {
 		return
 	}
+	if c.tty.mine() && !c.asked {
+		c.Resume()
+		return
+	}
+	c.asked = false
 	c.tty.pass(c.pid, unix.Getpgrp())
 	unix.Kill(unix.Getpid(), unix.SIGSTOP)
 }

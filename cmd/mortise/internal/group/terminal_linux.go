@@ -6,13 +6,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// terminal is the terminal that the program was started in the foreground of.
+// terminal is the terminal that the program was started from, in its foreground or not.
 type terminal struct{ fd int }
 
-// controlling returns the terminal at the standard input, if the program's group is in its foreground.
+// controlling returns the terminal at the standard input, if it controls the program's session.
 func controlling() *terminal {
 	t := &terminal{int(os.Stdin.Fd())}
-	if !t.mine() {
+	if _, err := unix.IoctlGetInt(t.fd, unix.TIOCGPGRP); err != nil {
 		return nil
 	}
 	return t
