@@ -123,7 +123,7 @@ command-faults: deps ## 200 rounds of faults to `mortise run`: commands, mortise
 	cd cmd/mortise && go test -count=1 -v -timeout 30m -run TestFaults -faults.rounds=200 .
 
 .PHONY: many-locks
-many-locks: deps ## ls, watch and the console of the command over 100,000 locks among 1,000,000 other keys: memory, first page, slow log
+many-locks: deps ## ls, watch, top and the console of the command over 100,000 locks among 1,000,000 other keys: memory, first page, slow log
 	cd cmd/mortise && go test -count=1 -v -timeout 15m -run TestManyLocks -many .
 
 .PHONY: fairness

@@ -124,7 +124,7 @@ func TestEachCommandHasAManualPage(t *testing.T) {
 	for name, want := range map[string]string{
 		"mortise": ".SH NAME", "mortise-run": "\n  76   the lock was lost", "mortise-ls": "exit code 0 found",
 		"mortise-contexts": "\n      store: redis://", "mortise-unlock": "3 the owner changed",
-		"mortise-console": "--anywhere",
+		"mortise-console": "--anywhere", "mortise-top": "\n  w  most waiters first",
 	} {
 		page := string(check.Value(os.ReadFile(dir + "/" + name + ".1")).In(t))
 		check.ErrorIf(t, !strings.Contains(page, want), "%s: no %q in %s", name, want, page)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -124,29 +125,40 @@ type table struct {
 // rowsTogether is how many rows of a table are laid out together: a list without end needs no memory without end.
 const rowsTogether = 200
 
+// columns are those of a table, and of top.
+var columns = [...]string{"NAME", "KIND", "HOLDER", "HOST", "PID", "AGE", "LEFT", "HOLDS", "WAITERS", "TOKEN"}
+
+// cells is the row of a lock, a cell for each of the columns, as it was at a time.
+func cells(i mortise.LockInfo, at time.Time) [len(columns)]string {
+	age := "-"
+	if !i.Since.IsZero() {
+		age = at.Sub(i.Since).Round(time.Second).String()
+	}
+	return [...]string{printable(i.Name), i.Kind, printable(i.Owner), cmp.Or(printable(i.Host), "-"), number(i.PID), age,
+		left(i), strconv.Itoa(i.Holds), strconv.Itoa(i.Waiters), number(int(i.Token))}
+}
+
 func (t *table) write(i mortise.LockInfo) error {
 	if t.rows == 0 {
 		fmt.Fprintln(t, t.about())
-		t.line("NAME\tKIND\tHOLDER\tHOST\tPID\tAGE\tLEFT\tHOLDS\tWAITERS\tTOKEN", "SINCE\tNEXT")
+		t.line(columns, "SINCE\tNEXT")
 	}
-	next := "-"
+	next, since := "-", "-"
 	if len(i.Queue) > 0 {
 		next = waiterName(i.Queue[0])
 	}
-	age, since := "-", "-"
 	if !i.Since.IsZero() {
-		age, since = time.Since(i.Since).Round(time.Second).String(), i.Since.UTC().Format(time.RFC3339)
+		since = i.Since.UTC().Format(time.RFC3339)
 	}
-	t.line(fmt.Sprintf("%s\t%s\t%s\t%s\t%s\t%s\t%s\t%d\t%d\t%s", printable(i.Name), i.Kind, printable(i.Owner),
-		cmp.Or(printable(i.Host), "-"), number(i.PID), age, left(i), i.Holds, i.Waiters, number(int(i.Token))),
-		since+"\t"+next)
+	t.line(cells(i, time.Now()), since+"\t"+next)
 	if t.rows++; t.rows%rowsTogether == 0 {
 		return t.Flush()
 	}
 	return nil
 }
 
-func (t *table) line(row, more string) {
+func (t *table) line(cells [len(columns)]string, more string) {
+	row := strings.Join(cells[:], "\t")
 	if t.wide {
 		row += "\t" + more
 	}

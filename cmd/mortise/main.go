@@ -30,7 +30,7 @@ func Main(args []string) int {
 	settings := new(settings)
 	settings.flags(root)
 	code := 0
-	root.AddCommand(runCommand(settings, &code), lsCommand(settings, &code), watchCommand(settings),
+	root.AddCommand(runCommand(settings, &code), lsCommand(settings, &code), watchCommand(settings), topCommand(settings),
 		inspectCommand(settings, &code), unlockCommand(settings, &code), consoleCommand(settings),
 		doctorCommand(settings, &code), contextsCommand(settings, &code), manCommand())
 	root.SetArgs(args)

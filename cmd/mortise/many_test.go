@@ -40,14 +40,17 @@ const (
 )
 
 // peak is the most memory that the program has had, in KiB; zero if it has ended.
-func (p *program) peak() int {
-	p.t.Helper()
-	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", p.Process.Pid))
+func (p *program) peak() int { p.t.Helper(); return peakOf(p.t, fmt.Sprint(p.Process.Pid)) }
+
+// peakOf is that of a process.
+func peakOf(t testing.TB, pid string) int {
+	t.Helper()
+	text, _ := os.ReadFile("/proc/" + pid + "/status")
 	m := regexp.MustCompile(`VmHWM:\s+(\d+) kB`).FindSubmatch(text)
 	if m == nil {
 		return 0
 	}
-	return check.Value(strconv.Atoi(string(m[1]))).In(p.t)
+	return check.Value(strconv.Atoi(string(m[1]))).In(t)
 }
 
 // fillMany puts the locks and the other keys into a store.
@@ -82,7 +85,7 @@ func TestManyLocks(t *testing.T) {
 	for name, look := range map[string]func(t *testing.T, store string) looked{
 		"ls":         func(t *testing.T, store string) looked { return lookLs(t, store) },
 		"ls -o json": func(t *testing.T, store string) looked { return lookLs(t, store, "-o", "json") },
-		"watch":      lookWatch, "console": lookConsole,
+		"watch":      lookWatch, "console": lookConsole, "top": lookTop,
 	} {
 		t.Run(name, func(t *testing.T) {
 			server.Must("SLOWLOG", "RESET")
@@ -170,6 +173,22 @@ func lookWatch(t *testing.T, store string) looked {
 	go io.Copy(io.Discard, p.lines)
 	time.Sleep(2*l.all + time.Second)
 	l.peak = p.peak()
+	return l
+}
+
+// lookTop has a top on a terminal that has read all locks twice.
+func lookTop(t *testing.T, store string) (l looked) {
+	check.Long(t)
+	p := openPane(t, store, 160, 50)
+	pid := strings.TrimSpace(p.tmux("display-message", "-p", "#{pane_pid}"))
+	began := time.Now()
+	p.enter("exec mortise top")
+	p.shows("^orders:")
+	l.first = time.Since(began)
+	at := p.shows(fmt.Sprintf(`^46 of %d locks at (\S+),`, manyLocks))
+	l.all = time.Since(began)
+	p.until("the locks are read again", func() bool { return p.shows(`^46 of \d+ locks at (\S+),`) != at })
+	l.peak = peakOf(t, pid)
 	return l
 }
 

@@ -27,8 +27,8 @@ not seen. It goes on until it is interrupted; a store that does not answer is as
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completesNames(s),
 		RunE: func(c *cobra.Command, args []string) error {
-			if every < 10*time.Millisecond {
-				return &coded{codeUsage, errors.New("--every is 10ms or more")}
+			if err := mayLook(every); err != nil {
+				return err
 			}
 			w := &watcher{out: c.OutOrStdout(), prefix: strings.Join(args, ""), last: map[string]seen{}}
 			switch format {
@@ -47,9 +47,22 @@ not seen. It goes on until it is interrupted; a store that does not answer is as
 			})
 		},
 	}
-	c.Flags().DurationVar(&every, "every", time.Second, "time between two looks")
+	everyFlag(c, &every)
 	c.Flags().StringVarP(&format, "output", "o", "table", "table or json")
 	return c
+}
+
+// everyFlag adds --every to a command that looks again and again.
+func everyFlag(c *cobra.Command, every *time.Duration) {
+	c.Flags().DurationVar(every, "every", time.Second, "time between two looks")
+}
+
+// mayLook refuses looks that would keep a store busy.
+func mayLook(every time.Duration) error {
+	if every < 10*time.Millisecond {
+		return &coded{codeUsage, errors.New("--every is 10ms or more")}
+	}
+	return nil
 }
 
 // watcher writes what has changed since its last look.
