@@ -212,6 +212,36 @@ func TestSignalsReachTheWholeGroup(t *testing.T) {
 	}
 }
 
+// A stopped command goes on by a signal; a stopped mortise leaves it at work within the lease, and goes on, too.
+func TestStopsAndContinuesReachTheCommand(t *testing.T) {
+	check.Long(t)
+	p := begin(t, at(redistest.Start(t)), "run", "n", "--", "bash", "-c", "echo $$; "+untilUSR1)
+	child, self := p.line(), strconv.Itoa(p.Process.Pid)
+	check.Equal(t, "the command says %q", p.line(), "in")
+	for _, x := range []struct {
+		signal  unix.Signal
+		stopped string
+	}{{unix.SIGTSTP, child}, {unix.SIGSTOP, self}, {unix.SIGTSTP, child}} {
+		check.Done(t, p.Process.Signal(x.signal))
+		await(t, x.signal.String(), func() bool { return stopped(x.stopped) })
+		check.Done(t, p.Process.Signal(unix.SIGCONT))
+		await(t, "goes on after "+x.signal.String(), func() bool { return !stopped(self) && !stopped(child) })
+	}
+	p.finish()
+}
+
+// await awaits something of other processes.
+func await(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	check.Long(t)
+	for end := time.Now().Add(within); !ok(); time.Sleep(5 * time.Millisecond) {
+		check.FatalIf(t, time.Now().After(end), "not in %v: %s", within, what)
+	}
+}
+
+// within bounds what is awaited of other processes, and on a screen.
+const within = time.Minute
+
 // stubborn ignores TERM, and has a child that does so. It writes the process numbers of both.
 const stubborn = `trap "" TERM; sh -c 'trap "" TERM; echo $$; exec sleep 1000' & echo $$; wait; exec sleep 1000`
 

@@ -24,9 +24,6 @@ type pane struct {
 	env    []string
 }
 
-// within bounds what is awaited on a screen.
-const within = 60 * time.Second
-
 // openPane opens a terminal whose programs use a store.
 func openPane(t *testing.T, store string, width, height int, env ...string) *pane {
 	t.Helper()
