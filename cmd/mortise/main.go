@@ -10,9 +10,21 @@ import (
 	"cmp"
 	"fmt"
 	"os"
+	"runtime/debug"
 
 	"github.com/spf13/cobra"
 )
+
+// version is that of a package; go install knows another way.
+var version string
+
+// versionOf is the version that the program says it has.
+func versionOf(built *debug.BuildInfo, ok bool) string {
+	if version != "" || !ok {
+		return cmp.Or(version, "unknown")
+	}
+	return built.Main.Version
+}
 
 func main() { os.Exit(Main(os.Args[1:])) }
 
@@ -24,6 +36,7 @@ func Main(args []string) int {
 	root := &cobra.Command{
 		Use:           "mortise",
 		Short:         "Locks of a fleet, from a shell",
+		Version:       versionOf(debug.ReadBuildInfo()),
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}

@@ -33,7 +33,7 @@ func (s *shelf) locks(ctx context.Context) iter.Seq2[mortise.LockInfo, error] {
 		defer func() { s.ended++ }()
 		for n, i := range s.all {
 			if s.pause > 0 {
-				time.Sleep(s.pause)
+				<-time.After(s.pause)
 			}
 			if s.failed != nil && n == len(s.all)-1 {
 				break
@@ -108,11 +108,11 @@ func (p *topScreen) take(msg tea.Msg) {
 	}
 }
 
-// wait lets time pass.
+// wait lets time pass, that of the bubble.
 func (p *topScreen) wait(d time.Duration) {
 	p.t.Helper()
 	for end := time.Now().Add(d); time.Now().Before(end); {
-		time.Sleep(min(50*time.Millisecond, time.Until(end)))
+		<-time.After(min(50*time.Millisecond, time.Until(end)))
 		p.send(nil)
 	}
 }
