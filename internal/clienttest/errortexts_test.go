@@ -68,6 +68,13 @@ func TestErrorTextsNameOperationAndLockOnce(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		add("Release of a permit that ran out", p.Release(ctx), ErrLost)
 
+		for _, n := range []int{1, 2} {
+			s := semaphore.New(c, fmt.Sprint("p", n), n)
+			in := need(s.Acquire(ctx, n))(t)
+			add(fmt.Sprint("refusal of permits: ", n), errorOf(s.TryAcquire(ctx, n)), ErrNotAcquired)
+			must(t, in.Release(ctx))
+		}
+
 		all := need(c.LockAll(ctx, []string{"x", "y"}))(t)
 		s.Flush()
 		add("Unlock of LockAll after a flush", all.Unlock(ctx), ErrLost)
@@ -95,7 +102,11 @@ func TestErrorTextsNameOperationAndLockOnce(t *testing.T) {
 	for what, want := range map[string]string{
 		"Unlock of a lease that ran out":  `mortise: unlock "a": lock lost: its lease ran out`,
 		"Lock under a lease that ran out": `mortise: lock "other": context canceled: lease "a": lock lost: its lease ran out`,
-		"a second Unlock":                 `mortise: unlock "b": lock released: already unlocked; unlock each lease once`,
+		"refusal of permits: 1": `mortise: tryacquire "p1": not acquired: no permit free for this call; ` +
+			`the first permit in use ends in 30s unless renewed`,
+		"refusal of permits: 2": `mortise: tryacquire "p2": not acquired: fewer than 2 permits free for this call; ` +
+			`the first permit in use ends in 30s unless renewed`,
+		"a second Unlock": `mortise: unlock "b": lock released: already unlocked; unlock each lease once`,
 	} {
 		if !strings.HasPrefix(texts[what], want) {
 			t.Errorf("%s: %q does not begin with %q", what, texts[what], want)

@@ -123,6 +123,8 @@ func (e *Error) detail() string {
 		fmt.Fprintf(&b, "; the holder is %q", Shorten(e.Owner))
 	case 0 < e.Remaining && e.Remaining <= backend.Absence: // a reservation, perhaps
 		fmt.Fprintf(&b, "; that ends in %v unless renewed", e.Remaining.Round(time.Millisecond))
+	case e.Remaining > 0 && strings.HasSuffix(e.Op, "acquire"): // of a semaphore, which has several holders
+		fmt.Fprintf(&b, "; the first permit in use ends in %v unless renewed", e.Remaining.Round(time.Millisecond))
 	case e.Remaining > 0:
 		fmt.Fprintf(&b, "; the holder's lease ends in %v unless renewed", e.Remaining.Round(time.Millisecond))
 	}
