@@ -75,6 +75,14 @@ func (p *pane) enter(line string) {
 	p.press("Enter")
 }
 
+// shell awaits that the shell has the terminal again: what is typed before may be another's, or be thrown away.
+func (p *pane) shell() {
+	p.t.Helper()
+	p.until("the shell has the terminal", func() bool {
+		return strings.TrimSpace(p.tmux("display-message", "-p", "#{pane_current_command}")) == "bash"
+	})
+}
+
 // screen is what the terminal shows, without the space at the ends of lines.
 func (p *pane) screen() string {
 	p.t.Helper()
@@ -122,19 +130,28 @@ func parent(t *testing.T, pid string) string { t.Helper(); return ids(t, pid)[1]
 // foreground reports whether the group of a process has the terminal.
 func foreground(t *testing.T, pid string) bool { t.Helper(); i := ids(t, pid); return i[2] == i[5] }
 
+// Commands that start others in a loop are of bash: dash starts them by vfork, and a TSTP in the middle of one never
+// stops dash, with or without mortise.
+
 // An interactive shell suspends, continues, resizes and interrupts a run as it would the command by itself.
 func TestAShellControlsARunAsAJob(t *testing.T) {
 	check.Long(t)
 	server := redistest.Start(t)
 	p := openPane(t, at(server), 100, 30)
-	p.enter(`mortise run n -- sh -c 'trap "echo size \$(stty size)" WINCH; echo "at $$"; while :; do sleep 0.02; done'`)
+	p.enter(`mortise run n -- bash -c 'trap "echo size \$(stty size)" WINCH; echo "at $$"; while :; do sleep 0.02; done'`)
 	child := p.shows(`^at (\d+)$`)
 	self := parent(t, child)
 	check.Equal(t, "%v keys have the lock's name", fmt.Sprint(server.Must("EXISTS", "n")), "1")
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(self, ids(t, self)[:6], child, ids(t, child)[:6])
+		}
+	})
 	for n := range 3 {
 		p.press("C-z")
 		p.until("both are stopped", func() bool { return stopped(self) && stopped(child) })
-		p.enter(fmt.Sprintf("echo shell $((%d+40))", n)) // the shell has the terminal
+		p.shell()
+		p.enter(fmt.Sprintf("echo shell $((%d+40))", n))
 		p.shows(fmt.Sprintf("^shell %d$", n+40))
 		p.enter([]string{"fg", "bg", "fg"}[n])
 		p.until("both go on", func() bool { return !stopped(self) && !stopped(child) })
@@ -143,10 +160,12 @@ func TestAShellControlsARunAsAJob(t *testing.T) {
 			p.shows("^shell 55$")
 			p.enter("fg")
 		}
+		p.until("the job has the terminal", func() bool { return foreground(t, self) || foreground(t, child) })
 		p.tmux("resize-window", "-x", fmt.Sprint(90-n), "-y", "30")
 		p.shows(fmt.Sprintf("^size 30 %d$", 90-n))
 	}
 	p.press("C-c")
+	p.shell()
 	p.enter(`echo "code $?"`)
 	check.Equal(t, "exit code %s", p.shows(`^code (\d+)$`), "130")
 	check.ErrorIf(t, alive(child) || alive(self), "processes are left")
@@ -168,14 +187,16 @@ func TestARunInTheBackgroundComesToTheForeground(t *testing.T) {
 	p.shows("^got one$")
 	p.press("C-z")
 	p.until("both are stopped", func() bool { return stopped(self) && stopped(child) })
+	p.shell()
 	p.enter("fg")
 	p.until("both go on", func() bool { return !stopped(self) && !stopped(child) })
 	p.enter("two")
+	p.shell()
 	p.enter(`echo "code $?"`)
 	check.Equal(t, "exit code %s", p.shows(`^code (\d+)$`), "7")
 
 	// The shell brings a job that is at work to the foreground without a signal.
-	p.enter(`mortise run n -- sh -c 'echo "then at $$"; until [ -e "$TMPDIR/go" ]; do sleep 0.02; done; ` +
+	p.enter(`mortise run n -- bash -c 'echo "then at $$"; until [ -e "$TMPDIR/go" ]; do sleep 0.02; done; ` +
 		`read x; echo "got $x"' &`)
 	child = p.shows(`then at (\d+)$`)
 	self = parent(t, child)
@@ -183,6 +204,7 @@ func TestARunInTheBackgroundComesToTheForeground(t *testing.T) {
 	p.until("it is in the foreground", func() bool { return foreground(t, self) })
 	p.press("C-z")
 	p.until("it is stopped", func() bool { return stopped(self) })
+	p.shell()
 	p.enter("bg; fg")
 	p.until("it, or its command, is in the foreground", func() bool {
 		return (foreground(t, self) || foreground(t, child)) && !stopped(self) && !stopped(child)
@@ -190,6 +212,7 @@ func TestARunInTheBackgroundComesToTheForeground(t *testing.T) {
 	check.Done(t, os.WriteFile(dir+"/go", nil, 0o600))
 	p.enter("three")
 	p.shows("^got three$")
+	p.shell()
 	p.enter(`echo "then $?"`)
 	check.Equal(t, "exit code %s", p.shows(`^then (\d+)$`), "0")
 }

@@ -54,10 +54,12 @@ func TestTopShowsTheLocksOnATerminal(t *testing.T) {
 
 	p.press("C-z")
 	p.shows(`Stopped +mortise top`)
+	p.shell()
 	p.enter("fg")
 	p.shows("^2 of 2 locks at ")
 	for _, key := range []string{"q", "C-c"} {
 		p.press(key)
+		p.shell()
 		p.enter(`echo "code $?"`) // the screen of before is back
 		check.Equal(t, "exit code %s", p.shows(`^code (\d+)$`), "0")
 		check.ErrorIf(t, strings.Contains(p.screen(), "WAITERS"), "the table is left: %s", p.screen())
