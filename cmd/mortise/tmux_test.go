@@ -50,8 +50,8 @@ func openPane(t *testing.T, store string, width, height int, env ...string) *pan
 }
 
 func (p *pane) try(args ...string) (string, error) {
-	c := exec.Command("tmux", append([]string{"-u", "-S", p.socket}, args...)...)
-	c.Env = p.env // tmux takes PATH from it
+	c := exec.Command("tmux", append([]string{"-u", "-N", "-S", p.socket}, args...)...) // starts no server
+	c.Env = p.env                                                                       // tmux takes PATH from it
 	out, err := c.Output()
 	return string(out), err
 }
