@@ -130,6 +130,45 @@ func TestAnUnknownOutcomeIsResolvedByReading(t *testing.T) {
 	}
 }
 
+// A value that a transaction of the store keeps is written later, and holds up no other name meanwhile.
+func TestAKeptValueHoldsUpNoOtherName(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		keeps, tries := true, 0
+		m := castest.NewMemory()
+		s := open(t, m.Backend())
+		take(t, s, "n", "a:1")
+		m.SetHook(func(q cas.Swap) castest.Fate {
+			if q.Key != "n" || !keeps || q.Owner == "a:1" {
+				return castest.Carried
+			}
+			tries++
+			return castest.Kept
+		})
+		released := make(chan error)
+		go func() {
+			r, err := s.Release(background, backend.ReleaseRequest{Name: "n", Owner: "a:1"})
+			if err == nil && !r.Held {
+				err = errors.New("not held")
+			}
+			released <- err
+		}()
+		for i := range 50 {
+			began := time.Now()
+			take(t, s, fmt.Sprint("other", i), "a:2")
+			check.Equal(t, "another name took %v", time.Since(began), 0)
+			time.Sleep(20 * time.Millisecond)
+		}
+		check.ErrorIf(t, tries < 10 || tries > 30, "in a second a kept value is tried %d times", tries)
+		ctx, cancel := context.WithTimeout(background, time.Second)
+		defer cancel()
+		_, err := s.Acquire(ctx, backend.AcquireRequest{Name: "n", Owner: "a:3", Lease: time.Minute})
+		check.Is(t, "a request that is left", err, context.DeadlineExceeded)
+		m.SetHook(nil)
+		keeps = false
+		check.NoError(t, <-released)
+	})
+}
+
 // A release whose reply was lost is answered as it was carried out, not as a repetition would be.
 func TestAReleaseWhoseReplyWasLostWasHeld(t *testing.T) {
 	_, s := on(t, func(n int, _ cas.Swap) castest.Fate {

@@ -71,7 +71,8 @@ type Notice struct {
 
 // Swapped is the value of a key after a Swap.
 type Swapped struct {
-	// Done reports that the swap was carried out. Value is then not set.
+	// Done reports that the swap was carried out. Value is then not set. A swap is not Done although the value has its
+	// Version only if a transaction of the store keeps the value as it is: the swap is sent again later.
 	Done bool
 	// Version is that of the value; None if there is none. A version is never that of another value of the key, even if
 	// the value was removed meanwhile.

@@ -32,6 +32,8 @@ type key struct {
 	time keyTime
 	// tries counts the conflicts since the last success.
 	tries int
+	// kept counts the swaps on end that were not done because a transaction of the store keeps the value.
+	kept int
 	// doubt: a swap has an unknown outcome. It may still be carried out, until another swap has been.
 	doubt bool
 	// mine: the value has something of the session that must not outlive it.
@@ -58,6 +60,9 @@ type call struct {
 
 // hashed begins the keys that are hashes of names.
 const hashed = "sha256:"
+
+// KeyOf returns the key of a name, for code of a store that looks at the lock of a name by itself.
+func KeyOf(name string) string { return keyOf(name) }
 
 // keyOf returns the key of a name: the name, or its hash if it is too long or has control characters.
 func keyOf(name string) string {
@@ -237,11 +242,15 @@ func (x *session) settle(t *flight, out *Swapped, err error) bool {
 		t.see(out)
 		x.answer(t, unknown(errors.New("cas: the reply to a write was lost, and another client has written since")))
 		return true
+	case t.swap.Version > None && out.Version == t.swap.Version && t.planned:
+		t.kept++
+		t.see(out)
+		return false
 	case t.asks || !t.planned || t.swap.Version != Look || out.Version != t.cur.Version:
 		if t.planned {
 			t.tries++
 		}
-		t.asks = false
+		t.asks, t.kept = false, 0
 		t.see(out)
 		return false
 	}
@@ -271,7 +280,7 @@ func (k *key) see(out *Swapped) {
 
 // answer ends the flight's calls, and tells the session what it left itself.
 func (x *session) answer(t *flight, err error) {
-	t.tries = 0
+	t.tries, t.kept = 0, 0
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if err == nil {

@@ -202,10 +202,32 @@ func (x *session) lane() {
 		}
 		x.mu.Lock()
 		for _, t := range flights {
-			x.toLane(t)
+			if t.kept > 0 {
+				x.running.Go(func() { x.later(t) })
+			} else {
+				x.toLane(t)
+			}
 		}
 		x.mu.Unlock()
 	}
+}
+
+// keptPause is how long a flight pauses that a transaction of the store holds up, at first and at most. It keeps no lane
+// meanwhile, and no batch waits for it.
+const (
+	keptPause     = 5 * time.Millisecond
+	keptPauseMost = 100 * time.Millisecond
+)
+
+// later gives a flight to a lane after a pause, or at once when the session ends.
+func (x *session) later(t *flight) {
+	select {
+	case <-time.After(min(keptPause<<min(t.kept-1, 10), keptPauseMost)):
+	case <-x.ctx.Done():
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.toLane(t)
 }
 
 // take takes a batch for a lane, in the order of keys; nil if there is none, and the lane ends.

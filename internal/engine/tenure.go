@@ -45,6 +45,9 @@ func (t *tenure) Lock() { t.engine.lock() }
 // Unlock unlocks the engine's mutex, and carries out the effects.
 func (t *tenure) Unlock() { t.engine.unlock() }
 
+// Now returns the time by the client's clock.
+func (t *tenure) Now() clock.Instant { return t.engine.Now() }
+
 // Err returns nil while h is live, and then the cause of its end. It reads the clocks, and ends what has run out.
 func (t *tenure) Err(h *lease.Hold) error {
 	now := t.engine.Now()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/mortise-go/mortise/internal/fail"
 )
@@ -47,6 +48,15 @@ func (h *Hold) Token() (token int64, fenced bool) {
 
 // Err returns nil while the hold is live, and then the cause of its end.
 func (h *Hold) Err() error { return h.Tenure.Keeper.Err(h) }
+
+// Left returns what is left of the lease by the holder's clocks; zero or less if it is over.
+func (h *Hold) Left() time.Duration {
+	t := h.Tenure
+	now := t.Keeper.Now()
+	t.Keeper.Lock()
+	defer t.Keeper.Unlock()
+	return t.Deadline.Until(now)
+}
 
 // Leaves implements Leaver.
 func (h *Hold) Leaves() {}

@@ -17,7 +17,8 @@ import (
 // keeper guards tenures, and ends no hold by itself.
 type keeper struct{ sync.Mutex }
 
-func (*keeper) Err(h *Hold) error { return h.Cause }
+func (*keeper) Now() clock.Instant { return clock.Instant{} }
+func (*keeper) Err(h *Hold) error  { return h.Cause }
 func (*keeper) Release(_ context.Context, h *Hold) error {
 	h.Tenure.Detach(h, fail.Released)
 	return nil

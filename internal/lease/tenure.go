@@ -17,6 +17,8 @@ type Keeper interface {
 	// Lock guards all tenures of a client. Unlock also carries out the effects noted under the lock.
 	Lock()
 	Unlock()
+	// Now returns the time by the client's clock.
+	Now() clock.Instant
 	// Err returns nil while h is live, and then the cause of its end. It reads the clocks: h may end by that.
 	Err(h *Hold) error
 	// Release ends h and releases it in the store.

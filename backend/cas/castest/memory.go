@@ -55,6 +55,8 @@ const (
 	LostSwap
 	// Refused: not carried out, with an error that says so.
 	Refused
+	// Kept: not carried out, as while a transaction of the store keeps the value as it is.
+	Kept
 )
 
 // NewMemory returns an empty store.
@@ -218,7 +220,7 @@ func (m memory) swap(q cas.Swap) (r cas.Swapped) {
 		return r
 	}
 	v := m.values[q.Key]
-	if r.Done = q.Version == v.version; r.Done {
+	if r.Done = q.Version == v.version && fate != Kept; r.Done {
 		v = m.write(q)
 		for _, n := range q.Notices {
 			for _, hear := range m.sessions[n.Session] {
