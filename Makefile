@@ -76,6 +76,10 @@ servers: deps conformance ## the suites, the bounds of scripts, test/deploy, tes
 postgres: deps ## the suite on PostgreSQL, on servers that the tests start
 	cd backend/postgres && go test -count=1 -timeout 20m -parallel 6 ./...
 
+.PHONY: guard
+guard: deps ## 10,000 transfers guarded by postgres.Guard, in processes that are stopped and killed
+	cd backend/postgres && MORTISE_TRANSFERS=10000 go test -count=1 -timeout 40m -v -run '^TestTransfers$$' .
+
 .PHONY: sqlite
 sqlite: ## the suite on SQLite, on files, with processes that are killed and stopped
 	cd backend/sqlite && go test -count=1 -timeout 20m -parallel 3 ./...

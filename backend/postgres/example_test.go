@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/mortise-go/mortise"
@@ -43,10 +44,54 @@ func ExampleNew() {
 	}
 }
 
+// A transfer that commits only while no other owner got the lock, even if this process is paused in between.
+func ExampleGuard() {
+	ctx, url := context.Background(), os.Getenv("DATABASE_URL")
+	pool, err := pgxpool.New(ctx, url)
+	if err != nil {
+		panic(err)
+	}
+	defer pool.Close()
+	locks, err := mortise.New(postgres.New(url))
+	if err != nil {
+		panic(err)
+	}
+	defer locks.Close()
+
+	lease, err := locks.Lock(ctx, "account:7")
+	if err != nil {
+		panic(err)
+	}
+	err = pgx.BeginFunc(ctx, pool, func(tx pgx.Tx) error {
+		var balance int
+		if err := tx.QueryRow(ctx, "select balance from accounts where id = 7").Scan(&balance); err != nil {
+			return err
+		}
+		if err := postgres.Guard(ctx, tx, lease); err != nil {
+			return err // mortise.ErrLost: another owner may have got in
+		}
+		_, err := tx.Exec(ctx, "update accounts set balance = $1 where id = 7", balance-10)
+		return err
+	})
+	if err := errors.Join(err, lease.Unlock(ctx)); err != nil {
+		panic(err)
+	}
+}
+
 // The example of the documentation. It panics at an error.
 func TestTheExampleRuns(t *testing.T) {
-	t.Setenv("DATABASE_URL", server.url(server.database(t)))
+	database := server.database(t)
+	t.Setenv("DATABASE_URL", server.url(database))
 	ExampleNew()
+	c := server.connect(t, database)
+	if _, err := c.Exec(t.Context(), "create table accounts as select 7 as id, 50 as balance"); err != nil {
+		t.Fatal(err)
+	}
+	ExampleGuard()
+	var balance int
+	if err := c.QueryRow(t.Context(), "select balance from accounts").Scan(&balance); err != nil || balance != 40 {
+		t.Errorf("the balance is %d (%v), want 40", balance, err)
+	}
 }
 
 func TestAURLNamesADatabase(t *testing.T) {

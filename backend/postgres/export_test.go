@@ -4,4 +4,6 @@ package postgres
 var NewDriver = newDriver
 
 // Statements are all statements with the number of their arguments.
-var Statements = map[string]string{"swap": swapSQL, "lock_row": lockRowSQL, "notify": notifySQL, "sweep": sweepSQL}
+var Statements = map[string]string{
+	"swap": swapSQL, "lock_row": lockRowSQL, "notify": notifySQL, "guard": guardSQL, "sweep": sweepSQL,
+}

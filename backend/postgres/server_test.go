@@ -39,6 +39,12 @@ func TestMain(m *testing.M) {
 		if url := os.Getenv(holderOf); url != "" {
 			return hold(url)
 		}
+		if url := os.Getenv(transfersIn); url != "" {
+			return transfer(url)
+		}
+		if url := os.Getenv(guardsIn); url != "" {
+			return guards(url)
+		}
 		var err error
 		if server, err = startServer("fsync=off", "synchronous_commit=local"); err != nil {
 			fmt.Fprintln(os.Stderr, "no PostgreSQL for the tests (run make deps):", err)

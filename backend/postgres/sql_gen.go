@@ -2,6 +2,11 @@
 
 package postgres
 
+// guardSQL is guard.sql.
+//
+// Keeps the owner of a name until the transaction ends: see mortise_guard in migrate.sql.
+const guardSQL = `select mortise_guard($1, $2, $3)`
+
 // listSQL is list.sql.
 //
 // Lists values in the order of their keys: those after $3, from the prefix $1 to its last key $2.
@@ -10,9 +15,9 @@ from mortise_names where key >= $1 and key <= $2 and key > $3 and value is not n
 
 // lockRowSQL is lock_row.sql.
 //
-// Reads a value and keeps other clients from changing it until the transaction ends.
+// Reads a value and keeps other clients from changing it until the transaction ends. It does not wait for a guard.
 const lockRowSQL = `select version, value, stamp, floor(extract(epoch from clock_timestamp()) * 1000)::bigint
-from mortise_names where key = $1 and value is not null for update`
+from mortise_names where key = $1 and value is not null for no key update`
 
 // migrateSQL is migrate.sql.
 //
@@ -51,7 +56,17 @@ begin
       m := floor(extract(epoch from clock_timestamp()) * 1000);
       if olds[i] > 0 then
         update mortise_names t set version = n, value = vals[i], stamp = m, owner = owners[i]
-          where t.key = keys[i] and t.version = olds[i] and t.value is not null;
+          where t.key = keys[i] and t.version = olds[i] and t.value is not null
+          and (t.owner is null or t.owner = owners[i]);
+        if not found then
+          perform from mortise_names t where t.key = keys[i] and t.version = olds[i] and t.value is not null
+            for no key update;
+          if found then
+            update mortise_names t set version = n, value = vals[i], stamp = m, owner = owners[i]
+              from (select s.key from mortise_names s where s.key = keys[i] for update skip locked) free
+              where t.key = free.key;
+          end if;
+        end if;
       elsif vals[i] is not null then
         insert into mortise_names as t (key, version, value, stamp, owner)
           values (keys[i], n, vals[i], m, owners[i])
@@ -79,6 +94,19 @@ begin
     end if;
   end loop;
   now_ms := floor(extract(epoch from clock_timestamp()) * 1000);
+end $$;
+create or replace function mortise_guard(of_key text, of_owner text, idle_ms bigint) returns void
+language plpgsql as $$
+declare
+  ms bigint := (select setting::bigint from pg_catalog.pg_settings where name = 'idle_in_transaction_session_timeout');
+begin
+  if ms = 0 or ms > idle_ms then
+    perform set_config('idle_in_transaction_session_timeout', idle_ms::text, true);
+  end if;
+  perform from mortise_names t where t.key = of_key and t.owner = of_owner for key share;
+  if not found then
+    raise exception 'mortise: % is not held by %', of_key, of_owner using errcode = 'MO001';
+  end if;
 end $$;`
 
 // notifySQL is notify.sql.
