@@ -212,8 +212,8 @@ func (x *session) lane() {
 	}
 }
 
-// keptPause is how long a flight pauses that a transaction of the store holds up, at first and at most. It keeps no lane
-// meanwhile, and no batch waits for it.
+// keptPause is how long a flight pauses that a transaction of the store holds up, at first and at most. It keeps no
+// lane meanwhile, and no batch waits for it.
 const (
 	keptPause     = 5 * time.Millisecond
 	keptPauseMost = 100 * time.Millisecond

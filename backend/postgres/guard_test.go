@@ -7,6 +7,7 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -187,6 +188,7 @@ func TestGuardOfALostLock(t *testing.T) {
 // While two transactions guard two names in opposite orders, and releases of both wait for them, the leases are
 // renewed, and other names are locked and released by the clients whose releases wait.
 func TestAGuardHoldsUpNoOtherName(t *testing.T) {
+	check.Long(t) // it awaits renewals
 	s := newStore(t)
 	a, b := newClient(t, s, mortise.WithWatchdogTimeout(2*time.Second)), newClient(t, s)
 	var leases []*mortise.Lease
@@ -267,4 +269,45 @@ func TestAGuardedTransactionIsNotIdleForEver(t *testing.T) {
 	check.ErrorIf(t, got < 1 || got > 30_000, "Guard sets %d ms of a lease of 30 s", got)
 	check.NoError(t, tx.Commit(t.Context()))
 	check.NoError(t, l.Unlock(t.Context()))
+}
+
+// Guard is for plain, fenced and fair locks, under any name, by a role that may lock rows, in any isolation.
+func TestWhatGuardIsFor(t *testing.T) {
+	s := newStore(t)
+	s.exec("create role guard_only login")
+	t.Cleanup(func() { s.exec("drop owned by guard_only"); s.exec("drop role guard_only") })
+	s.exec("grant select, update (stamp) on mortise_names to guard_only")
+	c, other := newClient(t, s, mortise.WithPrefix("shop:")), newClient(t, s)
+	for what, lock := range map[string]struct {
+		name  string
+		opts  []mortise.Option
+		level pgx.TxIsoLevel
+	}{
+		"plain":               {name: "plain", level: pgx.RepeatableRead},
+		"fenced":              {name: "fenced", opts: []mortise.Option{mortise.Fenced()}, level: pgx.Serializable},
+		"fair":                {name: "fair", opts: []mortise.Option{mortise.Fair()}},
+		"a name that is long": {name: strings.Repeat("n", 250)},
+	} {
+		t.Run(what, func(t *testing.T) {
+			l, err := c.Lock(t.Context(), lock.name, lock.opts...)
+			check.NoError(t, err)
+			tx, err := server.connect(t, s.database).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: lock.level})
+			check.NoError(t, err)
+			_, err = tx.Exec(t.Context(), "set local role guard_only")
+			check.NoError(t, err)
+			check.NoError(t, postgres.Guard(t.Context(), tx, l))
+			ctx, leave := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() {
+				defer close(done)
+				_, err = other.ForceUnlock(ctx, l.Name(), l.Owner())
+			}()
+			s.tries(3, done)
+			leave()
+			<-done
+			check.Is(t, "ForceUnlock of a guarded lock", err, context.Canceled)
+			check.NoError(t, tx.Commit(t.Context()))
+			_ = l.Unlock(t.Context())
+		})
+	}
 }
