@@ -2,6 +2,7 @@ package mortise
 
 import (
 	"context"
+	"time"
 
 	"github.com/mortise-go/mortise/internal/fail"
 	"github.com/mortise-go/mortise/internal/lease"
@@ -33,6 +34,16 @@ func (l *Lease) Owner() string {
 		return ""
 	}
 	return h.Tenure.Owner
+}
+
+// Remaining returns what is left of the lease by the holder's clocks, if it is not renewed any more; zero when it is
+// over, and for a lease of several locks or of several stores and one of [NewLease]. Cost: none.
+func (l *Lease) Remaining() time.Duration {
+	h, is := l.held().(*lease.Hold)
+	if !is || h.Err() != nil {
+		return 0
+	}
+	return max(h.Left(), 0)
 }
 
 // Context returns the lease's context, a child of the context given to Lock. It ends with the lease;

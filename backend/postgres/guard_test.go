@@ -175,7 +175,7 @@ func TestGuardOfALostLock(t *testing.T) {
 	check.Is(t, "after Unlock", postgres.Guard(t.Context(), begin(t, s), l), mortise.ErrReleased)
 	r, err := a.RW().Write.Lock(t.Context(), "sides")
 	check.NoError(t, err)
-	check.Is(t, "of a side", postgres.Guard(t.Context(), begin(t, s), r), mortise.ErrInvalid)
+	check.Is(t, "of a side", postgres.Guard(t.Context(), begin(t, s), r), mortise.ErrLost)
 	check.NoError(t, r.Unlock(t.Context()))
 	check.ErrorIf(t, postgres.Guard(t.Context(), begin(t, s), nil) == nil, "Guard of a nil lease is no error")
 	l, err = a.Lock(t.Context(), "elsewhere")

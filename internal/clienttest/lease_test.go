@@ -228,6 +228,36 @@ func TestInnerMaxHoldEndsTheInnerLeaseOnly(t *testing.T) {
 }
 
 // An operator who finds a lease in a log finds its lock in the store, and the other way round.
+func TestALeaseTellsWhatIsLeftOfIt(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		c := open(WithWatchdogTimeout(30 * time.Second))
+		l := need(c.Lock(t.Context(), "n"))(t)
+		if d := l.Remaining(); d < 29*time.Second || d > 30*time.Second {
+			t.Errorf("after Lock: %v", d)
+		}
+		time.Sleep(9 * time.Second)
+		if d := l.Remaining(); d < 20*time.Second || d > 21*time.Second {
+			t.Errorf("before the renewal: %v", d)
+		}
+		time.Sleep(2 * time.Second)
+		if d := l.Remaining(); d < 28*time.Second || d > 30*time.Second {
+			t.Errorf("after the renewal: %v", d)
+		}
+		must(t, l.Unlock(t.Context()))
+		short := need(c.Lock(t.Context(), "n", WithLease(time.Second)))(t)
+		time.Sleep(2 * time.Second)
+		all := need(c.LockAll(t.Context(), []string{"a", "b"}))(t)
+		for what, l := range map[string]*Lease{
+			"released": l, "over": short, "of several": all, "nil": nil, "a stand-in": NewLease(t.Context(), "x", 1, nil),
+		} {
+			if d := l.Remaining(); d != 0 {
+				t.Errorf("%s: %v", what, d)
+			}
+		}
+		must(t, all.Unlock(t.Context()))
+	})
+}
+
 func TestALeaseNamesItsOwnerAsTheStoreDoes(t *testing.T) {
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		c := open()
