@@ -128,10 +128,24 @@ func (a *acquirer) taken(ctx context.Context, asked time.Time, next time.Duratio
 	at := asked.Add(next - f.offset).Round(f.every).Add(f.offset)
 	text := fmt.Sprintf("%s: the tick of %s is taken, or its schedule is new; the next is that of %s, in %v",
 		a.name, timeOf(at.Add(-f.every)), timeOf(at), next.Round(time.Millisecond))
-	if info, err := a.locks.Inspect(ctx, a.name); err == nil && info.Held {
-		text += "; held by " + printable(info.Owner)
+	return text + a.holder(ctx)
+}
+
+// looking bounds how long a refusal waits for who the holder is.
+const looking = 250 * time.Millisecond
+
+// holder says who holds the lock, and since when if the store knows; empty if nobody does.
+func (a *acquirer) holder(ctx context.Context) string {
+	ctx, cancel := context.WithTimeout(ctx, looking)
+	defer cancel()
+	info, err := a.locks.Inspect(ctx, a.name)
+	switch {
+	case err != nil || !info.Held:
+		return ""
+	case info.Since.IsZero():
+		return "; held by " + printable(info.Owner)
 	}
-	return text
+	return "; held by " + printable(info.Owner) + " since " + info.Since.UTC().Format(time.RFC3339)
 }
 
 // timeOf is the time of a tick.
@@ -165,6 +179,9 @@ func (a *acquirer) lock(ctx context.Context) (*grant, error) {
 		take = l.TryLock
 	}
 	lease, err := take(ctx, a.name, opts...)
+	if said, is := errors.AsType[*mortise.Error](err); is && said.Owner == "" && errors.Is(err, mortise.ErrNotAcquired) {
+		return nil, fmt.Errorf("%w%s", err, a.holder(ctx))
+	}
 	if err != nil {
 		return nil, err
 	}

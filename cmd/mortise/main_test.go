@@ -170,6 +170,18 @@ func TestTheExitCodeSaysWhatHappened(t *testing.T) {
 	}
 }
 
+func TestARefusalSaysWhoHoldsTheLock(t *testing.T) {
+	server := redistest.Start(t)
+	lease := check.Value(client(t, server).Lock(t.Context(), "held")).In(t)
+	defer lease.Unlock(context.Background())
+	for _, how := range []string{"--try", "--wait=50ms"} {
+		p := begin(t, at(server), "run", how, "held", "--", "true")
+		if code := p.code(); code != 75 || !strings.Contains(p.said.String(), "; held by "+lease.Owner()) {
+			t.Errorf("%s: exit code %d, %s", how, code, &p.said)
+		}
+	}
+}
+
 func TestAStoreThatDoesNotAnswerIsUnavailable(t *testing.T) {
 	check.Long(t)
 	for _, args := range [][]string{

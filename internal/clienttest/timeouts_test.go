@@ -260,6 +260,26 @@ func TestTheErrorOfALongWaitNamesTheHolder(t *testing.T) {
 	})
 }
 
+// A request's own context, which the client ends, is not the caller's, which has no end.
+func TestAWaitThatEndsWithoutAnAnswerIsNotTheEndOfTheCallersContext(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, _ func(...ClientOption) *Client) {
+		defer time.Sleep(time.Minute)
+		var works atomic.Bool
+		defer works.Store(true)
+		c := on(t, spyOn(s, "", hooks{anyCall: func(c *call) error {
+			if works.Load() {
+				return c.run(c.ctx)
+			}
+			time.Sleep(400 * time.Millisecond)
+			return &backend.Fault{Err: context.DeadlineExceeded, Remedy: "check the port", Temporary: true}
+		}}))
+		err := errorOf(c.Lock(context.Background(), "x", WithWait(time.Second)))
+		if !errors.Is(err, ErrUnavailable) || errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
 // go-redis dials for 0.4 s before it reports a server that refuses connections. So a wait may end while the second
 // request fails, and the error then has to say what the first request met.
 func TestAWaitThatEndsWithoutAnAnswerNamesTheLastFailure(t *testing.T) {

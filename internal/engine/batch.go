@@ -53,9 +53,10 @@ type failure struct {
 	at  clock.Instant
 }
 
-// noteFailure keeps err, the outcome of a request, for Unanswered, if it is a temporary failure.
+// noteFailure keeps err, the outcome of a request, for Unanswered, if it is a temporary failure. The end of a request's
+// own context is none that says more, and callers take it for the end of theirs.
 func (e *Engine) noteFailure(err error) error {
-	if err != nil && temporary(err) {
+	if err != nil && temporary(err) && !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, context.Canceled) {
 		e.lastFailure.Store(&failure{err, e.Now()})
 	}
 	return err
