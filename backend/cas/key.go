@@ -61,11 +61,9 @@ type call struct {
 // hashed begins the keys that are hashes of names.
 const hashed = "sha256:"
 
-// KeyOf returns the key of a name, for code of a store that looks at the lock of a name by itself.
-func KeyOf(name string) string { return keyOf(name) }
-
-// keyOf returns the key of a name: the name, or its hash if it is too long or has control characters.
-func keyOf(name string) string {
+// KeyOf returns the key of a name: the name, or its hash if it is too long or has control characters. It is also for
+// code of a store that looks at the lock of a name by itself.
+func KeyOf(name string) string {
 	control := func(r rune) bool { return r < ' ' || r == 0x7f }
 	if len(name) <= 200 && utf8.ValidString(name) && !strings.ContainsFunc(name, control) &&
 		!strings.HasPrefix(name, hashed) {

@@ -45,7 +45,7 @@ func (x listing) List(ctx context.Context, q backend.ListRequest) (page backend.
 	defer cancel()
 	defer context.AfterFunc(x.ctx, cancel)()
 	after, hashes := strings.CutPrefix(q.Cursor, inHashes)
-	hashes = hashes || keyOf(q.Prefix) != q.Prefix // no key begins so
+	hashes = hashes || KeyOf(q.Prefix) != q.Prefix // no key begins so
 	prefix := hashed
 	if !hashes {
 		prefix, after = q.Prefix, strings.TrimPrefix(after, inNames)

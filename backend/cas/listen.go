@@ -53,7 +53,7 @@ func (x *session) Subscribe(t backend.Topic) {
 func (x *session) Unsubscribe(t backend.Topic) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	k := x.keys[keyOf(t.Name)]
+	k := x.keys[KeyOf(t.Name)]
 	if k == nil || k.watched[t] == nil {
 		return
 	}
@@ -228,7 +228,7 @@ func (x *session) hear(h Heard) {
 // hearNotice passes a notice on to the handler. From is when the store made a grant, at the earliest. Session.mu is
 // locked.
 func (x *session) hearNotice(n *record.Notice, from time.Time) {
-	k := x.keys[keyOf(n.Topic.Name)]
+	k := x.keys[KeyOf(n.Topic.Name)]
 	if k == nil || k.watched[n.Topic] == nil {
 		return
 	}

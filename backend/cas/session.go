@@ -112,7 +112,7 @@ func (x *session) deliver() {
 
 // keyOf returns the key of a name. Session.mu is locked.
 func (x *session) keyOf(name string) *key {
-	at := keyOf(name)
+	at := KeyOf(name)
 	k := x.keys[at]
 	if k == nil {
 		k = &key{name: name, key: at}

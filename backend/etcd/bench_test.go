@@ -10,7 +10,7 @@ import (
 	"go.etcd.io/etcd/client/v3/concurrency"
 	"go.uber.org/zap"
 
-	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/etcd"
 	"github.com/mortise-go/mortise/internal/redistest/beside"
 	"github.com/mortise-go/mortise/internal/redistest/check"
@@ -19,23 +19,13 @@ import (
 // ways are those of the table: etcd's own Mutex, and mortise.
 var ways = []beside.Way{
 	{Name: "etcd, concurrency.Mutex", Open: openMutex},
-	{Name: "mortise, etcd", Open: openLocks},
+	{Name: "mortise, etcd", Open: beside.Mortise(backendAt)},
 }
 
-// openLocks opens what a process needs, at an address, a space and a prefix.
-func openLocks(at string) (beside.Lock, error) {
+// backendAt returns the backend of an address, a space and a prefix.
+func backendAt(at string) backend.Backend {
 	addr, prefix, _ := strings.Cut(at, " ")
-	c, err := mortise.New(etcd.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()}, prefix))
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, name string) (func() error, error) {
-		l, err := c.Lock(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		return func() error { return l.Unlock(context.Background()) }, nil
-	}, nil
+	return etcd.New(clientv3.Config{Endpoints: []string{addr}, Logger: zap.NewNop()}, prefix)
 }
 
 // openMutex has a session for each lock that is held or waited for, which are used again: two Mutexes of one session

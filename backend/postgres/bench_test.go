@@ -8,7 +8,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/postgres"
 	"github.com/mortise-go/mortise/internal/redistest/beside"
 	"github.com/mortise-go/mortise/internal/redistest/check"
@@ -18,21 +17,7 @@ import (
 // for, no lease and no token, and commit nothing; and mortise.
 var ways = []beside.Way{
 	{Name: "pg_advisory_lock", Open: openAdvisory},
-	{Name: "mortise, PostgreSQL", Open: openLocks},
-}
-
-func openLocks(url string) (beside.Lock, error) {
-	c, err := mortise.New(postgres.New(url))
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, name string) (func() error, error) {
-		l, err := c.Lock(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		return func() error { return l.Unlock(context.Background()) }, nil
-	}, nil
+	{Name: "mortise, PostgreSQL", Open: beside.Mortise(postgres.New)},
 }
 
 func openAdvisory(url string) (beside.Lock, error) {

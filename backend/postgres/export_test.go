@@ -5,5 +5,5 @@ var NewDriver = newDriver
 
 // Statements are all statements with the number of their arguments.
 var Statements = map[string]string{
-	"swap": swapSQL, "lock_row": lockRowSQL, "notify": notifySQL, "guard": guardSQL, "sweep": sweepSQL,
+	"swap": swapSQL, "lock_row": lockRowSQL, "notify": notifySQL, "guard": guardSQL, "list": listSQL, "sweep": sweepSQL,
 }

@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/sqlite"
 	"github.com/mortise-go/mortise/internal/redistest/beside"
 )
@@ -20,21 +19,7 @@ import (
 // no token, and writes nothing.
 var ways = []beside.Way{
 	{Name: "flock of the system", Open: openFlock},
-	{Name: "mortise, SQLite", Open: func(path string) (beside.Lock, error) { return openLocks(path) }},
-}
-
-func openLocks(path string) (beside.Lock, error) {
-	c, err := mortise.New(sqlite.New(path))
-	if err != nil {
-		return nil, err
-	}
-	return func(ctx context.Context, name string) (func() error, error) {
-		l, err := c.Lock(ctx, name)
-		if err != nil {
-			return nil, err
-		}
-		return func() error { return l.Unlock(context.Background()) }, nil
-	}, nil
+	{Name: "mortise, SQLite", Open: beside.Mortise(sqlite.New)},
 }
 
 // openFlock locks a file for each name. Goroutines have files of their own, which are opened once.

@@ -6,4 +6,4 @@ package sqlite
 var NewDriver = newDriver
 
 // Statements are all statements of requests.
-var Statements = []string{nextSQL, getSQL, putSQL, deleteSQL}
+var Statements = []string{nextSQL, getSQL, putSQL, deleteSQL, listSQL}

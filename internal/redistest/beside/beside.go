@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mortise-go/mortise"
+	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/internal/redistest/check"
 	"github.com/mortise-go/mortise/internal/redistest/child"
 	"github.com/mortise-go/mortise/internal/redistest/stats"
@@ -34,6 +36,23 @@ type Way struct {
 
 // Lock waits until it has a lock, and returns what releases it.
 type Lock func(ctx context.Context, name string) (unlock func() error, err error)
+
+// Mortise is the Open of a client of mortise, on the backend of an address.
+func Mortise(backendAt func(at string) backend.Backend) func(at string) (Lock, error) {
+	return func(at string) (Lock, error) {
+		c, err := mortise.New(backendAt(at))
+		if err != nil {
+			return nil, err
+		}
+		return func(ctx context.Context, name string) (func() error, error) {
+			l, err := c.Lock(ctx, name)
+			if err != nil {
+				return nil, err
+			}
+			return func() error { return l.Unlock(context.Background()) }, nil
+		}, nil
+	}
+}
 
 // row is a workload.
 type row struct {
