@@ -25,7 +25,8 @@ type spy struct {
 	mu    sync.Mutex
 	hooks hooks
 	sent  map[string]int
-	heard atomic.Int32 // requests that say that a foreign client released
+	heard atomic.Int32  // requests that say that a foreign client released
+	entry atomic.Uint64 // the entry of the last request to enrol
 }
 
 // hooks has functions that are called instead of methods of a session, by the method's name: "Acquire", or with
@@ -220,6 +221,7 @@ type spyQueue struct {
 
 // Enrol counts as an Acquire, and has its hook called.
 func (s spyQueue) Enrol(ctx context.Context, r backend.EnrolRequest) (backend.EnrolReply, error) {
+	s.at.spy.entry.Store(r.Entry)
 	if r.Heard {
 		s.at.spy.heard.Add(1)
 	}

@@ -1,7 +1,9 @@
 package clienttest
 
 import (
+	"context"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,7 +14,7 @@ import (
 )
 
 // waitsFor has a client wait for many names that another holds; b counts what it asks.
-func waitsFor(t *testing.T, s *memory.Store, holder *Client, b *spy, names int) {
+func waitsFor(t *testing.T, holder *Client, b *spy, names int) *Client {
 	t.Helper()
 	c := on(t, b)
 	t.Cleanup(func() { c.Close() })
@@ -22,6 +24,7 @@ func waitsFor(t *testing.T, s *memory.Store, holder *Client, b *spy, names int) 
 		go func() { _ = errorOf(c.Lock(t.Context(), name)) }()
 	}
 	synctest.Wait()
+	return c
 }
 
 // A client that waits for many names asks for them, though nothing happens, a hundred times a second at the most; one
@@ -32,7 +35,7 @@ func TestAClientThatWaitsForManyNamesAsksRarely(t *testing.T) {
 		t.Run(fmt.Sprint(names, " names"), func(t *testing.T) {
 			bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 				b := spyOn(s, "Queue", nil)
-				waitsFor(t, s, open(), b, names)
+				waitsFor(t, open(), b, names)
 				b.take("Acquire")
 				time.Sleep(minutes * time.Minute)
 				if n := b.take("Acquire"); n > most || n < most/3 {
@@ -43,18 +46,49 @@ func TestAClientThatWaitsForManyNamesAsksRarely(t *testing.T) {
 	}
 }
 
-// interrupted returns what tells the client that opens b next that so many names are watched again.
-func interrupted(b *spy, names int) (resubscribe func()) {
+// The store has told a client that waits for many names when the lease of the owner before it ends. If the client asks
+// meanwhile, for any reason, it asks again at that time all the same, and hears of nothing else.
+func TestAClientThatWaitsForManyNamesAsksWhenTheLeaseBeforeItEndsThoughItAskedMeanwhile(t *testing.T) {
+	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
+		b, stopped, deaf := spyOn(s, "Queue", nil), new(atomic.Bool), new(atomic.Bool)
+		var handler backend.Handler
+		b.listen = func(h backend.Handler) backend.Handler {
+			handler = h
+			return deafEars{h, deaf}
+		}
+		held := need(open().Lock(t.Context(), "x"))(t)
+		c := waitsFor(t, open(), b, 1000)
+		queued(t.Context(), on(t, deafStore{s, stopped}), "x")
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		next := queued(ctx, c, "x")
+		b.take("Acquire")
+		stopped.Store(true)
+		must(t, held.Unlock(t.Context()))
+		start := time.Now()
+		synctest.Wait()
+		deaf.Store(true)
+		x := backend.Topic{Name: "x"}
+		handler.(backend.QueueHandler).First(x, b.entry.Load(), backend.FirstLease) // as the scripts for Redis tell it
+		handler.Watching(x)
+		must(t, next.lease(t).Unlock(t.Context()))
+		if took := time.Since(start); took > backend.FirstLease+20*time.Millisecond {
+			t.Errorf("it has the lock %v after the release", took)
+		}
+		if n := b.take("Acquire"); n != 2 {
+			t.Errorf("it asked %d times, want once meanwhile, and once more", n)
+		}
+	})
+}
+
+// interrupted returns what tells the client that opens b next that a name is watched again.
+func interrupted(b *spy) (resubscribe func(name string)) {
 	var handler backend.Handler
 	b.listen = func(h backend.Handler) backend.Handler {
 		handler = h
 		return h
 	}
-	return func() {
-		for i := range names {
-			handler.Watching(backend.Topic{Name: fmt.Sprint("n", i)})
-		}
-	}
+	return func(name string) { handler.Watching(backend.Topic{Name: name}) }
 }
 
 // Its waiters, which have all asked within a few seconds, do not do so again together.
@@ -66,9 +100,11 @@ func TestAClientThatWaitsForManyNamesAsksRarelyAfterAnInterruptionToo(t *testing
 	)
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		b := spyOn(s, "Queue", nil)
-		resubscribe := interrupted(b, names)
-		waitsFor(t, s, open(WithWatchdogTimeout(time.Hour)), b, names)
-		resubscribe()
+		resubscribe := interrupted(b)
+		waitsFor(t, open(WithWatchdogTimeout(time.Hour)), b, names)
+		for i := range names {
+			resubscribe(fmt.Sprint("n", i))
+		}
 		time.Sleep(2 * window)
 		b.take("Acquire")
 		all := 0
@@ -91,10 +127,12 @@ func TestWaitersAskAtDifferentTimesAfterAnInterruption(t *testing.T) {
 	const names = 30
 	bubble(t, func(t *testing.T, s *memory.Store, open func(...ClientOption) *Client) {
 		b := spyOn(s, "Queue", nil)
-		resubscribe := interrupted(b, names)
-		waitsFor(t, s, open(), b, names)
+		resubscribe := interrupted(b)
+		waitsFor(t, open(), b, names)
 		b.take("Acquire")
-		resubscribe()
+		for i := range names {
+			resubscribe(fmt.Sprint("n", i))
+		}
 		synctest.Wait()
 		if n := b.take("Acquire"); n > names/3 {
 			t.Errorf("%d of %d asked at once", n, names)

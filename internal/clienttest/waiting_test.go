@@ -598,6 +598,12 @@ func (e deafEars) Released(t backend.Topic) {
 	}
 }
 
+func (e deafEars) Changed(t backend.Topic) {
+	if !e.stopped.Load() {
+		e.Handler.Changed(t)
+	}
+}
+
 func (e deafEars) Granted(t backend.Topic, g backend.Grant) {
 	if !e.stopped.Load() {
 		e.Handler.(backend.QueueHandler).Granted(t, g)

@@ -133,8 +133,8 @@ func (h *handler) First(t backend.Topic, entry uint64, after time.Duration) {
 	e.lock()
 	defer e.unlock()
 	if n := h.waitersOf(t, entry); n != nil {
-		n.firstInStore = true
-		n.Recheck(e.Now().Mono + int64(after+time.Millisecond))
+		n.firstInStore, n.before = true, e.Now().Mono+int64(after+time.Millisecond)
+		n.Recheck(n.before)
 	}
 }
 

@@ -174,7 +174,7 @@ func (h *handoff) settle(held bool) (ask bool) {
 		n.enrolled, n.answered = true, true // not firstInStore: the message First may have come before this reply
 		now := e.Now().Mono
 		n.comes(now, h.reply.Untold)
-		n.RetryAt(n.retryUntold(now, now+int64(e.names.recheckBy(e.Config.Watchdog))))
+		n.RetryAt(n.retry(now, now, now+int64(e.names.recheckBy(e.Config.Watchdog))))
 		n.Heard(h.events)
 		return false
 	}

@@ -51,6 +51,7 @@ type waiters struct {
 	claims       bool     // the last request was a writer's, which may have made a claim
 	enrolled     bool     // the entry is in the store's queue: the session reports when to ask
 	untold       int64    // until when the store does not tell that the entry is the first (monotonic)
+	before       int64    // when the owner's first lease before the entry ends, by the store's message (monotonic)
 	enrolledLate bool     // a request whose caller had left put the entry into the queue, while another waiter asked
 	firstInStore bool     // the entry is the first: a release that serves no entry makes the first waiter ask
 	heard        bool     // such a release was reported: backend.EnrolRequest.Heard

@@ -136,13 +136,17 @@ func (n *name) comes(now int64, untold time.Duration) {
 	}
 }
 
-// retryUntold returns when the first waiter asks again, which was to be at: earlier if the store, when it was last
-// asked, did not tell yet that the entry is the first. The owner before it may be dead.
-func (n *name) retryUntold(asked, at int64) int64 {
-	if n.untold == 0 || asked > n.untold {
-		return at
+// retry returns when the first waiter asks again, which was to be at: earlier if the store, when it was last asked, did
+// not tell yet that the entry is the first, or has told when the lease of the owner before it ends. That owner may be
+// dead.
+func (n *name) retry(asked, now, at int64) int64 {
+	if n.firstInStore && now < n.before {
+		at = min(at, n.before)
 	}
-	return min(at, n.untold+int64(rand.N(untoldSpread)))
+	if n.untold != 0 && asked <= n.untold {
+		at = min(at, n.untold+int64(rand.N(untoldSpread)))
+	}
+	return at
 }
 
 // untoldSpread is the time over which the clients of a fleet spread these requests: no request is later than the end

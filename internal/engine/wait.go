@@ -497,7 +497,7 @@ func (w *wait) refused(a *Answer) {
 	if a.Again > 0 {
 		after = min(after, a.Again)
 	}
-	n.Refused(now+int64(left), n.retryUntold(w.attempt.grant.asked.Mono, now+int64(after+time.Millisecond)))
+	n.Refused(now+int64(left), n.retry(w.attempt.grant.asked.Mono, now, now+int64(after+time.Millisecond)))
 	if w.Family == backend.KindSemaphore {
 		if t := n.Taker(a.Free); t != nil { // the free permits are enough for t: t asks before this call
 			n.Advance(t)
