@@ -1,7 +1,6 @@
 package clienttest
 
 import (
-	"context"
 	"errors"
 	"strings"
 	"testing"
@@ -32,13 +31,13 @@ func TestOpenKnowsTheStoresThatAreImported(t *testing.T) {
 		t.Errorf("a client of the same URL: %v", err)
 	}
 	for _, c := range []*mortise.Client{other, alone} {
-		if _, err := c.TryLock(t.Context(), "n"); err != nil {
-			t.Errorf("a client of another store: %v", err)
+		l, err := c.TryLock(t.Context(), "n")
+		if err != nil {
+			t.Fatalf("a client of another store: %v", err)
 		}
+		must(t, l.Unlock(t.Context()))
 	}
-	if err := lease.Unlock(context.Background()); err != nil {
-		t.Error(err)
-	}
+	must(t, lease.Unlock(t.Context()))
 }
 
 func TestOpenSaysWhatIsWrongWithAURLAndNotItsPassword(t *testing.T) {
