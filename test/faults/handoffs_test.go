@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -88,14 +89,43 @@ func TestConsul7523_CommandsOfAHandoffAreBoundedWhateverTheNumberOfClients(t *te
 	})
 }
 
+// asked awaits that no client is between its call and the answer: each holds, waits or has left. So the fairness of the
+// queue is judged, and not that of the machine's scheduler.
+type asked struct {
+	mu     sync.Mutex
+	all    *sync.Cond
+	asking map[int]bool
+}
+
+func (a *asked) set(i int, asking bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if delete(a.asking, i); asking {
+		a.asking[i] = true
+	}
+	a.all.Broadcast()
+}
+
+func (a *asked) await() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for len(a.asking) > 0 {
+		a.all.Wait()
+	}
+}
+
 func handoffs(t *testing.T, s stack, x sharing, clients int) {
 	srv := redistest.Start(t)
-	all := make([]*mortise.Client, clients)
-	for i := range all {
-		all[i] = s.client(t, srv.Addr(), config{})
+	sharers := make([]*mortise.Client, clients)
+	asks := &asked{asking: make(map[int]bool)}
+	asks.all = sync.NewCond(&asks.mu)
+	for i := range sharers {
+		sharers[i] = s.client(t, srv.Addr(), config{}, mortise.WithObserver(mortise.Observer{
+			Waiting: func(mortise.Event) { asks.set(i, false) },
+		}))
 	}
 	if x.set != nil {
-		x.set(t, all[0])
+		x.set(t, sharers[0])
 	}
 	var (
 		wg      sync.WaitGroup
@@ -103,25 +133,32 @@ func handoffs(t *testing.T, s stack, x sharing, clients int) {
 		grants  = make([]int, clients)
 		longest time.Duration
 	)
-	run := func(d time.Duration) (commands int64, took time.Duration) {
+	// run has the clients hold what they share in turn, for d, and on a busy machine until each has had its share several
+	// times.
+	run := func(d time.Duration, times int) (commands int64, took time.Duration) {
 		clear(grants)
 		longest = 0
+		var all atomic.Int32
 		before := srv.Calls("eval", "evalsha", "subscribe", "unsubscribe")
 		begun := time.Now()
-		for i, c := range all {
+		for i, c := range sharers {
 			wg.Go(func() {
-				for time.Since(begun) < d {
+				for time.Since(begun) < d || int(all.Load()) < times*clients {
 					asked := time.Now()
+					asks.set(i, true)
 					release, err := x.take(within(t, patience), c, i)
+					asks.set(i, false)
 					if err != nil {
 						t.Error(err)
 						return
 					}
 					waited := time.Since(asked)
 					time.Sleep(time.Millisecond)
+					asks.await()
 					if err := release(); err != nil {
 						t.Error(err)
 					}
+					all.Add(1)
 					mu.Lock()
 					grants[i]++
 					longest = max(longest, waited)
@@ -132,8 +169,8 @@ func handoffs(t *testing.T, s stack, x sharing, clients int) {
 		wg.Wait()
 		return srv.Calls("eval", "evalsha", "subscribe", "unsubscribe") - before, time.Since(begun)
 	}
-	run(50 * time.Millisecond) // connections, scripts
-	commands, took := run(*handoffsTime)
+	run(50*time.Millisecond, 1) // connections, scripts
+	commands, took := run(*handoffsTime, 10)
 	sum, jain := 0, 1.0
 	sides := max(1, x.sides)
 	means := make([]float64, sides)
@@ -147,21 +184,21 @@ func handoffs(t *testing.T, s stack, x sharing, clients int) {
 		means[side] = float64(n*sides) / float64(clients)
 		jain = min(jain, float64(n*n*sides)/float64(clients*squares))
 	}
-	each := float64(commands) / float64(sum)
+	cost := float64(commands) / float64(sum)
 	// Where the machine stands still, each client that waits asks again after a second.
 	rechecks := clients * int(took.Seconds())
-	most, even := 4.0, 0.8
+	most := 3.3
 	if x.granted {
-		most, even = 2.3, 0.95
+		most = 2.3
 	}
 	harness.ErrorIf(t, float64(commands) > most*float64(sum)+float64(rechecks),
-		"%.2f commands a handoff, want %v at most, and %d rechecks", each, most, rechecks)
-	harness.ErrorIf(t, jain < even, "Jain's index of the clients of one side is %.2f: %v", jain, grants)
+		"%.2f commands a handoff, want %v at most, and %d rechecks", cost, most, rechecks)
+	harness.ErrorIf(t, jain < 0.95, "Jain's index of the clients of one side is %.2f: %v", jain, grants)
 	// Readers come in together: where their groups and single writers alternate, each reader has as many tenures as all
 	// writers have, or nearly.
 	least := 0.8 * slices.Max(means) / float64(max(1, clients/sides))
 	harness.ErrorIf(t, slices.Min(means) < least, "a side has too few tenures: %v", grants)
 	t.Logf("%-22s %2d clients: %5.2f commands a handoff, %5.0f handoffs/s, longest wait %4d ms, Jain %.2f, least %d",
-		x.name, clients, each, float64(sum)/took.Seconds(), longest.Milliseconds(), jain,
+		x.name, clients, cost, float64(sum)/took.Seconds(), longest.Milliseconds(), jain,
 		slices.Min(grants))
 }
