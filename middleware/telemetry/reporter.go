@@ -27,7 +27,8 @@ type reporter struct {
 	details bool // spans have names, owners and errors
 
 	mu     sync.Mutex
-	holds  map[hold]held                   // the holds that have begun and not ended
+	holds  map[hold]held // the holds that have begun and not ended
+	others holders
 	begun  map[attribute.Distinct]struct{} // the attribute sets whose counters exist
 	labels map[string]struct{}             // the values of mortise.name that are kept apart, at most limit
 }
@@ -58,6 +59,7 @@ const (
 	keyName    = attribute.Key("mortise.name")
 	keyOutcome = attribute.Key("mortise.outcome")
 	keyOwner   = attribute.Key("mortise.owner")
+	keyHolder  = attribute.Key("mortise.holder")
 	keyHolds   = attribute.Key("mortise.holds")
 	keyToken   = attribute.Key("mortise.token")
 )
@@ -119,6 +121,7 @@ func (r *reporter) begin(s mortise.Event, span trace.Span) {
 	set := r.set(s)
 	r.mu.Lock()
 	r.holds[hold{s.Owner, s.Lease}] = held{span, time.Now(), set}
+	r.others.begin(s, span.SpanContext())
 	_, known := r.begun[set.Equivalent()]
 	r.begun[set.Equivalent()] = struct{}{}
 	r.mu.Unlock()
@@ -197,6 +200,9 @@ func under(s mortise.Event) context.Context {
 
 func (r *reporter) waiting(e mortise.Event) {
 	r.queueing.Add(under(e), 1, r.on(e))
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.others.waits(e)
 }
 
 // answered reports a call's answer. It returns the span of the call's wait, if there is one.
@@ -204,16 +210,23 @@ func (r *reporter) answered(
 	s mortise.Event, waited time.Duration, contended bool, result string, err error,
 ) (trace.SpanContext, bool) {
 	ctx := under(s)
+	var others []trace.Link
 	if contended {
 		r.queueing.Add(ctx, -1, r.on(s))
+		r.mu.Lock()
+		others = r.others.waited(s)
+		r.mu.Unlock()
 	}
 	r.wait.Record(ctx, waited.Seconds(), r.on(s, keyOutcome.String(result)))
 	if !contended && err == nil {
 		return trace.SpanContext{}, false
 	}
 	now := time.Now()
-	_, span := r.tracer.Start(ctx, "mortise.wait", trace.WithTimestamp(now.Add(-waited)),
+	_, span := r.tracer.Start(ctx, "mortise.wait", trace.WithTimestamp(now.Add(-waited)), trace.WithLinks(others...),
 		r.spanOf(s, keyOutcome.String(result)))
+	if held := new(mortise.Error); r.details && errors.As(err, &held) && held.Owner != "" {
+		span.SetAttributes(keyHolder.String(held.Owner))
+	}
 	if err != nil && result != outcomeNotAcquired && result != outcomeCrowded && result != outcomeCancelled {
 		r.fail(span, err, result)
 	}
@@ -256,6 +269,9 @@ func (r *reporter) ended(s mortise.Event, after time.Duration, how string, err e
 	r.mu.Lock()
 	h, live := r.holds[key]
 	delete(r.holds, key)
+	if live {
+		r.others.end(s, h.span.SpanContext())
+	}
 	r.mu.Unlock()
 	if !live { // the end was reported before: an Unlock after a loss, or a second Unlock
 		return

@@ -44,7 +44,9 @@
 //
 // "mortise.wait" is a call that had to wait, or failed; "mortise.hold" a lease, from its
 // acquisition to its end. Both are children of the span in the caller's context, if there is one,
-// and a hold is linked to the wait before the hold. Spans carry kind and outcome, a hold its hold
+// and a hold is linked to the wait before the hold. A wait is linked to the holds that it waited for, eight at most,
+// with mortise.link=holder, as far as they are holds of the same client and sampled; for holds of other processes, see
+// [WithSpanDetails]. Spans carry kind and outcome, a hold its hold
 // count and its fencing token as well, and a lost one the reason. The status of a failed wait, a failed
 // release and a lost hold is Error; "expired" is no error. Left out are names of locks, owners (with host names and
 // process ids), and the texts of errors (with both): [WithNameAttribute] adds a bounded name,
@@ -108,7 +110,9 @@ func WithNameAttribute(limit int, label func(name string) string) Option {
 }
 
 // WithSpanDetails adds to spans the name of the lock (mortise.name), its owner (mortise.owner) and,
-// as an exception event, the text of an error. A store of traces then keeps names with data about
+// as an exception event, the text of an error. A wait that ended without the lock has the owner that
+// held it (mortise.holder), where its error has it: the span of that hold, in whatever process, has the
+// same mortise.owner. A store of traces then keeps names with data about
 // customers, if there are any. Metrics are as without this option.
 func WithSpanDetails() Option {
 	return func(r *reporter) error {
@@ -147,6 +151,7 @@ func newReporter(opts []Option) (*reporter, error) {
 		meters:  otel.GetMeterProvider(),
 		tracers: otel.GetTracerProvider(),
 		holds:   make(map[hold]held),
+		others:  make(holders),
 		begun:   make(map[attribute.Distinct]struct{}),
 	}
 	for _, o := range opts {

@@ -1,0 +1,105 @@
+package telemetry
+
+import (
+	"slices"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/mortise-go/mortise"
+)
+
+// holders has the sampled holds of each lock that this process holds or waits for, so that a wait is linked to the
+// holds that it waited for.
+type holders map[lock]*sampled
+
+// lock is what calls wait for each other for.
+type lock struct{ client, name, kind string }
+
+// sampled are holds of one lock.
+type sampled struct {
+	now     []span // those that have not ended
+	last    span   // the one that ended last
+	ended   time.Time
+	waiting int // calls that wait for the lock now
+}
+
+// span is the span of a hold.
+type span struct {
+	hold
+	trace.SpanContext
+}
+
+// linksMost bounds the links of a wait: a lock may have thousands of readers.
+const linksMost = 8
+
+// asHolder marks a link from a wait to a hold.
+var asHolder = []attribute.KeyValue{attribute.String("mortise.link", "holder")}
+
+func lockOf(e mortise.Event) lock {
+	kind := e.Kind
+	switch kind { // these exclude each other
+	case "read":
+		kind = "write"
+	case "fair":
+		kind = "lock"
+	}
+	return lock{e.Client, e.Name, kind}
+}
+
+func (h holders) of(l lock) *sampled {
+	s := h[l]
+	if s == nil {
+		s = new(sampled)
+		h[l] = s
+	}
+	return s
+}
+
+// waits notes that a call begins to wait.
+func (h holders) waits(e mortise.Event) { h.of(lockOf(e)).waiting++ }
+
+// waited notes the end of a wait, and returns links to the holds that the call waited for, as far as they are this
+// process's and sampled: those that have not ended, and the one that ended last, if that was after the call. The event
+// of an Unlock may come after that of the call that it was unlocked for.
+func (h holders) waited(e mortise.Event) (links []trace.Link) {
+	l := lockOf(e)
+	s := h.of(l)
+	s.waiting = max(s.waiting-1, 0)
+	for _, x := range s.now[:min(len(s.now), linksMost-1)] {
+		links = append(links, trace.Link{SpanContext: x.SpanContext, Attributes: asHolder})
+	}
+	if s.last.IsValid() && time.Since(s.ended) <= e.Waited {
+		links = append(links, trace.Link{SpanContext: s.last.SpanContext, Attributes: asHolder})
+	}
+	h.tidy(l, s)
+	return links
+}
+
+// begin notes a hold.
+func (h holders) begin(e mortise.Event, x trace.SpanContext) {
+	if x.IsSampled() {
+		s := h.of(lockOf(e))
+		s.now = append(s.now, span{hold{e.Owner, e.Lease}, x})
+	}
+}
+
+// end notes the end of a hold.
+func (h holders) end(e mortise.Event, x trace.SpanContext) {
+	if !x.IsSampled() {
+		return
+	}
+	l, ends := lockOf(e), hold{e.Owner, e.Lease}
+	s := h.of(l)
+	s.now = slices.DeleteFunc(s.now, func(x span) bool { return x.hold == ends })
+	s.last, s.ended = span{ends, x}, time.Now()
+	h.tidy(l, s)
+}
+
+// tidy forgets a lock that this process neither holds nor waits for.
+func (h holders) tidy(l lock, s *sampled) {
+	if len(s.now) == 0 && s.waiting == 0 {
+		delete(h, l)
+	}
+}
