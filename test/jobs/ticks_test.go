@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
@@ -26,9 +27,11 @@ const (
 )
 
 // Three processes whose clocks are two seconds apart run a schedule, and of a hundred runs one is
-// killed. No tick is started twice, and of a hundred one at the most is not started at all.
+// killed. No tick is started twice, and of a hundred one at the most is not started at all, apart from those in which this
+// machine was late itself.
 func TestTicksAreStartedOnce(t *testing.T) {
 	t.Parallel()
+	machine := redistest.Timed(t)
 	program := shifted(t)
 	c := newCrew(t, workerConfig{Watchdog: lease, Interval: interval})
 	c.First.Store(1 << 62) // none counts yet
@@ -56,11 +59,15 @@ func TestTicksAreStartedOnce(t *testing.T) {
 		}
 	}
 	time.Sleep(2 * interval) // that time is the subject: what is started late
-	started, twice := 0, 0
+	started, twice, missed := 0, 0, 0
 	by := make(map[int64]int)
 	for n := range *ticks {
 		switch e := &c.Ticks[n]; e.Starts.Load() {
 		case 0:
+			due := first.Add(time.Duration(n) * interval)
+			if machine.Late(due)-machine.Late(due.Add(interval)) < interval/10 {
+				missed++
+			}
 		case 1:
 			started++
 			by[e.Process.Load()]++
@@ -70,7 +77,7 @@ func TestTicksAreStartedOnce(t *testing.T) {
 	}
 	t.Logf("%d ticks, %d started once, %d more often; %d runs killed; by process %v", *ticks, started, twice, kills, by)
 	harness.ErrorIf(t, twice > 0, "%d ticks were started twice", twice)
-	harness.ErrorIf(t, started*100 < *ticks*99, "%d of %d ticks were started", started, *ticks)
+	harness.ErrorIf(t, missed > *ticks/100, "%d of %d ticks were not started, and nothing was late", missed, *ticks)
 	harness.ErrorIf(t, kills != *ticks/100, "%d runs were killed, want %d", kills, *ticks/100)
 	harness.ErrorIf(t, len(by) < 2, "one process started all ticks: %v", by)
 }
