@@ -199,6 +199,10 @@ func init() {
 	bridge.Request = with
 	bridge.Lease = func(h *lease.Handle) *Lease { return (*Lease)(h) }
 	bridge.Holding = (*Lease).held
+	bridge.Delegations = engine.Delegations
+	bridge.Delegate = func(ctx context.Context, c *Client, most int, d []lease.Delegation) (context.Context, error) {
+		return c.inner().WithDelegations(ctx, most, d)
+	}
 }
 
 // public converts a lease to the exported type.

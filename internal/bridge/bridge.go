@@ -14,4 +14,9 @@ var (
 	Lease any // func(*lease.Handle) *mortise.Lease
 	// Holding returns the implementation of a lease; nil for a nil or zero lease.
 	Holding any // func(*mortise.Lease) lease.Holding
+	// Delegations returns delegations for the locks that a context holds, most of them at most, and the number of live
+	// holds without one.
+	Delegations any // func(ctx context.Context, most int) ([]lease.Delegation, int)
+	// Delegate returns a context with delegations that a client has accepted.
+	Delegate any // func(context.Context, *mortise.Client, int, []lease.Delegation) (context.Context, error)
 )

@@ -18,15 +18,15 @@ import (
 type call struct {
 	Request
 	engine     *Engine
-	under      context.Context // the context given to the call: the parent of the lease's context
-	wait       context.Context // bounds the waiting
-	ttl        time.Duration   // the lease to ask for
-	keepFor    time.Duration   // how long the store keeps the place in a fair lock's queue; 0: no place is asked for
-	since      clock.Instant   // when the call began
-	outer      *lease.Hold     // the hold that the call enters under; nil if there is none
-	delegation *Delegation     // the delegation that the call enters under; nil if there is none
-	key        lease.Key       // finds the lock's hold or delegation in the context
-	waiter     waiter          // the ticket in the local queue
+	under      context.Context   // the context given to the call: the parent of the lease's context
+	wait       context.Context   // bounds the waiting
+	ttl        time.Duration     // the lease to ask for
+	keepFor    time.Duration     // how long the store keeps the place in a fair lock's queue; 0: no place is asked for
+	since      clock.Instant     // when the call began
+	outer      *lease.Hold       // the hold that the call enters under; nil if there is none
+	delegation *lease.Delegation // the delegation that the call enters under; nil if there is none
+	key        lease.Key         // finds the lock's hold or delegation in the context
+	waiter     waiter            // the ticket in the local queue
 	attempt    attempt
 	marks      callMarks
 	site       callsite.Site // of the call into this module, for the log; 0 if not needed
@@ -125,7 +125,7 @@ func (c *call) enter() (h *lease.Handle, entered bool, err error) {
 	case *lease.Hold:
 		h, ended, err := nestedCall{c, x}.enter()
 		return h, !ended, err
-	case *Delegation:
+	case *lease.Delegation:
 		h, err = c.enterDelegated(*x)
 		return h, true, err
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"strings"
 	"time"
 	"unicode"
@@ -20,34 +19,11 @@ import (
 // processes that raised the count would both be in. Once an owner has given out a delegation, calls of its own process
 // enter in the same way. So the count of a delegated owner never rises, and no later hold fits an earlier delegation.
 
-// Delegation names a hold of a lock, so that a call from another process can enter the lock under it. The fields are
-// those of delegation.Delegation.
-type Delegation struct {
-	Name    string
-	Owner   string
-	Hold    int
-	Token   int64
-	Expires time.Time
-}
-
-// MaxDelegations bounds the delegations that a context gives out and accepts.
-const MaxDelegations = 16
-
 // maxOwner bounds the length of an owner id in bytes: a client's id, a colon and a number.
 const maxOwner = maxID + 1 + 20
 
-// depth returns the depth, in the local queue, of a call under the delegation; 0 without one. Calls under several holds
-// of one owner wait in one queue, and the store lets in only a call under the innermost: the one with the highest
-// number.
-func (x *Delegation) depth() int32 {
-	if x == nil {
-		return 0
-	}
-	return int32(min(x.Hold, math.MaxInt32))
-}
-
-// check returns an error for a malformed delegation.
-func (x Delegation) check() error {
+// wellFormed returns an error for a malformed delegation.
+func wellFormed(x lease.Delegation) error {
 	if err := CheckName(x.Name); err != nil {
 		return fmt.Errorf("%w: a delegation's name: %w", fail.Invalid, err)
 	}
@@ -63,8 +39,11 @@ func (x Delegation) check() error {
 	return nil
 }
 
-// WithDelegations returns a context with delegations. Calls of this engine with the context enter under them.
-func (e *Engine) WithDelegations(ctx context.Context, delegations []Delegation) (context.Context, error) {
+// WithDelegations returns a context with delegations, most of them at most. Calls of this engine with the context enter
+// under them.
+func (e *Engine) WithDelegations(
+	ctx context.Context, most int, delegations []lease.Delegation,
+) (context.Context, error) {
 	fails := func(name string, err error) (context.Context, error) {
 		return nil, fail.New("withdelegations", name, err)
 	}
@@ -74,11 +53,11 @@ func (e *Engine) WithDelegations(ctx context.Context, delegations []Delegation) 
 	if ctx == nil {
 		return fails("", fail.NilContext)
 	}
-	if len(delegations) > MaxDelegations {
-		return fails("", fail.Invalidf("%d delegations, the limit is %d", len(delegations), MaxDelegations))
+	if len(delegations) > most {
+		return fails("", fail.Invalidf("%d delegations, the limit is %d", len(delegations), most))
 	}
 	for _, x := range delegations {
-		if err := x.check(); err != nil {
+		if err := wellFormed(x); err != nil {
 			return fails(x.Name, err)
 		}
 	}
@@ -96,7 +75,7 @@ func (e *Engine) WithDelegations(ctx context.Context, delegations []Delegation) 
 type delegated struct {
 	context.Context
 	engine      *Engine
-	delegations []Delegation
+	delegations []lease.Delegation
 }
 
 // Value returns the delegation for the *Key of its lock, and x for Carriers.
@@ -119,29 +98,22 @@ func (x *delegated) Value(key any) any {
 // String keeps package fmt from printing the delegations.
 func (x *delegated) String() string { return fmt.Sprintf("%v.WithDelegations", x.Context) }
 
-// Delegations returns delegations for the locks that ctx holds, or was delegated, of any engine, innermost first,
-// MaxDelegations at most.
-func Delegations(ctx context.Context) []Delegation { return gather(ctx, MaxDelegations).delegations }
-
-// AllDelegations is Delegations without a limit, for a caller that chooses among the delegations. It also returns
-// the number of live holds that have no delegation: of read-write locks, permits and Quorum, for example.
-func AllDelegations(ctx context.Context) (delegations []Delegation, without int) {
-	g := gather(ctx, math.MaxInt)
-	return g.delegations, g.without
-}
-
-func gather(ctx context.Context, most int) (g gathering) {
-	if ctx != nil {
-		g = gathering{most: most, seen: make(map[lease.Key]bool), others: make(map[any]bool)}
-		g.from(ctx)
+// Delegations returns delegations for the locks that ctx holds, or was delegated, of any engine, innermost first, most
+// of them at most. It also returns the number of live holds that were found to have no delegation: of read-write locks,
+// permits and Quorum, for example.
+func Delegations(ctx context.Context, most int) (delegations []lease.Delegation, without int) {
+	if ctx == nil {
+		return nil, 0
 	}
-	return g
+	g := gathering{most: most, seen: make(map[lease.Key]bool), others: make(map[any]bool)}
+	g.from(ctx)
+	return g.delegations, g.without
 }
 
 // gathering collects delegations, most of them at most. seen has the locks for which the innermost live hold or
 // the innermost delegation was found.
 type gathering struct {
-	delegations []Delegation
+	delegations []lease.Delegation
 	most        int
 	without     int // live holds without a delegation
 	seen        map[lease.Key]bool
@@ -187,7 +159,7 @@ func (g *gathering) hold(h *lease.Hold) {
 	if g.seen[key] {
 		return
 	}
-	var delegation Delegation
+	var delegation lease.Delegation
 	ok := false
 	if key.Record == uint8(backend.KindLock) {
 		delegation, ok = delegate(h)
@@ -204,19 +176,19 @@ func (g *gathering) hold(h *lease.Hold) {
 
 // delegate returns a delegation for h, and marks its tenure as delegated. It reports false if h has ended, if h cannot
 // be entered from another process, or cannot safely be (trouble.mayDelegate).
-func delegate(h *lease.Hold) (Delegation, bool) {
+func delegate(h *lease.Hold) (lease.Delegation, bool) {
 	t := of(h)
 	e := t.engine
 	if key := t.Key; key.Record != uint8(backend.KindLock) || e.store.can.Delegation == nil || h.Err() != nil {
-		return Delegation{}, false
+		return lease.Delegation{}, false
 	}
 	e.lock()
 	defer e.unlock()
 	if h.Cause != nil {
-		return Delegation{}, false // h ended meanwhile
+		return lease.Delegation{}, false // h ended meanwhile
 	}
 	if !t.trouble.mayDelegate(h) {
-		return Delegation{}, false
+		return lease.Delegation{}, false
 	}
 	if !t.Delegated.Load() {
 		t.Delegate()
@@ -234,8 +206,8 @@ func delegate(h *lease.Hold) (Delegation, bool) {
 	return delegation, true
 }
 
-func delegationOf(h *lease.Hold) Delegation {
-	x := Delegation{Name: h.Name(), Owner: h.Tenure.Owner, Hold: int(h.Level)}
+func delegationOf(h *lease.Hold) lease.Delegation {
+	x := lease.Delegation{Name: h.Name(), Owner: h.Tenure.Owner, Hold: int(h.Level)}
 	x.Token, _ = h.Token()
 	return x
 }
@@ -246,7 +218,7 @@ func (e *Engine) Enters(ctx context.Context, name string) bool {
 	switch x := ctx.Value(&key).(type) {
 	case *lease.Hold:
 		return x.Err() == nil
-	case *Delegation:
+	case *lease.Delegation:
 		return true
 	}
 	return false
@@ -278,7 +250,7 @@ func (c *call) enterAsCallee(h *lease.Hold) (got *lease.Handle, ended bool, err 
 }
 
 // enterDelegated enters the lock under a delegation.
-func (c *call) enterDelegated(x Delegation) (*lease.Handle, error) {
+func (c *call) enterDelegated(x lease.Delegation) (*lease.Handle, error) {
 	if c.NonReentrant {
 		return nil, c.Fail(fail.Invalidf("the call comes from a holder of this lock, and a non-reentrant lock is not " +
 			"entered again; unlock it first, or use the reentrant lock"))

@@ -257,7 +257,7 @@ func (w *wait) join() bool {
 		w.waiter.call = w.call
 	}
 	w.waiter.Waiter, w.waiter.Wish = w.waiter, w.Request.Wish
-	w.waiter.Declares, w.waiter.Depth = w.Limit.declares(), w.delegation.depth()
+	w.waiter.Declares, w.waiter.Depth = w.Limit.declares(), w.delegation.Depth()
 	w.name = w.engine.names.of(w.topic)
 	w.engine.names.expect(w.name)
 	w.name.Join(&w.waiter.Ticket)

@@ -6,12 +6,16 @@ import (
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/internal/bridge"
-	"github.com/mortise-go/mortise/internal/engine"
 	"github.com/mortise-go/mortise/internal/fail"
+	"github.com/mortise-go/mortise/internal/lease"
 )
 
-// engineOf returns the engine of a client.
-var engineOf = bridge.Engine.(func(*mortise.Client) *engine.Engine)
+var (
+	held     = bridge.Delegations.(func(ctx context.Context, most int) (delegations []lease.Delegation, without int))
+	delegate = bridge.Delegate.(func(
+		ctx context.Context, c *mortise.Client, most int, delegations []lease.Delegation,
+	) (context.Context, error))
+)
 
 // ErrEnded: the hold of the delegation ([NewContext]) under which Lock or TryLock was called was unlocked or lost, or
 // ran out. Nothing was locked. To compete for the lock as any other call does, use a context without the delegation.
@@ -45,9 +49,6 @@ type Delegation struct {
 	Expires time.Time
 }
 
-// The engine's limit is the same, or this does not compile.
-var _ = [1]struct{}{}[MaxDelegations-engine.MaxDelegations]
-
 // FromContext returns delegations of the locks that ctx holds: of the live leases whose contexts
 // ctx descends from, of any [mortise.Client], innermost first, one for each client and name, at most
 // [MaxDelegations]. There are delegations of the reentrant lock in all its kinds (plain, fenced,
@@ -61,7 +62,7 @@ var _ = [1]struct{}{}[MaxDelegations-engine.MaxDelegations]
 // then an owner of its own in the store, one at a time; and a release does not hand the lock to the
 // next waiter of the process.
 func FromContext(ctx context.Context) []Delegation {
-	inner := engine.Delegations(ctx)
+	inner, _ := held(ctx, MaxDelegations)
 	if len(inner) == 0 {
 		return nil
 	}
@@ -95,9 +96,9 @@ func FromContext(ctx context.Context) []Delegation {
 // without delegations. NewContext costs no command; a Lock under a delegation costs one command,
 // and its Unlock one.
 func NewContext(ctx context.Context, c *mortise.Client, delegations ...Delegation) (context.Context, error) {
-	inner := make([]engine.Delegation, len(delegations))
+	inner := make([]lease.Delegation, len(delegations))
 	for i, x := range delegations {
-		inner[i] = engine.Delegation(x)
+		inner[i] = lease.Delegation(x)
 	}
-	return engineOf(c).WithDelegations(ctx, inner)
+	return delegate(ctx, c, MaxDelegations, inner)
 }

@@ -14,7 +14,6 @@ import (
 	"unicode/utf8"
 
 	"github.com/mortise-go/mortise"
-	"github.com/mortise-go/mortise/internal/engine"
 )
 
 // Issuer makes entries for calls to other services. An Issuer may be used concurrently, and for all
@@ -66,16 +65,16 @@ func (i *Issuer) Issue(ctx context.Context, audience string) (string, error) {
 	if i == nil || i.signer == nil {
 		return "", fmt.Errorf("delegation: %w: the Issuer is nil or a zero value; make it with NewIssuer", mortise.ErrInvalid)
 	}
-	held, without := engine.AllDelegations(ctx)
-	if len(held) == 0 && without == 0 {
+	inner, without := held(ctx, math.MaxInt) // this chooses among them
+	if len(inner) == 0 && without == 0 {
 		return "", nil
 	}
 	i.logWithout(ctx, audience, without)
-	delegations := make([]Delegation, 0, min(len(held), MaxDelegations))
+	delegations := make([]Delegation, 0, min(len(inner), MaxDelegations))
 	left := room - (2 + MaxKeyID) - (2 + len(audience)) - 8 - 8 - 2 - (2 + MaxSignature)
 	leftOut, tooLarge := without, 0
 	now := time.Now().UTC()
-	for _, h := range held {
+	for _, h := range inner {
 		c := Delegation(h)
 		switch {
 		case !c.Expires.IsZero() && c.Expires.UnixMilli() <= now.UnixMilli(), // it ends within this millisecond
