@@ -48,6 +48,29 @@ func Example() {
 	// Output: shipped 42
 }
 
+func ExampleOpen() {
+	type Config struct{ LockStore string } // from the environment, say
+	app := fx.New(
+		fx.NopLogger,
+		fx.Supply(Config{LockStore: "memory:"}), // or postgres://host/shop
+		fx.Provide(func(c Config) fxmodule.URL { return fxmodule.URL(c.LockStore) }),
+		fxmodule.Open(), // for that one, import _ ".../backend/postgres"
+		fx.Provide(NewOrders),
+		fx.Invoke(func(orders *Orders, life fx.Lifecycle) {
+			life.Append(fx.StartHook(func(ctx context.Context) error {
+				return orders.Ship(ctx, "42")
+			}))
+		}),
+	)
+	if err := app.Start(context.Background()); err != nil {
+		panic(err)
+	}
+	if err := app.Stop(context.Background()); err != nil {
+		panic(err)
+	}
+	// Output: shipped 42
+}
+
 func ExampleGoRedis() {
 	app := fx.Options(
 		fx.Supply(&redis.UniversalOptions{Addrs: []string{"localhost:6379"}}),

@@ -7,8 +7,8 @@
 //	)
 //
 // A module provides a [mortise.Locker] and the [*mortise.Client] behind the Locker, and middleware
-// on request of [HTTP]. There is a module for each backend: [Memory], [GoRedis] and [Rueidis]. With
-// [Named], several modules stand in the same graph.
+// on request of [HTTP]. There are the modules [GoRedis], [Rueidis] and [Memory], and [Open] for every store that has a
+// URL: PostgreSQL, etcd, SQLite, Redis by valkey-go. With [Named], several modules stand in the same graph.
 //
 // # What it takes from the graph
 //
@@ -16,8 +16,9 @@
 //	group "mortise.observers"  each a mortise.Observer: see Observe and Telemetry
 //	a client or its options    of a named module: under the same name
 //	*memory.Store              for Memory; of a named module: under the same name
+//	fxmodule.URL               for Open; of a named module: under the same name
 //
-// All of these are optional except a Redis client: [GoRedis] needs exactly one of
+// All of these are optional except what names the store: [Open] needs a [URL]; [GoRedis] needs exactly one of
 // redis.UniversalClient, *redis.Client, *redis.ClusterClient, *redis.UniversalOptions,
 // *redis.Options, *redis.FailoverOptions and *redis.ClusterOptions; [Rueidis] needs rueidis.Client
 // or rueidis.ClientOption. Several are an error, and so is none. A client from the graph is left
@@ -37,7 +38,7 @@
 //
 // If a constructor or a function of fx.Invoke fails, fx calls no hook. The module then closes the
 // clients that it made for the failed graph, and clients not yet started of other graphs made of the
-// same fx.Option; so call GoRedis, Rueidis or Memory once for each application.
+// same fx.Option; so call GoRedis, Rueidis, Memory or Open once for each application.
 package fxmodule
 
 import (
@@ -130,8 +131,9 @@ func Memory(opts ...Option) fx.Option {
 // source is the backend of a module's client.
 type source struct {
 	backend.Backend
-	where func() string // names the store in errors
-	close func() error  // closes the Redis client; nil if the module does not close it
+	open  func(...mortise.ClientOption) (*mortise.Client, error) // instead of mortise.New; nil for most
+	where func() string                                          // names the store in errors
+	close func() error                                           // closes the Redis client; nil if the module does not close it
 }
 
 func newConfig(opts []Option) (*config, error) {
@@ -195,7 +197,11 @@ func (c *config) client(
 	for _, o := range observers {
 		opts = append(opts, mortise.WithObserver(o))
 	}
-	client, err := mortise.New(on.Backend, append(opts, c.options...)...)
+	open := on.open
+	if open == nil {
+		open = func(opts ...mortise.ClientOption) (*mortise.Client, error) { return mortise.New(on.Backend, opts...) }
+	}
+	client, err := open(append(opts, c.options...)...)
 	if err != nil {
 		return nil, fmt.Errorf("fxmodule: %s: %w", c.subject(), err)
 	}

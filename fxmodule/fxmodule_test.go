@@ -64,6 +64,14 @@ func TestTwoNamedLockersStartWorkAndStopWithNothingLeft(t *testing.T) {
 			named(goruedis.ClientOption{InitAddress: []string{b.Addr()}}, "tenants"),
 			fxmodule.Rueidis(fxmodule.Named("tenants")),
 		),
+		"by URLs": fx.Options(
+			named(fxmodule.URL("redis://"+a.Addr()), "orders"), fxmodule.Open(fxmodule.Named("orders")),
+			named(fxmodule.URL("rueidis://"+b.Addr()), "tenants"), fxmodule.Open(fxmodule.Named("tenants")),
+		),
+		"by URLs, in memory": fx.Options(
+			named(fxmodule.URL("memory:orders"), "orders"), fxmodule.Open(fxmodule.Named("orders")),
+			named(fxmodule.URL("memory:tenants"), "tenants"), fxmodule.Open(fxmodule.Named("tenants")),
+		),
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer nothingLeft(t, goleak.IgnoreCurrent())
@@ -106,6 +114,7 @@ func TestAStoreThatIsNotThereEndsTheStart(t *testing.T) {
 	for name, x := range map[string]fx.Option{
 		"go-redis": fx.Options(fx.Supply(&redis.Options{Addr: nowhere}), fxmodule.GoRedis()),
 		"rueidis":  fx.Options(fx.Supply(goruedis.ClientOption{InitAddress: []string{nowhere}}), fxmodule.Rueidis()),
+		"a URL":    fx.Options(fx.Supply(fxmodule.URL("redis://u:secret@"+nowhere)), fxmodule.Open()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer nothingLeft(t, goleak.IgnoreCurrent())
@@ -114,6 +123,7 @@ func TestAStoreThatIsNotThereEndsTheStart(t *testing.T) {
 			check.ErrorIf(t, !errors.Is(err, mortise.ErrUnavailable) || !strings.Contains(err.Error(), nowhere) ||
 				!strings.Contains(err.Error(), "cannot start"),
 				"Start: %v", err)
+			check.ErrorIf(t, strings.Contains(err.Error(), "secret"), "a password: %v", err)
 			check.ErrorIf(t, errors.Is(err, context.DeadlineExceeded), "it was the start's own context that ended")
 		})
 	}
@@ -249,6 +259,7 @@ func TestAClientWhoseGraphFailsLaterIsClosed(t *testing.T) {
 		"memory":   fxmodule.Memory(),
 		"go-redis": fx.Options(fx.Supply(&redis.Options{Addr: server.Addr()}), fxmodule.GoRedis()),
 		"rueidis":  fx.Options(fx.Supply(goruedis.ClientOption{InitAddress: []string{server.Addr()}}), fxmodule.Rueidis()),
+		"a URL":    fx.Options(fx.Supply(fxmodule.URL("redis://"+server.Addr())), fxmodule.Open()),
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer nothingLeft(t, goleak.IgnoreCurrent())
@@ -293,6 +304,10 @@ func TestAGraphWithoutOrWithTwoStoresSaysWhatToDo(t *testing.T) {
 	}{
 		"no go-redis": {fx.Options(fxmodule.GoRedis(), use),
 			[]string{"fx.Supply", "redis.UniversalClient", "*redis.Options"}},
+		"no URL":    {fx.Options(fxmodule.Open(), use), []string{"fx.Supply", "fxmodule.URL"}},
+		"not a URL": {fx.Options(fx.Supply(fxmodule.URL("orders")), fxmodule.Open(), use), []string{"scheme"}},
+		"not imported": {fx.Options(fx.Supply(fxmodule.URL("postgres://u:secret@h/db")), fxmodule.Open(), use),
+			[]string{"import _", "backend/postgres"}},
 		"no rueidis": {fx.Options(fxmodule.Rueidis(), use), []string{"fx.Supply", "rueidis.ClientOption"}},
 		"another's name": {fx.Options(fx.Supply(&redis.Options{}), fxmodule.GoRedis(fxmodule.Named("orders")),
 			fx.Invoke(fx.Annotate(func(mortise.Locker) {}, fx.ParamTags(`name:"orders"`)))), []string{`"orders"`}},
@@ -315,6 +330,7 @@ func TestAGraphWithoutOrWithTwoStoresSaysWhatToDo(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
+		check.ErrorIf(t, strings.Contains(err.Error(), "secret"), "%s: a password: %v", name, err)
 		for _, s := range x.says {
 			check.ErrorIf(t, !strings.Contains(err.Error(), s), "%s: does not say %s: %v", name, s, err)
 		}
