@@ -57,7 +57,7 @@ rules: deps ## the matrix of the contract's rules and the backends that keep the
 	@.ci/etcd
 	@rc=0; { go test -json -count=1 -parallel 16 -run TestConformance ./backend/memory ./backend/cas ./redisgo ./rueidis || rc=1; \
 	for m in backend/valkey backend/postgres backend/sqlite backend/etcd; do \
-	(cd $$m && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; done; exit $$rc; } | go run ./internal/cmd/rules
+	(cd $$m && go test -json -count=1 -parallel 16 -run TestConformance .) || rc=1; done; exit $$rc; } | go run ./internal/cmd/rules -page docs/explanation/stores.md
 
 # make servers SERVERS=bin/servers/valkey-9.1, or the path of another server's binary
 SERVERS ?= bin/servers/redis-8.2 bin/servers/valkey-9.1

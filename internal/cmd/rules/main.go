@@ -6,11 +6,13 @@
 // A cell is the number of tests that passed. What a backend lacks, as its skipped
 // tests say, stands below the matrix, and is no hole. The exit status is 1 if a rule
 // has no test on a backend, if one failed, was skipped for another reason or did not
-// end, or if a package did not run.
+// end, or if a package did not run. With -page a matrix without holes also becomes a table of a page, a column for each
+// package.
 package main
 
 import (
 	"encoding/json"
+	"flag"
 	"fmt"
 	"io"
 	"maps"
@@ -42,12 +44,28 @@ var titles = [...]string{
 }
 
 func main() {
+	page := flag.String("page", "", "also write the matrix, if it has no hole, into this `file`")
+	flag.Parse()
 	m, err := read(os.Stdin)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "rules:", err)
 		os.Exit(1)
 	}
 	if !m.write(os.Stdout) {
+		os.Exit(1)
+	}
+	if *page == "" {
+		return
+	}
+	text, err := os.ReadFile(*page)
+	if err == nil {
+		text, err = m.into(text)
+	}
+	if err == nil {
+		err = os.WriteFile(*page, text, 0o644)
+	}
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "rules: %s: %v\n", *page, err)
 		os.Exit(1)
 	}
 }
@@ -142,16 +160,20 @@ func (m *matrix) add(e event) error {
 	return nil
 }
 
-// write prints the matrix and reports whether it is whole.
-func (m *matrix) write(w io.Writer) bool {
-	var backends []string
+// backends are those that tests of rules ran on.
+func (m *matrix) backends() (all []string) {
 	for test := range m.tests {
 		if test.rule > 0 {
-			backends = append(backends, test.backend)
+			all = append(all, test.backend)
 		}
 	}
-	slices.Sort(backends)
-	backends = slices.Compact(backends)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// write prints the matrix and reports whether it is whole.
+func (m *matrix) write(w io.Writer) bool {
+	backends := m.backends()
 	whole := len(backends) > 0 && len(m.troubles) == 0
 	rows := [][]string{append([]string{"rule"}, backends...)}
 	for i, title := range titles {

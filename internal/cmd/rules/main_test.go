@@ -67,6 +67,26 @@ func TestOnlyAMatrixWithoutHolesIsWhole(t *testing.T) {
 	}
 }
 
+func TestAPageHasTheTableBetweenItsMarks(t *testing.T) {
+	const lacks = `{"Action":"output","Package":"p/sqlite","Test":"TestConformance/Rule03_Y",` +
+		`"Output":"    x.go:7: the backend lacks replicas\n"}` + "\n"
+	m, err := read(strings.NewReader(run("p/rueidis", "cache/", "pass", nil) + run("p/rueidis", "nocache/", "pass", nil) +
+		run("p/sqlite", "", "pass", nil) + lacks + strings.ReplaceAll(run("p/sqlite", "", "", map[int]string{3: "skip"}), "_X", "_Y")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, err := m.into([]byte("before\n" + begins + "stale\n" + ends + "after\n"))
+	got := string(page)
+	if err != nil || !strings.HasPrefix(got, "before\n"+begins+"| rule | `rueidis` | `sqlite` |\n|---|---|---|\n") ||
+		!strings.Contains(got, "\n| 3 watchdog | 2 | 1 |\n") || strings.Contains(got, "stale") ||
+		!strings.HasSuffix(got, "\n| lacks |  | replicas |\n"+ends+"after\n") {
+		t.Errorf("%v\n%s", err, got)
+	}
+	if _, err := m.into([]byte("no marks")); err == nil {
+		t.Error("a page without marks was written")
+	}
+}
+
 func TestWhatIsNoTestOutputIsAnError(t *testing.T) {
 	for _, in := range []string{"ok  example.com 0.1s\n", `{"Action":"pass","Test":"TestConformance/Rule16_X"}` + "\n"} {
 		if _, err := read(strings.NewReader(in)); err == nil {
