@@ -71,7 +71,8 @@ func TestAPageHasTheTableBetweenItsMarks(t *testing.T) {
 	const lacks = `{"Action":"output","Package":"p/sqlite","Test":"TestConformance/Rule03_Y",` +
 		`"Output":"    x.go:7: the backend lacks replicas\n"}` + "\n"
 	m, err := read(strings.NewReader(run("p/rueidis", "cache/", "pass", nil) + run("p/rueidis", "nocache/", "pass", nil) +
-		run("p/sqlite", "", "pass", nil) + lacks + strings.ReplaceAll(run("p/sqlite", "", "", map[int]string{3: "skip"}), "_X", "_Y")))
+		run("p/sqlite", "", "pass", nil) + lacks +
+		strings.ReplaceAll(run("p/sqlite", "", "", map[int]string{3: "skip"}), "_X", "_Y")))
 	if err != nil {
 		t.Fatal(err)
 	}

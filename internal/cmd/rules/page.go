@@ -14,7 +14,7 @@ const (
 	ends   = "<!-- end of rules -->\n"
 )
 
-var errNoMarks = errors.New("the page has no lines for the table: " + strings.TrimSpace(begins) + " and " + strings.TrimSpace(ends))
+var errNoMarks = errors.New("the page has no place for the table: two lines,\n" + begins + ends)
 
 // into returns a page with the table of this matrix.
 func (m *matrix) into(page []byte) ([]byte, error) {
@@ -26,8 +26,8 @@ func (m *matrix) into(page []byte) ([]byte, error) {
 	return slices.Concat(before, []byte(begins), m.table(), []byte(ends), after), nil
 }
 
-// table has a column for each package, which may run the suite in several variants, and a row for each rule: in how many
-// tests the package keeps it. The last row is what its backend lacks.
+// table has a column for each package, which may run the suite in several variants, and a row for each rule: in how
+// many tests the package keeps it. The last row is what its backend lacks.
 func (m *matrix) table() []byte {
 	variants := make(map[string][]string) // by package
 	var packages []string
