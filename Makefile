@@ -42,7 +42,12 @@ endef
 
 .PHONY: verify
 verify: deps ## before a merge: every test, under -race where goroutines share memory, on memory and on real Redis, faults, deployments, chaos for a minute; PostgreSQL, SQLite, etcd; models; examples; lint
-	$(call targets,race postgres sqlite etcd model-small examples lint)
+	$(call targets,race verify-beside)
+
+# What waits for most of its time, or has one process at work.
+.PHONY: verify-beside
+verify-beside: deps
+	@.ci/together postgres 'sqlite etcd' 'model-small lint examples'
 
 .PHONY: race
 race: deps ## the tests of verify, without other stores, models, examples and lint
