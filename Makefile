@@ -214,6 +214,11 @@ browser: docs ## the site and the playground in a real Chromium (installs it on 
 	@.ci/install-deps chromium
 	cd test/browser && go test -count=1 -timeout 10m -parallel 4 $(if $(PICTURES),-pictures '$(abspath $(PICTURES))') .
 
+.PHONY: pictures
+pictures: deps ## the pictures of docs/how-to/console.md, made by a real Chromium (installs it on Debian)
+	@.ci/install-deps chromium
+	cd test/browser && go test -count=1 -run TestTheConsoleAsTheGuideShowsIt -pictures '$(abspath docs/assets)' .
+
 .PHONY: alerts
 alerts: ## each alert of docs/alerts fires where the thing it is about breaks, and not before (installs Prometheus on Debian)
 	@.ci/install-deps promtool

@@ -52,7 +52,7 @@ const drawList = () => {
   shown.forEach((l, i) => {
     const r = row(l);
     if (body.children[i] !== r.tr) body.insertBefore(r.tr, body.children[i] ?? null);
-    say(r.kind, l.kind + (l.token ? `, token ${l.token}` : "") + (l.readers ? `, ${l.readers} readers` : ""));
+    say(r.kind, l.kind + (l.token ? `, token ${l.token}` : "") + (l.readers ? `, ${l.readers} ${l.readers === 1 ? "reader" : "readers"}` : ""));
     say(r.owner, l.owner);
     say(r.host, l.host ? `${l.host}, process ${l.pid}` : "");
     say(r.tr.children[2], age(l));

@@ -144,3 +144,30 @@ func TestConsoleFitsAndIsReadable(t *testing.T) {
 		}
 	}
 }
+
+// The pictures of the guide, docs/how-to/console.md: `make pictures` writes them.
+func TestTheConsoleAsTheGuideShowsIt(t *testing.T) {
+	address, _, locks := consoleFor(t, console.Options{Authorize: permits, About: "redis://locks.internal:6379"})
+	holds(t, locks, "orders:42", mortise.Fair(), mortise.Fenced())
+	holds(t, locks, "orders:43")
+	holds(t, locks, "reports:nightly", mortise.WithLease(10*time.Minute))
+	reads := check.Value(locks.RW().Read.Lock(t.Context(), "stock:17")).In(t)
+	t.Cleanup(func() { reads.Unlock(context.Background()) })
+	for range 3 {
+		waits(t, locks, "orders:42")
+	}
+	for of, path := range map[string]string{"list": "", "lock": "lock?" + url.Values{"name": {"orders:42"}}.Encode()} {
+		t.Run(of, func(t *testing.T) {
+			p := openAt(t, look{name: "console", width: 900, height: 480}, address+path)
+			p.shows("#live", "live")
+			if of == "list" {
+				p.await(`document.querySelectorAll("#locks tbody tr").length === 4`)
+				p.shows("#locks", "3 s")
+				p.shows("#locks", "1 reader")
+			} else {
+				p.await(`document.querySelectorAll("#queue li").length === 3`)
+			}
+			p.picture(of)
+		})
+	}
+}
