@@ -131,7 +131,8 @@ func Memory(opts ...Option) fx.Option {
 // source is the backend of a module's client.
 type source struct {
 	backend.Backend
-	open  func(...mortise.ClientOption) (*mortise.Client, error) // instead of mortise.New; nil for most
+	// open makes the client instead of mortise.New; nil for most.
+	open func(...mortise.ClientOption) (*mortise.Client, error)
 	where func() string                                          // names the store in errors
 	close func() error                                           // closes the Redis client; nil if the module does not close it
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/mortise-go/mortise/test/internal/harness"
 )
 
-// A quorum of three stores of three kinds, a Redis, one that compares and swaps, and one in memory: whichever of them is
-// away, the other two serve, and one owner is in. With two away nobody is.
+// A quorum of three stores of three kinds, a Redis, one that compares and swaps, and one in memory: whichever of them
+// is away, the other two serve, and one owner is in. With two away nobody is.
 func TestQuorum_OverStoresOfThreeKinds(t *testing.T) {
 	eachRed(t, func(t *testing.T, s stack) {
 		f := &fleet{t: t, s: s, servers: []*redistest.Server{redistest.Start(t)}}

@@ -27,8 +27,8 @@ const (
 )
 
 // Three processes whose clocks are two seconds apart run a schedule, and of a hundred runs one is
-// killed. No tick is started twice, and of a hundred one at the most is not started at all, apart from those in which this
-// machine was late itself.
+// killed. No tick is started twice, and of a hundred one at the most is not started at all, apart from those in which
+// this machine was late itself.
 func TestTicksAreStartedOnce(t *testing.T) {
 	t.Parallel()
 	machine := redistest.Timed(t)

@@ -14,7 +14,7 @@ const (
 	ends   = "<!-- end of rules -->\n"
 )
 
-var errNoMarks = errors.New("the page has no place for the table: two lines,\n" + begins + ends)
+var errNoMarks = errors.New("the page has no place for the table: the lines\n" + begins + strings.TrimSpace(ends))
 
 // into returns a page with the table of this matrix.
 func (m *matrix) into(page []byte) ([]byte, error) {
