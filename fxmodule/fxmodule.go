@@ -133,8 +133,10 @@ type source struct {
 	backend.Backend
 	// open makes the client instead of mortise.New; nil for most.
 	open func(...mortise.ClientOption) (*mortise.Client, error)
-	where func() string                                          // names the store in errors
-	close func() error                                           // closes the Redis client; nil if the module does not close it
+	// where names the store in errors.
+	where func() string
+	// close closes the Redis client; nil if the module does not close it.
+	close func() error
 }
 
 func newConfig(opts []Option) (*config, error) {
