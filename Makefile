@@ -18,6 +18,8 @@ SOAK ?= 1h
 # -workload refused or -contender rueidis
 BASE ?= d9e449d
 COMPARE ?=
+# How many sequences of random steps `make property` draws for each of its tests
+PROPERTY ?= 2100
 # What `make lone` takes: flags of test/bench, such as -lone.runs 3, or -lone.beside and a build of examples/lone
 LONE ?=
 
@@ -56,6 +58,10 @@ race: deps ## the tests of verify, without other stores, models, examples and li
 .PHONY: nightly
 nightly: deps ## what takes longer or needs more: other servers, Redisson, models, pages, alerts, fuzzing, soak, a thousand faults
 	$(call targets,servers reservations interop model browser alerts fuzz limits many-locks jobs command-faults guard faults-long chaos-selftest chaos-long soak)
+
+.PHONY: property
+property: deps ## a million random steps on Redis, by all adapters, and in memory answer alike; PROPERTY=10 tries it
+	cd test && go test -count=1 -v -timeout 4h ./property -rapid.checks $(PROPERTY) -rapid.seed 0
 
 .PHONY: rules
 rules: deps ## the matrix of the contract's rules and the backends that keep them

@@ -487,7 +487,7 @@ func TestEveryStoreAnswersThroughAClientAsTheModelDoes(t *testing.T) {
 				}
 			}
 		}()
-		t.Repeat(map[string]func(*rapid.T){
+		repeat(t, map[string]func(*rapid.T){
 			"lock": h.tryLock, "lock too": h.tryLock, "lock three": h.tryLock, "unlock": h.unlock, "unlock too": h.unlock,
 			"unlock in vain": h.unlockInVain, "force unlock": h.forceUnlock, "delete": h.remove, "expire": h.expire,
 			"handover": h.handover, "": h.compare,
@@ -705,7 +705,7 @@ func TestEveryStoreAnswersLockAllAsTheModelDoes(t *testing.T) {
 				}
 			}
 		}()
-		t.Repeat(map[string]func(*rapid.T){
+		repeat(t, map[string]func(*rapid.T){
 			"lock all": x.lockAll, "lock all too": x.lockAll, "unlock": x.unlock, "": x.compare,
 		})
 		for len(x.live) > 0 {

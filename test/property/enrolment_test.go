@@ -448,7 +448,7 @@ func TestEveryStoreTellsTheEntriesOfItsQueuesAsTheModelDoes(t *testing.T) {
 				default:
 					m.held, m.sizes["f"] = []string{"f"}, 3 // permits, once they are added
 				}
-				t.Repeat(all)
+				repeat(t, all)
 			})
 		})
 	}

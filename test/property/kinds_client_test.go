@@ -325,7 +325,7 @@ func TestEveryLockAnswersThroughAClientAsTheContractSays(t *testing.T) {
 						}
 					}
 				}()
-				t.Repeat(actions{
+				repeat(t, actions{
 					"lock": c.lock, "lock too": c.lock, "lock three": c.lock,
 					"unlock": c.unlock, "unlock too": c.unlock,
 					"force": c.forceUnlock, "": c.look,
@@ -509,7 +509,7 @@ func TestEveryCountAnswersThroughAClientAsTheContractSays(t *testing.T) {
 				return fmt.Sprint(n, " ", verdict(err))
 			})
 		}
-		t.Repeat(ops)
+		repeat(t, ops)
 		for _, ps := range out {
 			for _, p := range ps {
 				p.Release(ctx)

@@ -563,7 +563,7 @@ func TestEveryKindAnswersAtThePortAsTheContractSays(t *testing.T) {
 				defer k.watch(t)()
 				all := tt.of(k)
 				all[""] = k.look
-				t.Repeat(all)
+				repeat(t, all)
 			})
 		})
 	}

@@ -336,7 +336,7 @@ func TestEveryStoreAnswersAtThePortAsTheModelDoes(t *testing.T) {
 				}
 			}
 		}()
-		t.Repeat(map[string]func(*rapid.T){
+		repeat(t, map[string]func(*rapid.T){
 			"acquire": m.acquire, "acquire too": m.acquire, "reenter": m.reenter, "release": m.release, "release too": m.release,
 			"renew": m.renew, "force release": m.forceRelease, "delete": m.remove, "occupy": m.occupy,
 			"expire": m.expire, "watch": m.watch, "": m.inspectAll,
@@ -436,7 +436,7 @@ func TestEveryStoreKeepsTheQueueOfAFairLockAsTheModelDoes(t *testing.T) {
 			}
 			return owner(t)
 		}
-		t.Repeat(map[string]func(*rapid.T){
+		repeat(t, map[string]func(*rapid.T){
 			"ask": func(t *rapid.T) {
 				q := anykind.AcquireRequest{Kind: backend.KindFair, Owner: owner(t), Lease: time.Minute}
 				q.Wait = oneOf(t, "wait", []time.Duration{0, 5 * time.Minute, time.Hour})

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"pgregory.net/rapid"
+
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/memory"
@@ -212,7 +214,28 @@ func TestMain(m *testing.M) {
 	}
 	code := m.Run()
 	binary.End()
+	if testing.Verbose() {
+		fmt.Printf("%d random steps, which each of the stores was asked for\n", steps.Load())
+	}
 	os.Exit(code)
+}
+
+// steps is the number of random steps of all tests.
+var steps atomic.Int64
+
+// repeat draws actions, and counts those that were not skipped.
+func repeat(t *rapid.T, actions map[string]func(*rapid.T)) {
+	counting := make(map[string]func(*rapid.T), len(actions))
+	for name, act := range actions {
+		counting[name] = act
+		if name != "" { // otherwise it checks what holds after each
+			counting[name] = func(t *rapid.T) {
+				act(t)
+				steps.Add(1)
+			}
+		}
+	}
+	t.Repeat(counting)
 }
 
 // verdict names what an error is, in the terms that callers can tell apart.
