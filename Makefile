@@ -57,7 +57,7 @@ race: deps ## the tests of verify, without other stores, models, examples and li
 
 .PHONY: nightly
 nightly: deps ## what takes longer or needs more: other servers, Redisson, models, pages, alerts, fuzzing, soak, a thousand faults
-	$(call targets,servers reservations interop model browser alerts fuzz limits many-locks jobs command-faults guard faults-long chaos-selftest chaos-long soak)
+	$(call targets,servers reservations interop model browser alerts fuzz limits property many-locks jobs command-faults guard faults-long chaos-selftest chaos-long soak)
 
 .PHONY: property
 property: deps ## a million random steps on Redis, by all adapters, and in memory answer alike; PROPERTY=10 tries it
