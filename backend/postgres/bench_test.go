@@ -11,6 +11,7 @@ import (
 	"github.com/mortise-go/mortise/backend/postgres"
 	"github.com/mortise-go/mortise/internal/redistest/beside"
 	"github.com/mortise-go/mortise/internal/redistest/check"
+	"github.com/mortise-go/mortise/internal/redistest/pg"
 )
 
 // ways are those of the table: PostgreSQL's advisory locks, which have a connection each while they are held or waited
@@ -49,8 +50,9 @@ func openAdvisory(url string) (beside.Lock, error) {
 
 // BenchmarkBeside is a part of `make bench-stores`. Commits are on disk when they are answered.
 func BenchmarkBeside(b *testing.B) {
-	s, err := startServer()
+	started, err := pg.Start()
 	check.NoError(b, err)
-	b.Cleanup(s.stop)
-	beside.Table(b, func() string { return s.url(s.database(b)) }, ways...)
+	s := &pgServer{Server: started}
+	b.Cleanup(s.Stop)
+	beside.Table(b, func() string { return s.URL(s.database(b)) }, ways...)
 }

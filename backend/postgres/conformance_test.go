@@ -35,7 +35,7 @@ func newStore(t testing.TB) *store {
 	name := server.database(t)
 	return &store{
 		t: t, database: name, past: server.connect(t, name),
-		proxy: redistest.NewGate(t, fmt.Sprintf("127.0.0.1:%d", server.port)),
+		proxy: redistest.NewGate(t, fmt.Sprintf("127.0.0.1:%d", server.Port())),
 	}
 }
 

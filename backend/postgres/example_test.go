@@ -81,7 +81,7 @@ func ExampleGuard() {
 // The example of the documentation. It panics at an error.
 func TestTheExampleRuns(t *testing.T) {
 	database := server.database(t)
-	t.Setenv("DATABASE_URL", server.url(database))
+	t.Setenv("DATABASE_URL", server.URL(database))
 	ExampleNew()
 	c := server.connect(t, database)
 	if _, err := c.Exec(t.Context(), "create table accounts as select 7 as id, 50 as balance"); err != nil {
@@ -95,7 +95,7 @@ func TestTheExampleRuns(t *testing.T) {
 }
 
 func TestAURLNamesADatabase(t *testing.T) {
-	locks, err := mortise.Open(server.url(server.database(t)))
+	locks, err := mortise.Open(server.URL(server.database(t)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ var remedies = []struct {
 	// dirty: the transaction may have been carried out.
 	dirty bool
 }{
-	{code: "42P01", remedy: "create mortise's tables: postgres.Migrate"},
-	{code: "42883", remedy: "create mortise's functions, or newer ones: postgres.Migrate"},
+	{code: "42P01", remedy: "create mortise's tables: postgres.Migrate, or mortise migrate"},
+	{code: "42883", remedy: "create mortise's functions, or newer ones: postgres.Migrate, or mortise migrate"},
 	{code: "42501", remedy: "grant the user SELECT, INSERT and UPDATE on mortise_names, USAGE on mortise_versions"},
 	{code: "25006", remedy: "the server is a replica, or read-only: connect to the primary", temporary: true},
 	{code: "28", remedy: "check the user, the password and pg_hba.conf"},

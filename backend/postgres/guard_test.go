@@ -140,7 +140,7 @@ func TestGuardOfALostLock(t *testing.T) {
 			return err, tx.Commit(t.Context())
 		},
 		"database/sql": func(l *mortise.Lease) (error, error) {
-			db, err := sql.Open("pgx", server.url(s.database))
+			db, err := sql.Open("pgx", server.URL(s.database))
 			check.NoError(t, err)
 			defer db.Close()
 			tx, err := db.BeginTx(t.Context(), nil)

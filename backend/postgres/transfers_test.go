@@ -87,7 +87,7 @@ func TestTransfers(t *testing.T) {
 			s.exec("create table account (n int)")
 			s.exec("insert into account values (0)")
 			s.exec("create table transfers (at timestamptz not null default clock_timestamp())")
-			env := []string{transfersIn + "=" + server.url(s.database)}
+			env := []string{transfersIn + "=" + server.URL(s.database)}
 			if mode == "unguarded" {
 				env = append(env, unguarded+"=1")
 			}
@@ -169,7 +169,7 @@ func guards(url string) int {
 func TestAStoppedGuardDoesNotHoldForEver(t *testing.T) {
 	check.Long(t)
 	s := newStore(t)
-	p := child.Start(t, guardsIn+"="+server.url(s.database))
+	p := child.Start(t, guardsIn+"="+server.URL(s.database))
 	p.Says(t, "guards")
 	check.NoError(t, p.Process.Signal(syscall.SIGSTOP))
 	began := time.Now()

@@ -45,7 +45,8 @@ func Main(args []string) int {
 	code := 0
 	root.AddCommand(runCommand(settings, &code), lsCommand(settings, &code), watchCommand(settings), topCommand(settings),
 		inspectCommand(settings, &code), unlockCommand(settings, &code), consoleCommand(settings),
-		doctorCommand(settings, &code), contextsCommand(settings, &code), manCommand())
+		doctorCommand(settings, &code), benchCommand(settings), migrateCommand(settings),
+		contextsCommand(settings, &code), manCommand(), versionCommand())
 	root.SetArgs(args)
 	if err := root.Execute(); err != nil {
 		fmt.Fprintln(os.Stderr, "mortise:", err)

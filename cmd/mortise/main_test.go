@@ -157,6 +157,10 @@ func TestTheExitCodeSaysWhatHappened(t *testing.T) {
 		"ls, none":              {[]string{"ls", "x"}, 1},
 		"unlock, free":          {[]string{"unlock", "--yes", "free"}, 1},
 		"doctor":                {[]string{"doctor"}, 0},
+		"version":               {[]string{"version"}, 0},
+		"bench, no callers":     {[]string{"bench", "--callers", "0"}, 64},
+		"bench, too long":       {[]string{"bench", "--time", "2m"}, 64},
+		"bench, read-only":      {[]string{"bench", "--read-only"}, 64},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := begin(t, at(server), x.args...)

@@ -3,10 +3,13 @@ package main
 import (
 	"github.com/mortise-go/mortise"
 	// The stores that a URL can name.
+	_ "github.com/mortise-go/mortise/backend/etcd"
 	_ "github.com/mortise-go/mortise/backend/memory"
 	_ "github.com/mortise-go/mortise/backend/postgres"
 	_ "github.com/mortise-go/mortise/backend/sqlite"
+	_ "github.com/mortise-go/mortise/backend/valkey"
 	_ "github.com/mortise-go/mortise/redisgo"
+	_ "github.com/mortise-go/mortise/rueidis"
 )
 
 // client returns a client of the store that the settings name.
