@@ -28,7 +28,6 @@ func said(t *testing.T, store string, code int, args ...string) string {
 func TestMigrateCreatesTheTablesOfPostgreSQL(t *testing.T) {
 	check.Long(t)
 	runtime.LockOSThread() // the server ends with the thread that started it
-	defer runtime.UnlockOSThread()
 	server := check.Value(pg.Start("fsync=off")).In(t)
 	t.Cleanup(server.Stop)
 	store := server.URL("postgres")
