@@ -89,7 +89,7 @@ func plain(of, name string) error {
 	return nil
 }
 
-// ClientOptions are passed to [mortise.New], after the values from the graph: a watchdog timeout,
+// ClientOptions are passed to [mortise.New] or [mortise.Open], after the values from the graph: a watchdog timeout,
 // say.
 func ClientOptions(opts ...mortise.ClientOption) Option {
 	return func(c *config) error {

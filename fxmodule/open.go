@@ -20,7 +20,7 @@ type URL string
 //	fxmodule.Open(),
 //
 // As for [mortise.Open], the program imports the packages of the stores that it knows. The connections are closed at
-// the end. An error of a URL wraps [mortise.ErrInvalid] and fails the graph; none has the URL's password.
+// the end. An error of a URL wraps [mortise.ErrInvalid], fails the graph, and has no password.
 func Open(opts ...Option) fx.Option {
 	c, err := newConfig(opts)
 	if err != nil {
@@ -29,7 +29,7 @@ func Open(opts ...Option) fx.Option {
 	return c.module("open", fx.Provide(fx.Private, fx.Annotate(
 		func(store URL) (source, error) {
 			var found choice[source]
-			found.offer("fxmodule.URL", store != "", false, func() source {
+			found.offer("fxmodule.URL (not an empty one)", store != "", false, func() source {
 				return source{
 					open:  func(o ...mortise.ClientOption) (*mortise.Client, error) { return mortise.Open(string(store), o...) },
 					where: store.where,

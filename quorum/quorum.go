@@ -47,8 +47,8 @@ var (
 // and TryLock returns [mortise.ErrUnavailable] until then, as does Lock with a shorter [mortise.WithWait]. Stores that
 // are clusters do not have this rule, nor do Redisson's clients: there, keep a server that lost its
 // data down for as long. A single record that vanishes, by DEL or eviction, is noticed by its holder
-// only. The stores may be of several kinds. Of those other than Redis, too, one that may come back
-// without what it has confirmed must stay down for as long.
+// only. The stores may be of several kinds. A store other than Redis that may come back without what
+// it has confirmed must stay down for as long, too.
 //
 // The clients should have the same watchdog timeout, and connect to stores that share nothing. If
 // their prefixes ([mortise.WithPrefix]) differ, New returns [mortise.ErrInvalid]; the defaults of a call are

@@ -69,10 +69,15 @@ type Execer interface {
 // may be repeated, and by several processes at once. It needs the right to create in the schema. Clients then need
 // SELECT, INSERT and UPDATE on mortise_names, and USAGE on mortise_versions.
 func Migrate(ctx context.Context, db Execer) error {
-	if _, err := db.Exec(ctx, migrateSQL, pgx.QueryExecModeSimpleProtocol); err != nil {
-		return fmt.Errorf("postgres.Migrate: %w", err)
+	_, err := db.Exec(ctx, migrateSQL, pgx.QueryExecModeSimpleProtocol)
+	if err == nil {
+		return nil
 	}
-	return nil
+	remedy := backend.FaultOf(fault(err)).Remedy
+	if said := new(pgconn.PgError); errors.As(err, &said) && said.Code == "42501" {
+		remedy = "connect as a role that may create in the schema"
+	}
+	return fmt.Errorf("postgres.Migrate: %w; %s", err, remedy)
 }
 
 // Sweep removes the rows of names that nobody has held, or waited for, for an age, and returns how many. Rows that have

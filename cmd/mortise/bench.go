@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 const (
 	benchLongest = time.Minute
 	benchCallers = 256
+	benchSamples = 1 << 20 // of all callers: a row that has as many ends
 )
 
 func benchCommand(s *settings) *cobra.Command {
@@ -39,7 +39,11 @@ func benchCommand(s *settings) *cobra.Command {
 			}
 			return untilInterrupted(s, func(ctx context.Context, locks *mortise.Client) error {
 				fmt.Fprintln(c.OutOrStdout(), s.inForce())
-				return bench(ctx, locks, c.OutOrStdout(), each, callers)
+				err := bench(ctx, locks, c.OutOrStdout(), each, callers)
+				if ctx.Err() != nil { // interrupted: the rows so far are there
+					return nil
+				}
+				return err
 			})
 		},
 	}
@@ -50,7 +54,7 @@ func benchCommand(s *settings) *cobra.Command {
 
 // bench writes a table: how often a second a thing was done, and how long it took.
 func bench(ctx context.Context, locks *mortise.Client, w io.Writer, each time.Duration, callers int) error {
-	name := "mortise-bench:" + rand.Text()[:8]
+	const name = "mortise-bench" // the same each time: a store may keep something of each name
 	turn := func(name string) func(context.Context) (time.Duration, error) {
 		return func(ctx context.Context) (time.Duration, error) {
 			begun := time.Now()
@@ -112,7 +116,8 @@ func measured(
 		wg.Go(func() {
 			var mine []time.Duration
 			var err error
-			for d := time.Duration(0); err == nil && (mine == nil || time.Since(begun) < each); {
+			most := max(1, benchSamples/callers)
+			for d := time.Duration(0); err == nil && len(mine) < most && (mine == nil || time.Since(begun) < each); {
 				if d, err = once(ctx); err == nil {
 					mine = append(mine, d)
 				}

@@ -8,13 +8,14 @@ import (
 
 // The exit codes, besides those of the command that run starts: sysexits.h where it has one.
 const (
-	codeUsage       = 64  // EX_USAGE
-	codeUnavailable = 69  // EX_UNAVAILABLE: the store
-	codeInternal    = 70  // EX_SOFTWARE: the guardian has ended
-	codeNotAcquired = 75  // EX_TEMPFAIL
-	codeLost        = 76  // EX_PROTOCOL: the lock was lost while the command ran
-	codeNotExec     = 126 // as a shell
-	codeNotFound    = 127
+	codeUsage        = 64  // EX_USAGE
+	codeUnavailable  = 69  // EX_UNAVAILABLE: the store
+	codeInternal     = 70  // EX_SOFTWARE: the guardian has ended
+	codeNotAcquired  = 75  // EX_TEMPFAIL
+	codeLost         = 76  // EX_PROTOCOL: the lock was lost while the command ran
+	codeNoPermission = 77  // EX_NOPERM
+	codeNotExec      = 126 // as a shell
+	codeNotFound     = 127
 )
 
 // coded is an error with the exit code of the program.

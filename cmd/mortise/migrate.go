@@ -36,6 +36,11 @@ func migrateCommand(s *settings) *cobra.Command {
 				}
 				fmt.Fprintf(c.OutOrStdout(), "%s\nthe tables are there\n", s.inForce())
 			default:
+				locks, err := s.client() // which refuses a URL that names no store
+				if err != nil {
+					return err
+				}
+				defer locks.Close()
 				fmt.Fprintf(c.OutOrStdout(), "%s\nthis store needs no tables\n", s.inForce())
 			}
 			return nil
@@ -52,7 +57,12 @@ func migrate(ctx context.Context, url string) error {
 		return &coded{codeUsage, errors.New("pgx does not understand the URL of the store")} // its error has the URL
 	}
 	defer pool.Close()
-	if err := postgres.Migrate(ctx, pool); err != nil {
+	err = postgres.Migrate(ctx, pool)
+	var said *pgconn.PgError
+	switch {
+	case errors.As(err, &said) && said.Code == "42501":
+		return &coded{codeNoPermission, err}
+	case err != nil:
 		return &coded{codeUnavailable, err}
 	}
 	return nil

@@ -3,10 +3,14 @@
 package main
 
 import (
+	"context"
 	"io"
+	"os"
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/jackc/pgx/v5"
 
 	"github.com/mortise-go/mortise/internal/redistest"
 	"github.com/mortise-go/mortise/internal/redistest/check"
@@ -34,6 +38,11 @@ func TestMigrateCreatesTheTablesOfPostgreSQL(t *testing.T) {
 	text := said(t, store, codeUnavailable, "run", "n", "--", "true")
 	check.ErrorIf(t, !strings.Contains(text, "Migrate"), "without tables, no remedy: %s", text)
 	said(t, store, codeUsage, "migrate", "--read-only")
+	admin := check.Value(pgx.Connect(t.Context(), store)).In(t)
+	defer admin.Close(context.Background())
+	check.NoError(t, check.Err(admin.Exec(t.Context(), "create role guest login")))
+	text = said(t, strings.Replace(store, "postgres@", "guest@", 1), codeNoPermission, "migrate")
+	check.ErrorIf(t, !strings.Contains(text, "may create in the schema"), "no remedy: %s", text)
 	for range 2 {
 		text = said(t, store, 0, "migrate")
 		check.ErrorIf(t, !strings.Contains(text, "the tables are there") || strings.Contains(text, "postgres@"), "%s", text)
@@ -44,7 +53,9 @@ func TestMigrateCreatesTheTablesOfPostgreSQL(t *testing.T) {
 }
 
 func TestMigrateOfStoresWithoutTables(t *testing.T) {
-	text := said(t, "sqlite:"+t.TempDir()+"/l.db", 0, "migrate")
+	text := said(t, "postgress://h/x", codeUsage, "migrate")
+	check.ErrorIf(t, !strings.Contains(text, "postgres"), "a scheme that nothing has: %s", text)
+	text = said(t, "sqlite:"+t.TempDir()+"/l.db", 0, "migrate")
 	check.ErrorIf(t, !strings.Contains(text, "needs no tables"), "%s", text)
 	text = said(t, "", 0, "migrate", "--print")
 	check.ErrorIf(t, !strings.Contains(text, "create table if not exists mortise_names"), "%s", text)
@@ -56,6 +67,10 @@ func TestBenchMeasuresAndLeavesNoLock(t *testing.T) {
 	for _, row := range []string{"a ping", "1 caller", "3 callers, a name each", "3 callers, one name"} {
 		check.ErrorIf(t, !strings.Contains(text, row), "no row %q: %s", row, text)
 	}
+	bench := begin(t, at(server), "bench", "--time", "1m")
+	bench.line()
+	bench.Process.Signal(os.Interrupt)
+	check.ErrorIf(t, bench.code() != 0, "interrupted: %s", &bench.said)
 	for lock, err := range client(t, server).Locks(t.Context(), "") {
 		t.Errorf("left: %v, %v", lock.Name, err)
 	}

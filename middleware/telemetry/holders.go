@@ -1,7 +1,6 @@
 package telemetry
 
 import (
-	"slices"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -19,16 +18,10 @@ type lock struct{ client, name, kind string }
 
 // sampled are holds of one lock.
 type sampled struct {
-	now     []span // those that have not ended
-	last    span   // the one that ended last
+	now     map[hold]trace.SpanContext // those that have not ended
+	last    trace.SpanContext          // the one that ended last
 	ended   time.Time
 	waiting int // calls that wait for the lock now
-}
-
-// span is the span of a hold.
-type span struct {
-	hold
-	trace.SpanContext
 }
 
 // linksMost bounds the links of a wait: a lock may have thousands of readers.
@@ -60,18 +53,21 @@ func (h holders) of(l lock) *sampled {
 // waits notes that a call begins to wait.
 func (h holders) waits(e mortise.Event) { h.of(lockOf(e)).waiting++ }
 
-// waited notes the end of a wait, and returns links to the holds that the call waited for, as far as they are this
+// waited notes the end of a wait, and returns links to holds that the call waited for, as far as they are this
 // process's and sampled: those that have not ended, and the one that ended last, if that was after the call. The event
 // of an Unlock may come after that of the call that it was unlocked for.
 func (h holders) waited(e mortise.Event) (links []trace.Link) {
 	l := lockOf(e)
 	s := h.of(l)
 	s.waiting = max(s.waiting-1, 0)
-	for _, x := range s.now[:min(len(s.now), linksMost-1)] {
-		links = append(links, trace.Link{SpanContext: x.SpanContext, Attributes: asHolder})
-	}
 	if s.last.IsValid() && time.Since(s.ended) <= e.Waited {
-		links = append(links, trace.Link{SpanContext: s.last.SpanContext, Attributes: asHolder})
+		links = append(links, trace.Link{SpanContext: s.last, Attributes: asHolder})
+	}
+	for _, x := range s.now {
+		if len(links) == linksMost {
+			break
+		}
+		links = append(links, trace.Link{SpanContext: x, Attributes: asHolder})
 	}
 	h.tidy(l, s)
 	return links
@@ -79,10 +75,14 @@ func (h holders) waited(e mortise.Event) (links []trace.Link) {
 
 // begin notes a hold.
 func (h holders) begin(e mortise.Event, x trace.SpanContext) {
-	if x.IsSampled() {
-		s := h.of(lockOf(e))
-		s.now = append(s.now, span{hold{e.Owner, e.Lease}, x})
+	if !x.IsSampled() {
+		return
 	}
+	s := h.of(lockOf(e))
+	if s.now == nil {
+		s.now = make(map[hold]trace.SpanContext)
+	}
+	s.now[hold{e.Owner, e.Lease}] = x
 }
 
 // end notes the end of a hold.
@@ -90,10 +90,10 @@ func (h holders) end(e mortise.Event, x trace.SpanContext) {
 	if !x.IsSampled() {
 		return
 	}
-	l, ends := lockOf(e), hold{e.Owner, e.Lease}
+	l := lockOf(e)
 	s := h.of(l)
-	s.now = slices.DeleteFunc(s.now, func(x span) bool { return x.hold == ends })
-	s.last, s.ended = span{ends, x}, time.Now()
+	delete(s.now, hold{e.Owner, e.Lease})
+	s.last, s.ended = x, time.Now()
 	h.tidy(l, s)
 }
 

@@ -224,8 +224,10 @@ func (r *reporter) answered(
 	now := time.Now()
 	_, span := r.tracer.Start(ctx, "mortise.wait", trace.WithTimestamp(now.Add(-waited)), trace.WithLinks(others...),
 		r.spanOf(s, keyOutcome.String(result)))
-	if held := new(mortise.Error); r.details && errors.As(err, &held) && held.Owner != "" {
-		span.SetAttributes(keyHolder.String(held.Owner))
+	if r.details && err != nil {
+		if held := new(mortise.Error); errors.As(err, &held) && held.Owner != "" {
+			span.SetAttributes(keyHolder.String(held.Owner))
+		}
 	}
 	if err != nil && result != outcomeNotAcquired && result != outcomeCrowded && result != outcomeCancelled {
 		r.fail(span, err, result)

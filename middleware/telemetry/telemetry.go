@@ -44,9 +44,10 @@
 //
 // "mortise.wait" is a call that had to wait, or failed; "mortise.hold" a lease, from its
 // acquisition to its end. Both are children of the span in the caller's context, if there is one,
-// and a hold is linked to the wait before the hold. A wait is linked to the holds that it waited for, eight at most,
-// with mortise.link=holder, as far as they are holds of the same client and sampled; for holds of other processes, see
-// [WithSpanDetails]. Spans carry kind and outcome, a hold its hold
+// and a hold is linked to the wait before the hold. When a wait ends, it is linked to the holds of that lock that
+// last, and to the one that ended last: eight at most, with mortise.link=holder, as far as they are sampled and of a
+// client with the same [mortise.WithName]. Clients of different stores with one observer need different names. For
+// holds of other processes, see [WithSpanDetails]. Spans carry kind and outcome, a hold its hold
 // count and its fencing token as well, and a lost one the reason. The status of a failed wait, a failed
 // release and a lost hold is Error; "expired" is no error. Left out are names of locks, owners (with host names and
 // process ids), and the texts of errors (with both): [WithNameAttribute] adds a bounded name,

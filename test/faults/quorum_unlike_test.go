@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/mortise-go/mortise"
 	"github.com/mortise-go/mortise/backend/cas/castest"
@@ -51,6 +52,7 @@ func TestQuorum_OverStoresOfThreeKinds(t *testing.T) {
 							return
 						}
 						harness.ErrorIf(t, in.Add(1) != 1, "%s away: two owners are in", what)
+						time.Sleep(time.Millisecond) // the other would come in now
 						in.Add(-1)
 						if err := lease.Unlock(context.Background()); err != nil {
 							t.Errorf("%s away: Unlock: %v", what, err)

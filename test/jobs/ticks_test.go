@@ -77,6 +77,7 @@ func TestTicksAreStartedOnce(t *testing.T) {
 	}
 	t.Logf("%d ticks, %d started once, %d more often; %d runs killed; by process %v", *ticks, started, twice, kills, by)
 	harness.ErrorIf(t, twice > 0, "%d ticks were started twice", twice)
+	harness.ErrorIf(t, started*4 < *ticks*3, "%d of %d ticks were started", started, *ticks)
 	harness.ErrorIf(t, missed > *ticks/100, "%d of %d ticks were not started, and nothing was late", missed, *ticks)
 	harness.ErrorIf(t, kills != *ticks/100, "%d runs were killed, want %d", kills, *ticks/100)
 	harness.ErrorIf(t, len(by) < 2, "one process started all ticks: %v", by)

@@ -54,6 +54,9 @@ func notRoot(dir string) (*syscall.SysProcAttr, error) {
 	if os.Getuid() != 0 {
 		return as, nil
 	}
+	if as == nil {
+		as = new(syscall.SysProcAttr)
+	}
 	for _, name := range []string{"postgres", "nobody"} {
 		u, err := user.Lookup(name)
 		if err != nil {
@@ -137,6 +140,7 @@ func (s *Server) start() error {
 			return fmt.Errorf("postgres ended: %s", text)
 		case <-late:
 			_ = s.process.Process.Kill()
+			<-s.ended
 			return fmt.Errorf("postgres does not answer within 30 s")
 		case <-time.After(20 * time.Millisecond):
 		}
