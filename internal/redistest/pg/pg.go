@@ -1,7 +1,7 @@
 //go:build unix
 
-// Package pg starts a PostgreSQL for tests, on a free port: `make deps` installs it on Debian. Its binaries are those in
-// PATH, or the newest below /usr/lib/postgresql.
+// Package pg starts a PostgreSQL for tests, on a free port: `make deps` installs it on Debian. Its binaries are those
+// in PATH, or the newest below /usr/lib/postgresql.
 package pg
 
 import (
