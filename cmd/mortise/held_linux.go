@@ -30,8 +30,16 @@ func (h *held) run(path string, command []string) (int, error) {
 	case err != nil:
 		return codeUnavailable, fmt.Errorf("%s: the command was not started: %w", h.held.Name(), err)
 	}
+	late := fmt.Errorf("%s: the lease of %v ended before the command began: the machine is too busy for it; "+
+		"give --lease a longer one", h.held.Name(), h.flags.lease)
+	if until.Left() <= 0 {
+		return codeLost, late
+	}
 	child, err := group.Start(path, command, h.environment(), until)
-	if err != nil {
+	switch {
+	case err != nil && until.Left() <= 0: // the guardian has kept the deadline
+		return codeLost, late
+	case err != nil:
 		return codeInternal, err
 	}
 	defer child.Release()
