@@ -26,7 +26,8 @@ func TestADeadlineBeforeTheCommandBeganIsALoss(t *testing.T) {
 	}}
 	began := t.TempDir() + "/began"
 	code, err := h.run("/usr/bin/touch", []string{began})
-	check.ErrorIf(t, code != codeLost || err == nil || !strings.Contains(err.Error(), "n: "), "exit code %d, %v", code, err)
+	check.ErrorIf(t, code != codeLost || err == nil || !strings.Contains(err.Error(), "--lease"),
+		"exit code %d, %v", code, err)
 	_, err = os.Stat(began)
 	check.ErrorIf(t, !os.IsNotExist(err), "the command began: %v", err)
 }
