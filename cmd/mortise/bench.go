@@ -55,36 +55,35 @@ func benchCommand(s *settings) *cobra.Command {
 // bench writes a table: how often a second a thing was done, and how long it took.
 func bench(ctx context.Context, locks *mortise.Client, w io.Writer, each time.Duration, callers int) error {
 	const name = "mortise-bench" // the same each time: a store may keep something of each name
-	turn := func(name string) func(context.Context) (time.Duration, error) {
-		return func(ctx context.Context) (time.Duration, error) {
-			begun := time.Now()
-			lease, err := locks.Lock(ctx, name)
-			took := time.Since(begun)
-			if err != nil {
-				return 0, err
-			}
-			return took, lease.Unlock(context.WithoutCancel(ctx))
+	turn := func(ctx context.Context, name string) (time.Duration, error) {
+		begun := time.Now()
+		lease, err := locks.Lock(ctx, name)
+		took := time.Since(begun)
+		if err != nil {
+			return 0, err
 		}
+		return took, lease.Unlock(context.WithoutCancel(ctx))
+	}
+	ping := func(ctx context.Context, _ int) (time.Duration, error) {
+		begun := time.Now()
+		err := locks.Ping(ctx)
+		return time.Since(begun), err
+	}
+	shared := func(ctx context.Context, _ int) (time.Duration, error) { return turn(ctx, name) }
+	own := func(ctx context.Context, caller int) (time.Duration, error) {
+		return turn(ctx, fmt.Sprint(name, ":", caller))
 	}
 	t := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(t, "WORK\tA SECOND\tMEDIAN\tP99\tLONGEST")
 	for _, row := range []struct {
 		what    string
 		callers int
-		do      func(caller int) func(context.Context) (time.Duration, error)
+		do      work
 	}{
-		{"a ping", 1, func(int) func(context.Context) (time.Duration, error) {
-			return func(ctx context.Context) (time.Duration, error) {
-				begun := time.Now()
-				err := locks.Ping(ctx)
-				return time.Since(begun), err
-			}
-		}},
-		{"Lock and Unlock, 1 caller", 1, func(int) func(context.Context) (time.Duration, error) { return turn(name) }},
-		{fmt.Sprintf("Lock and Unlock, %d callers, a name each", callers), callers,
-			func(i int) func(context.Context) (time.Duration, error) { return turn(fmt.Sprint(name, ":", i)) }},
-		{fmt.Sprintf("Lock and Unlock, %d callers, one name", callers), callers,
-			func(int) func(context.Context) (time.Duration, error) { return turn(name) }},
+		{"a ping", 1, ping},
+		{"Lock and Unlock, 1 caller", 1, shared},
+		{fmt.Sprintf("Lock and Unlock, %d callers, a name each", callers), callers, own},
+		{fmt.Sprintf("Lock and Unlock, %d callers, one name", callers), callers, shared},
 	} {
 		took, lasted, err := measured(ctx, each, row.callers, row.do)
 		if err != nil {
@@ -102,9 +101,12 @@ func bench(ctx context.Context, locks *mortise.Client, w io.Writer, each time.Du
 	return err
 }
 
-// measured has callers do something again and again, for a time, and at least once each. It returns how long each took.
+// work is what a caller does once; it returns how long the part took that is measured.
+type work func(ctx context.Context, caller int) (time.Duration, error)
+
+// measured has callers do work again and again, for a time, and at least once each. It returns how long each took.
 func measured(
-	ctx context.Context, each time.Duration, callers int, do func(caller int) func(context.Context) (time.Duration, error),
+	ctx context.Context, each time.Duration, callers int, do work,
 ) (took []time.Duration, lasted time.Duration, failed error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -112,13 +114,12 @@ func measured(
 	var wg sync.WaitGroup
 	begun := time.Now()
 	for i := range callers {
-		once := do(i)
 		wg.Go(func() {
 			var mine []time.Duration
 			var err error
 			most := max(1, benchSamples/callers)
 			for d := time.Duration(0); err == nil && len(mine) < most && (mine == nil || time.Since(begun) < each); {
-				if d, err = once(ctx); err == nil {
+				if d, err = do(ctx, i); err == nil {
 					mine = append(mine, d)
 				}
 			}
