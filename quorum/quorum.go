@@ -56,8 +56,12 @@ var (
 // seconds at most, if too few stores answered, with the number of each failed store. [mortise.WithLease] may
 // not be longer than WithRejoinDelay. The locks are reentrant, and have no fencing tokens.
 //
-// Cost: one command to each store for Lock and for Unlock. A waiter asks all stores again at each
-// release, and about every second.
+// Calls that wait do so in the queue of the first store that refuses, and take turns. A call of Lock that gets a
+// majority while a store before them refuses gives it back once, and asks again after some 10 ms: the owner there has
+// the turn, or is a dead one.
+//
+// Cost: one command to each store for Lock and for Unlock. A waiter asks all stores again when its turn comes, and about
+// every second.
 func New(clients ...*mortise.Client) (mortise.Locker, error) {
 	refuse := func(format string, args ...any) (mortise.Locker, error) {
 		return nil, fail.New("quorum", "", fail.Invalidf(format, args...))

@@ -3,6 +3,8 @@ package clienttest
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -255,6 +257,44 @@ func TestQuorumAPartIsRepeatedAfterATimeOut(t *testing.T) {
 					if n, _ := held(t, c); n != 0 {
 						t.Errorf("store %d still has %d holds", i, n)
 					}
+				}
+			})
+		})
+	}
+}
+
+// A call that waits for longer than its Quorum trusts a store keeps its place there while it asks the others.
+func TestCallsOfQuorumThatHoldForLongTakeTurns(t *testing.T) {
+	for _, callers := range []int{3, 5} {
+		t.Run(fmt.Sprint(callers, " callers"), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				stores := []*memory.Store{memory.New(), memory.New(), memory.New()}
+				held, waited := make([]int, callers), make([]time.Duration, callers)
+				var all sync.WaitGroup
+				for i := range callers {
+					var clients []*Client
+					for _, s := range stores {
+						clients = append(clients, on(t, s, quorum.WithRejoinDelay(0)))
+					}
+					locks := need(quorum.New(clients...))(t)
+					all.Go(func() {
+						for begin := time.Now(); time.Since(begin) < 5*time.Minute; held[i]++ {
+							asked := time.Now()
+							l, err := locks.Lock(t.Context(), "x")
+							if noError(t, err); err != nil {
+								return
+							}
+							waited[i] = max(waited[i], time.Since(asked))
+							time.Sleep(700 * time.Millisecond)
+							noError(t, l.Unlock(t.Context()))
+						}
+					})
+				}
+				all.Wait()
+				// A caller is passed over by each other one three times at most.
+				most, longest := slices.Max(held), 3*time.Duration(callers)*700*time.Millisecond
+				if slices.Min(held) < most*3/4 || slices.Max(waited) > longest {
+					t.Errorf("the callers held the lock %v times, and waited for %v at most", held, waited)
 				}
 			})
 		})

@@ -140,28 +140,44 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 type rounds struct {
 	*call
 	wait    context.Context
-	first   *vote         // a vote for the next round, which await has got; or nil
+	turns   []vote        // the votes that the call has waited for, for the next round
 	left    time.Duration // the rest of the holder's lease; negative before a majority has answered
 	last    error         // why the last round failed, if too few stores answered or had a vote
 	trouble time.Time     // the start of the first of the failed rounds
 	failed  int           // the number of rounds in a row in which too few stores answered
 	waited  bool          // the call has waited for a holder, or for barred stores
 	counted bool          // the call is in Quorum.waiting
-	from    int           // the call waits in the first store that refuses it, counted from this index on
+	place   *place        // the call's place in the queue of the first store that refused it; or nil
+	beside  *place        // a place in another store; or nil
+	from    int           // the next place beside is in the first store that refuses, counted from this index on
+	kept    int           // the number of rounds that had turns and got no majority
+	yielded bool          // the call has given a majority back for a call that has the turn
 }
 
 // round asks all stores once. It returns a lease; or the error of the call; or neither, after the pause before the next
 // round.
 func (x *rounds) round() (*lease.Handle, error) {
 	start := time.Now()
-	x.outer = x.enclosing()
-	votes := x.collect(x.wait, x.first)
-	x.first = nil
+	if outer := x.enclosing(); outer != x.outer {
+		x.leaveQueues(nil)
+		x.outer = outer
+	}
+	turns := x.turns
+	x.turns = nil
+	votes := x.collect(x.wait, turns)
 	t := x.tally(votes)
-	if t.held >= x.majority && x.wait.Err() == nil {
+	yields := t.held >= x.majority && len(turns) == 0 && x.yields(&t, votes)
+	if t.held >= x.majority && !yields && x.wait.Err() == nil {
+		x.leaveQueues(votes)
 		return x.lease(votes, start), nil
 	}
 	bound.Begins(x.wait)
+	if len(turns) > 0 && x.keeps(&t, turns) {
+		x.turns = turns
+		for _, v := range turns {
+			votes[v.node].lease = nil // not given back
+		}
+	}
 	x.giveBack(x.wait, votes)
 	if t.answered >= x.majority {
 		x.answered(&t, len(votes))
@@ -170,7 +186,11 @@ func (x *rounds) round() (*lease.Handle, error) {
 		return nil, x.gaveUp(fail.Gone(x.wait))
 	}
 	var err error
-	switch {
+	switch took := time.Since(start); {
+	case yields:
+		err = sleep(x.wait, 2*took+5*time.Millisecond+rand.N(5*time.Millisecond))
+	case len(x.turns) > 0:
+		err = sleep(x.wait, took/2+time.Millisecond)
 	case t.answered < x.majority:
 		if err := x.tooFew(&t, start, len(votes)); err != nil {
 			return nil, err
@@ -185,7 +205,7 @@ func (x *rounds) round() (*lease.Handle, error) {
 			return nil, err
 		}
 		x.waited = true
-		err = x.awaitOne(t.refused)
+		err = x.awaitTurn(t.refused)
 	case t.out > 0:
 		x.waited = true
 		err = sleep(x.wait, min(t.left, time.Second)+time.Millisecond)
@@ -227,21 +247,15 @@ func (x *rounds) joins() error {
 	return nil
 }
 
+// leave undoes what an ended call has left.
 func (x *rounds) leave() {
 	if x.counted {
 		x.release(x.Name)
 	}
-}
-
-// awaitOne waits in one of the stores that refused. If the wait ends without a vote, the next one is in the next store:
-// the owner in the first may be another than that of the majority, for example a dead one, and releases nothing.
-func (x *rounds) awaitOne(refused []int) (err error) {
-	i, _ := slices.BinarySearch(refused, x.from)
-	node := refused[i%len(refused)]
-	if x.first, err = x.await(x.wait, node); x.first == nil {
-		x.from = node + 1
+	if len(x.turns) > 0 {
+		x.giveBack(x.wait, x.turns)
 	}
-	return err
+	x.leaveQueues(nil)
 }
 
 // enclosing returns the live lease of the same stores that the call's context carries; nil if there is none.

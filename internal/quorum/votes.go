@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -39,10 +38,10 @@ func answer(answers chan<- vote, node int, ask func() vote) {
 	v = ask()
 }
 
-// collect asks all stores at the same time; first, if not nil, is a vote that the call has already. Once the outcome is
+// collect asks all stores at the same time; had are votes that the call has already. Once the outcome is
 // clear, collect waits for the other stores only a little longer. If a request panics, collect gives the other stores'
 // grants back, and panics with the same value.
-func (r *call) collect(wait context.Context, first *vote) []vote {
+func (r *call) collect(wait context.Context, had []vote) []vote {
 	bound, cancel := context.WithTimeout(wait, r.patience)
 	defer cancel()
 	start := time.Now()
@@ -54,8 +53,8 @@ func (r *call) collect(wait context.Context, first *vote) []vote {
 		if !suspects[i] {
 			trusted++
 		}
-		if first != nil && first.node == i {
-			answers <- *first
+		if has := slices.IndexFunc(had, func(v vote) bool { return v.node == i }); has >= 0 {
+			answers <- had[has]
 			continue
 		}
 		if suspects[i] {
@@ -237,22 +236,4 @@ func (r *call) giveBack(wait context.Context, votes []vote) {
 	if panicked != nil {
 		panic(panicked)
 	}
-}
-
-// await waits for the lock in one store that refused it, so most waiters wait in the same store's queue and wake by its
-// releases. It returns the store's vote; or nil after a second or more, since the store may fail.
-func (r *call) await(wait context.Context, node int) (*vote, error) {
-	bound, cancel := context.WithTimeout(wait, time.Second+rand.N(500*time.Millisecond))
-	defer cancel()
-	v := r.ask(bound, node, false)
-	switch {
-	case v.err == nil:
-		return &v, nil
-	case wait.Err() != nil:
-		return nil, fail.Gone(wait)
-	case bound.Err() != nil:
-		return nil, nil
-	}
-	// The request failed at once, and would fail again: pause.
-	return nil, sleep(wait, 20*time.Millisecond+rand.N(100*time.Millisecond))
 }
