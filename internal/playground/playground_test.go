@@ -12,10 +12,12 @@ import (
 	"github.com/mortise-go/mortise/backend"
 	"github.com/mortise-go/mortise/backend/backendtest"
 	"github.com/mortise-go/mortise/backend/memory"
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 // The page's store is a backend like the others: it passes their suite over its messages.
 func TestConformance(t *testing.T) {
+	check.Long(t)
 	backendtest.RunInBubbles(t, func(*testing.T) backendtest.Store {
 		s := memory.New()
 		return remoteStore{s, NewHost(s, nil)}

@@ -53,6 +53,9 @@ func TestGolden(t *testing.T) {
 
 // Two files hold what one does, each imports what it uses, and they compile together.
 func TestSplit(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles for a second")
+	}
 	const proto = "github.com/mortise-go/mortise/backend/redisproto"
 	const batcher, scripts = proto + "/batcher", "github.com/mortise-go/mortise/scripts"
 	in, err := Load(proto+".Commands", scripts)

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"testing/fstest"
+
+	"github.com/mortise-go/mortise/internal/redistest/check"
 )
 
 const good = `--! script lock
@@ -355,6 +357,7 @@ func TestStripKeepsStrings(t *testing.T) {
 }
 
 func TestStripKeepsTheMeaning(t *testing.T) {
+	check.Long(t)
 	const dir = "../../../scripts"
 	f, err := ReadDir(dir)
 	if err != nil {
