@@ -60,8 +60,8 @@ var (
 // majority while a store before them refuses gives it back once, and asks again after some 10 ms: the owner there has
 // the turn, or is a dead one.
 //
-// Cost: one command to each store for Lock and for Unlock. A waiter asks all stores again when its turn comes, and about
-// every second.
+// Cost: one command to each store for Lock and for Unlock. A waiter asks all stores again when its turn comes, and
+// about every second.
 func New(clients ...*mortise.Client) (mortise.Locker, error) {
 	refuse := func(format string, args ...any) (mortise.Locker, error) {
 		return nil, fail.New("quorum", "", fail.Invalidf(format, args...))

@@ -10,9 +10,9 @@ import (
 )
 
 // Calls that wait do so in the queue of the same store, the first that refuses them: its grant is the turn. A release
-// gives the turn away, and leaves the lock in the other stores free for whoever asks there. Two rules keep a caller that
-// locks again at once from being first there each time: a call that gets a majority without the turn gives it back once,
-// and a call that has the turn asks the others some times before it gives the turn back.
+// gives the turn away, and leaves the lock in the other stores free for whoever asks there. Two rules keep a caller
+// that locks again at once from being first there each time: a call that gets a majority without the turn gives it back
+// once, and a call that has the turn asks the others some times before it gives the turn back.
 //
 // The owner in the first store may be another than that of the majority, for example a dead one, and releases nothing.
 // So a call that has waited for a second has a place in another store too, each second in the next.
@@ -115,8 +115,8 @@ func (x *rounds) leaveBeside(v vote) vote {
 	return v
 }
 
-// heard takes the vote of a store in whose queue the call was. If the call has the turn, it leaves the queue beside, with
-// what it has got there. A grant beside is no reason to leave the queue of the turn.
+// heard takes the vote of a store in whose queue the call was. If the call has the turn, it leaves the queue beside,
+// with what it has got there. A grant beside is no reason to leave the queue of the turn.
 func (x *rounds) heard(v vote) error {
 	if v.lease == nil {
 		x.repanic(x.wait, []vote{v})
