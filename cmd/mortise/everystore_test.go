@@ -18,8 +18,8 @@ import (
 	"github.com/mortise-go/mortise/internal/redistest/pg"
 )
 
-// On each store a command runs under a lock, is seen by other processes, refuses a second one, and ends when an operator
-// frees its lock.
+// On each store a command runs under a lock, is seen by other processes, refuses a second one, and ends when an
+// operator frees its lock.
 func TestTheCommandOnEachStore(t *testing.T) {
 	check.Long(t)
 	runtime.LockOSThread() // the servers end with the thread that started them
@@ -75,7 +75,7 @@ func etcd(t *testing.T) string {
 	c.SysProcAttr, c.Stderr = redistest.DieWithParent(), os.Stderr
 	check.Done(t, c.Start())
 	t.Cleanup(func() { c.Process.Kill(); c.Wait() })
-	for end := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
+	for end := time.Now().Add(time.Minute); ; <-time.After(20 * time.Millisecond) {
 		answer, err := http.Get(fmt.Sprintf("http://%s/readyz", clients))
 		if err == nil {
 			answer.Body.Close()
