@@ -300,3 +300,32 @@ func TestCallsOfQuorumThatHoldForLongTakeTurns(t *testing.T) {
 		})
 	}
 }
+
+// A store that refuses to queue a caller, as of a user without its channels, is not the one that the caller waits in.
+func TestQuorumWaitsWhereItCan(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		locks, stores, _ := trio(t, true, "Queue")
+		var others []*Client
+		for _, s := range stores {
+			others = append(others, on(t, s))
+		}
+		waits := need(quorum.New(others...))(t)
+		var refused atomic.Int32
+		stores[0].hook("Acquire", func(c *call) error {
+			if stores[0].entry.Swap(0) != 0 { // the call asks for a place
+				refused.Add(1)
+				return &backend.Fault{Err: errGone}
+			}
+			return c.run(c.ctx)
+		})
+		for range 5 {
+			l := need(locks.Lock(t.Context(), "x"))(t)
+			got := begin(t.Context(), waits, "x")
+			time.Sleep(3 * time.Second)
+			must(t, handedOn(t, l, got, 10*time.Millisecond).Unlock(t.Context()))
+		}
+		if refused.Load() == 0 {
+			t.Error("the first store was not asked for a place")
+		}
+	})
+}

@@ -140,7 +140,7 @@ func (q *Quorum) Acquire(ctx context.Context, r engine.Request) (*lease.Handle, 
 type rounds struct {
 	*call
 	wait    context.Context
-	turns   []vote        // the votes that the call has waited for, for the next round
+	turn    *vote         // the vote that the call has waited for, for the next round; or nil
 	left    time.Duration // the rest of the holder's lease; negative before a majority has answered
 	last    error         // why the last round failed, if too few stores answered or had a vote
 	trouble time.Time     // the start of the first of the failed rounds
@@ -148,10 +148,12 @@ type rounds struct {
 	waited  bool          // the call has waited for a holder, or for barred stores
 	counted bool          // the call is in Quorum.waiting
 	place   *place        // the call's place in the queue of the first store that refused it; or nil
+	at      int           // a place is taken in the first store that refuses, counted from this index on
 	beside  *place        // a place in another store; or nil
-	from    int           // the next place beside is in the first store that refuses, counted from this index on
-	kept    int           // the number of rounds that had turns and got no majority
-	yielded bool          // the call has given a majority back for a call that has the turn
+	from    int           // as at, for the place beside
+	second  bool          // the last wait was a whole one, of a second or more
+	kept    int           // the number of rounds that had the turn and got no majority
+	yielded bool          // the call gave back a majority in the last round, for a call that has the turn
 }
 
 // round asks all stores once. It returns a lease; or the error of the call; or neither, after the pause before the next
@@ -162,21 +164,19 @@ func (x *rounds) round() (*lease.Handle, error) {
 		x.leaveQueues(nil)
 		x.outer = outer
 	}
-	turns := x.turns
-	x.turns = nil
-	votes := x.collect(x.wait, turns)
+	turn := x.turn
+	x.turn = nil
+	votes := x.collect(x.wait, turn)
 	t := x.tally(votes)
-	yields := t.held >= x.majority && len(turns) == 0 && x.yields(&t, votes)
+	yields := t.held >= x.majority && x.yields(&t, votes)
+	x.yielded = yields
 	if t.held >= x.majority && !yields && x.wait.Err() == nil {
 		x.leaveQueues(votes)
 		return x.lease(votes, start), nil
 	}
 	bound.Begins(x.wait)
-	if len(turns) > 0 && x.keeps(&t, turns) {
-		x.turns = turns
-		for _, v := range turns {
-			votes[v.node].lease = nil // not given back
-		}
+	if turn != nil && !yields && x.keeps(&t, turn) {
+		x.turn, votes[turn.node].lease = turn, nil // not given back
 	}
 	x.giveBack(x.wait, votes)
 	if t.answered >= x.majority {
@@ -188,8 +188,8 @@ func (x *rounds) round() (*lease.Handle, error) {
 	var err error
 	switch took := time.Since(start); {
 	case yields:
-		err = sleep(x.wait, 2*took+5*time.Millisecond+rand.N(5*time.Millisecond))
-	case len(x.turns) > 0:
+		err = x.givesWay(2*took + 3*time.Millisecond + rand.N(3*time.Millisecond))
+	case x.turn != nil:
 		err = sleep(x.wait, took/2+time.Millisecond)
 	case t.answered < x.majority:
 		if err := x.tooFew(&t, start, len(votes)); err != nil {
@@ -252,8 +252,8 @@ func (x *rounds) leave() {
 	if x.counted {
 		x.release(x.Name)
 	}
-	if len(x.turns) > 0 {
-		x.giveBack(x.wait, x.turns)
+	if x.turn != nil {
+		x.giveBack(x.wait, []vote{*x.turn})
 	}
 	x.leaveQueues(nil)
 }

@@ -38,10 +38,10 @@ func answer(answers chan<- vote, node int, ask func() vote) {
 	v = ask()
 }
 
-// collect asks all stores at the same time; had are votes that the call has already. Once the outcome is
+// collect asks all stores at the same time; had, if not nil, is a vote that the call has already. Once the outcome is
 // clear, collect waits for the other stores only a little longer. If a request panics, collect gives the other stores'
 // grants back, and panics with the same value.
-func (r *call) collect(wait context.Context, had []vote) []vote {
+func (r *call) collect(wait context.Context, had *vote) []vote {
 	bound, cancel := context.WithTimeout(wait, r.patience)
 	defer cancel()
 	start := time.Now()
@@ -53,8 +53,8 @@ func (r *call) collect(wait context.Context, had []vote) []vote {
 		if !suspects[i] {
 			trusted++
 		}
-		if has := slices.IndexFunc(had, func(v vote) bool { return v.node == i }); has >= 0 {
-			answers <- had[has]
+		if had != nil && had.node == i {
+			answers <- *had
 			continue
 		}
 		if suspects[i] {
