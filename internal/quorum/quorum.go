@@ -190,7 +190,7 @@ func (x *rounds) round() (*lease.Handle, error) {
 	case yields:
 		err = x.givesWay(2*took + 3*time.Millisecond + rand.N(3*time.Millisecond))
 	case x.turn != nil:
-		err = sleep(x.wait, took/2+time.Millisecond)
+		err = sleep(x.wait, took/2+300*time.Microsecond)
 	case t.answered < x.majority:
 		if err := x.tooFew(&t, start, len(votes)); err != nil {
 			return nil, err
