@@ -3,6 +3,7 @@ package backendtest
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"testing"
 )
 
@@ -96,4 +97,16 @@ func (e checks) available(of interface {
 	e.Helper()
 	n, err := of.Available(background)
 	e.errorIf(n != want || err != nil, "%d permits are free, %v; want %d", n, err, want)
+}
+
+// freed waits until so many permits are free. What a call was granted that had got permits otherwise, or had left, is
+// given back in the background.
+func (e checks) freed(of interface {
+	Available(context.Context) (int, error)
+}, want int) {
+	e.Helper()
+	e.until(fmt.Sprint(want, " permits are free"), func() bool {
+		n, err := of.Available(background)
+		return n == want && err == nil
+	})
 }

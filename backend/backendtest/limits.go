@@ -114,7 +114,7 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			out.Add(-int64(n))
 			return p.Release(background)
 		})
-		e.available(all[0], size)
+		e.freed(all[0], size)
 	}},
 	{"Rule02_PermitsThatWereAcquiredTogetherAreLostTogether", func(e *env) {
 		a, b := e.client(mortise.WithWatchdogTimeout(watchdog)), e.client()
@@ -202,7 +202,7 @@ var limitTests = where(hasCounts, "latches and semaphores of both kinds", []test
 			}
 			return p.Release(background)
 		})
-		e.available(all[0], size)
+		e.freed(all[0], size)
 	}},
 	{"Rule01_ALimitIsDeclaredByTheFirstCall", func(e *env) {
 		c := e.client()
