@@ -291,6 +291,7 @@ func TestCallsOfQuorumThatHoldForLongTakeTurns(t *testing.T) {
 					})
 				}
 				all.Wait()
+				t.Logf("holds %v, longest waits %v", held, waited)
 				// A caller is passed over by each other one three times at most.
 				most, longest := slices.Max(held), 3*time.Duration(callers)*700*time.Millisecond
 				if slices.Min(held) < most*3/4 || slices.Max(waited) > longest {

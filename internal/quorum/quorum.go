@@ -153,7 +153,7 @@ type rounds struct {
 	from    int           // as at, for the place beside
 	second  bool          // the last wait was a whole one, of a second or more
 	kept    int           // the number of rounds that had the turn and got no majority
-	yielded bool          // the call gave back a majority in the last round, for a call that has the turn
+	yielded bool          // the call has just given way to one that may have the turn, and does not in the next round
 }
 
 // round asks all stores once. It returns a lease; or the error of the call; or neither, after the pause before the next
@@ -168,14 +168,14 @@ func (x *rounds) round() (*lease.Handle, error) {
 	x.turn = nil
 	votes := x.collect(x.wait, turn)
 	t := x.tally(votes)
-	yields := t.held >= x.majority && x.yields(&t, votes)
-	x.yielded = yields
-	if t.held >= x.majority && !yields && x.wait.Err() == nil {
+	won := t.held >= x.majority
+	x.yielded = won && x.yields(&t, votes)
+	if won && !x.yielded && x.wait.Err() == nil {
 		x.leaveQueues(votes)
 		return x.lease(votes, start), nil
 	}
 	bound.Begins(x.wait)
-	if turn != nil && !yields && x.keeps(&t, turn) {
+	if turn != nil && !x.yielded && x.keeps(&t, turn) {
 		x.turn, votes[turn.node].lease = turn, nil // not given back
 	}
 	x.giveBack(x.wait, votes)
@@ -187,7 +187,7 @@ func (x *rounds) round() (*lease.Handle, error) {
 	}
 	var err error
 	switch took := time.Since(start); {
-	case yields:
+	case x.yielded:
 		err = x.givesWay(2*took + 3*time.Millisecond + rand.N(3*time.Millisecond))
 	case x.turn != nil:
 		err = sleep(x.wait, took/2+300*time.Microsecond)
